@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, final
 
 from typing_extensions import override
 
-from slm_lab.analysis.figure.axis import RETURNS, frames
-from slm_lab.analysis.figure.html import Page
-from slm_lab.analysis.trial.trial_graph import figure_of_rows
 from slm_lab.api.callbacks import Callbacks
 from slm_lab.api.lab_process import LabProcess, Started
+from slm_lab.charts.axis import RETURNS, frames
+from slm_lab.charts.page import graph
+from slm_lab.charts.trial import chart_of_rows
 from slm_lab.experiment.plot.trials import FoundTrial
 from slm_lab.experiment.search.outcomes import find_trial
 from slm_lab.metrics.reader import Rows
@@ -81,8 +81,14 @@ class Run(Started):
         notebook shows it; `.write_image` and `.write_html` save it."""
         rows = self._read()
         title = f"{self.name} on {self._trial.spec['env']['name']}"
-        x, y, run_of = frames("per Session"), RETURNS[0], self._trial.meta.runs_of(rows)
-        return Page(figure_of_rows(list(rows.values()), x, y, title, run_of)).graph()
+        chart = chart_of_rows(
+            list(rows.values()),
+            frames("per Session"),
+            RETURNS[0],
+            title,
+            run_of=self._trial.meta.runs_of(rows),
+        )
+        return graph(chart)
 
     def agent(self, **options: Any) -> "Agent":
         """A trained agent of this run; `options` are those of `slm_lab.load`."""

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from dash import html
 
-from slm_lab.analysis.figure.axis import CLOCKS
-from slm_lab.analysis.overlay.endings import improvement_text, results, text_table
-from slm_lab.analysis.overlay.overlay import Middle, overlay
 from slm_lab.board.catalog import Catalog, CatalogEntry
 from slm_lab.board.elements import curves_graph, problem, rows_table, section, select
 from slm_lab.board.query import EVALUATION, Query, file_link, run_link
 from slm_lab.board.refresh import Part
+from slm_lab.charts.axis import CLOCKS
+from slm_lab.charts.final_returns import improvement_text, results, text_table
+from slm_lab.charts.overlay import Aggregate, overlay
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import stamp_of
 from slm_lab.core.text import error_summary
@@ -137,8 +137,8 @@ def _curves(entries: Sequence[CatalogEntry], live: FollowedRows, query: Query) -
     if not with_values:
         return warnings
     groups, seeds, x = grouped(with_values, query.x)
-    middle: Middle = "iqm" if query.of == "iqm" else "mean"
-    drawn = overlay(seeds, middle, np.random.default_rng(0))
+    aggregate: Aggregate = "iqm" if query.of == "iqm" else "mean"
+    drawn = overlay(seeds, aggregate, np.random.default_rng(0))
     curves = [c._replace(band=None) if query.of == "mean" else c for c in drawn.curves]
     graph = curves_graph(
         curves, x.label, repr((query.y, query.x, query.runs)), _HEIGHT, True

@@ -7,7 +7,7 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.text import Text
 
-from slm_lab.analysis.overlay.endings import (
+from slm_lab.charts.final_returns import (
     as_csv,
     as_latex,
     improvement_text,

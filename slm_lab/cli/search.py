@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from slm_lab.analysis.search.search_summary import point_texts
-from slm_lab.analysis.search.trial_state import TABLE_TRIALS, Status
+from slm_lab.charts.search_summary import point_texts
 from slm_lab.cli.display import screen
 from slm_lab.cli.display.live import print_resume, sessions_text, short
 from slm_lab.cli.display.search_live import SearchDisplay, searched_names
@@ -27,6 +26,7 @@ from slm_lab.experiment.search.outcomes import draw
 from slm_lab.experiment.search.prepare import Prepared
 from slm_lab.experiment.trial import DrawTimer, stop_on_signals
 from slm_lab.experiment.trust import command_text, modules_of
+from slm_lab.metrics.trial_state import TABLE_TRIALS, Status
 from slm_lab.spec.schema.meta import ConfirmSpec
 from slm_lab.storage.event_log import Confirmed
 

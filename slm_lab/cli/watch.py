@@ -5,8 +5,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from slm_lab.analysis.search.search_summary import short_names
-from slm_lab.analysis.search.trial_state import TABLE_TRIALS
+from slm_lab.charts.search_summary import short_names
 from slm_lab.cli.display.live import LiveDisplay
 from slm_lab.cli.display.screen import console, print_line, wide_console
 from slm_lab.cli.display.search_live import SearchDisplay
@@ -16,6 +15,7 @@ from slm_lab.core.errors import UsageError
 from slm_lab.experiment.plot.trials import trial_of
 from slm_lab.experiment.runs.recorded import RecordedSearch, RecordedTrial
 from slm_lab.experiment.search.outcomes import chosen_trial
+from slm_lab.metrics.trial_state import TABLE_TRIALS
 from slm_lab.storage.maybe_damaged import value_at
 from slm_lab.storage.run_dir import RunDir
 from slm_lab.storage.run_lookup import find_folder

@@ -5,10 +5,10 @@ from statistics import median
 
 import pytest
 
-from slm_lab.analysis.search.trial_state import Status
 from slm_lab.experiment.run_source import RunSource
 from slm_lab.experiment.search.confirm import Confirmation
 from slm_lab.experiment.search.prepare import Prepared
+from slm_lab.metrics.trial_state import Status
 
 SHIPPED = "experiment/ppo_cartpole_search.json"
 NAME = "ppo_cartpole_search"

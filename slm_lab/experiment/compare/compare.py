@@ -9,7 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, final
 
-from slm_lab.analysis.compare.comparison import (
+from slm_lab.charts.comparison import draw_comparison, write_tables
+from slm_lab.charts.speeds import (
     Comparison,
     Outcome,
     Training,
@@ -17,7 +18,6 @@ from slm_lab.analysis.compare.comparison import (
     training_of,
     window_of,
 )
-from slm_lab.analysis.compare.graph import draw_comparison, write_tables
 from slm_lab.core.errors import LabError, UsageError, undone_on_failure
 from slm_lab.core.files import write_json
 from slm_lab.experiment.baseline import RANDOM_RETURNS_FILE

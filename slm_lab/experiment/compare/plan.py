@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from slm_lab.analysis.compare.comparison import BASELINE, Variant
+from slm_lab.charts.speeds import BASELINE, Variant
 from slm_lab.core.errors import MissingRunError, Problem, SpecError, UsageError
 from slm_lab.core.process import usable_cores
 from slm_lab.experiment.run import check_machine, check_spaces

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from slm_lab.analysis.overlay.overlay import Seeds
+from slm_lab.charts.overlay import Seeds
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.plot.trials import ReadTrial
 from slm_lab.storage.maybe_damaged import trial_metrics

@@ -9,25 +9,18 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from slm_lab.analysis.figure.axis import (
-    EVAL_RETURNS,
-    RETURNS,
-    Y_AXES,
-    Axis,
-    Line,
-    x_axis,
-)
-from slm_lab.analysis.figure.figure import Figure
-from slm_lab.analysis.figure.write import write_figure, write_print
-from slm_lab.analysis.overlay.endings import (
+from slm_lab.charts.axis import EVAL_RETURNS, RETURNS, Y_AXES, Axis, x_axis
+from slm_lab.charts.chart import Chart
+from slm_lab.charts.final_returns import (
     ENOUGH_TO_TRIM,
     Improvement,
     TableRow,
     ending,
     improvement,
 )
-from slm_lab.analysis.overlay.labels import APART, Named, labels, leaves
-from slm_lab.analysis.overlay.overlay import Middle, Seeds, overlay_figure
+from slm_lab.charts.labels import APART, Named, labels, leaves
+from slm_lab.charts.overlay import Aggregate, Seeds, overlay_chart
+from slm_lab.charts.write import write_chart, write_print
 from slm_lab.core.errors import UsageError
 from slm_lab.core.text import count_text
 from slm_lab.experiment.plot.environments import (
@@ -43,6 +36,7 @@ from slm_lab.experiment.plot.trials import (
     find_trials,
     read_trial,
 )
+from slm_lab.metrics.lines import Line
 from slm_lab.spec.schema.messages import not_among
 from slm_lab.storage.intact import read_saved_rows
 
@@ -99,11 +93,11 @@ def plot(request: PlotRequest, draws: bool = True) -> Plotted:
         label=over.label if request.x_label is None else request.x_label
     )
     y = y._replace(label=y.label if request.y_label is None else request.y_label)
-    figure = overlay_figure(
+    chart = overlay_chart(
         panels,
         over,
         y,
-        cast(Middle, "iqm" if is_joined else request.statistic),
+        cast(Aggregate, "iqm" if is_joined else request.statistic),
         drawing,
         title="" if title == NO_TITLE else title,
         lines=request.lines,
@@ -112,7 +106,7 @@ def plot(request: PlotRequest, draws: bool = True) -> Plotted:
         with_profile=is_joined,
     )._replace(about=request.command)
     stem = f"plot_{y.file}_vs_{over.file}"
-    paths, replaced = _write(figure, request, stem) if draws else ((), ())
+    paths, replaced = _write(chart, request, stem) if draws else ((), ())
     rows = [
         each._replace(label=f"{each.label}{APART}{env}") if several else each
         for env, curves in panels.items()
@@ -175,20 +169,19 @@ def _without_place(panels: Mapping[str, Sequence[Seeds]]) -> list[str]:
 
 
 def _write(
-    figure: Figure, request: PlotRequest, stem: str
+    chart: Chart, request: PlotRequest, stem: str
 ) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """Writes the figure; returns its files, and those of them that were there
+    """Writes the chart; returns its files, and those of them that were there
     before."""
     folder = request.out.parent if request.is_file else request.out
     try:
         folder.mkdir(parents=True, exist_ok=True)
         before = {file for file in folder.iterdir() if file.is_file()}
         if request.is_file:
-            paths = [write_print(figure, request.out)]
+            paths = [write_print(chart, request.out)]
         else:
-            paths = write_figure(
-                figure, folder, stem, None if request.standalone else folder
-            )
+            scripts = None if request.standalone else folder
+            paths = write_chart(chart, folder, stem, scripts)
     except OSError as error:
         raise UsageError(
             f"--out {request.out}: cannot be made: {error.strerror}"

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, get_args
 
-from slm_lab.analysis.figure.axis import (
+from slm_lab.charts.axis import (
     EVAL_RETURNS,
     RETURNS,
     X_WORDS,
@@ -15,7 +15,7 @@ from slm_lab.analysis.figure.axis import (
     Axis,
     column_axis,
 )
-from slm_lab.analysis.overlay.overlay import Middle
+from slm_lab.charts.overlay import Aggregate
 from slm_lab.core.errors import UsageError
 from slm_lab.spec.schema.messages import not_among
 
@@ -114,7 +114,7 @@ class PlotRequest(NamedTuple):
         """Raises UsageError for a word or number that is none."""
         words = {
             "--x": (self.x, X_WORDS),
-            "--statistic": (self.statistic, get_args(Middle)),
+            "--statistic": (self.statistic, get_args(Aggregate)),
         }
         words["--by"] = (self.by or "env", ("env",))
         for option, (word, known) in words.items():

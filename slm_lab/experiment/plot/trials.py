@@ -10,15 +10,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from pydantic import ValidationError
 
-from slm_lab.analysis.figure.axis import (
-    EVAL_RETURNS,
-    Axis,
-    Line,
-    line,
-    mean_lines,
-    x_axis,
-)
+from slm_lab.charts.axis import EVAL_RETURNS, Axis, line, x_axis
 from slm_lab.core.errors import Problem, SpecError, UsageError
+from slm_lab.metrics.lines import Line, mean_lines
 from slm_lab.metrics.reader import Rows
 from slm_lab.spec.load import recorded_spec
 from slm_lab.spec.schema.meta import MetaSpec

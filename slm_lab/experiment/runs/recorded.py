@@ -4,12 +4,12 @@ from typing import final
 
 import numpy as np
 
-from slm_lab.analysis.search.trial_state import Status
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.doctor.case import Course, read_case
 from slm_lab.experiment.plot.trials import FoundTrial
 from slm_lab.experiment.search.outcomes import read_search
 from slm_lab.metrics.reader import NO_ROWS, RowFollower
+from slm_lab.metrics.trial_state import Status
 from slm_lab.session.status_board import Flow, Phase, SessionProgress
 from slm_lab.spec.read import read_file
 from slm_lab.spec.search import num_trials

@@ -15,11 +15,11 @@ from typing import Any, final
 
 from rich.filesize import decimal
 
-from slm_lab.analysis.search.trial_state import Status
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import folders_in, may_be_read, read_file, read_object
 from slm_lab.core.text import duration_text, in_line, significant, with_spread
 from slm_lab.metrics.reader import last_row
+from slm_lab.metrics.trial_state import Status
 from slm_lab.spec.modes import mode_of
 from slm_lab.storage.event_log import SearchState
 from slm_lab.storage.lock import is_locked

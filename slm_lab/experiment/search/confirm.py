@@ -10,7 +10,6 @@ from typing import final
 import numpy as np
 from typing_extensions import override
 
-from slm_lab.analysis.search.trial_state import Status
 from slm_lab.core.files import read_file, write_atomically, write_json
 from slm_lab.experiment.baseline import RANDOM_RETURNS_FILE
 from slm_lab.experiment.run import with_seed
@@ -19,6 +18,7 @@ from slm_lab.experiment.search.resources import request_of
 from slm_lab.experiment.search.trial_process import TrialRunner
 from slm_lab.experiment.trial import TrialTask
 from slm_lab.metrics.reader import read_rows
+from slm_lab.metrics.trial_state import Status
 from slm_lab.session.seeding import confirming_seed
 from slm_lab.spec.schema.meta import ConfirmSpec
 from slm_lab.spec.schema.spec import Spec

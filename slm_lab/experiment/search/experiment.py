@@ -7,7 +7,6 @@ from typing import final
 
 from typing_extensions import override
 
-from slm_lab.analysis.search.trial_state import Status, TrialState
 from slm_lab.core.errors import LabError, SpecError
 from slm_lab.core.files import write_json
 from slm_lab.experiment.run import check_machine, check_spaces
@@ -24,6 +23,7 @@ from slm_lab.experiment.search.trial_process import (
     TrialRunner,
 )
 from slm_lab.experiment.trial import TrialTask
+from slm_lab.metrics.trial_state import Status, TrialState
 from slm_lab.parallel.processes import LOST_SERVER
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage import event_log as events

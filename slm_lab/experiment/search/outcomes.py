@@ -7,15 +7,15 @@ from typing import Any, final
 
 import numpy as np
 
-from slm_lab.analysis.metrics import TRIAL_METRICS, trial_metrics
-from slm_lab.analysis.search.graph import draw_experiment_graph
-from slm_lab.analysis.search.search_summary import SearchSummary, experiment_table
-from slm_lab.analysis.trial.trial_graph import draw_multi_trial_graphs
+from slm_lab.charts.multi_trial import draw_multi_trial_graphs
+from slm_lab.charts.search import draw_experiment_graph
+from slm_lab.charts.search_summary import SearchSummary, experiment_table
 from slm_lab.core.errors import UsageError
 from slm_lab.core.files import write_atomically
 from slm_lab.experiment.baseline import RANDOM_RETURNS_FILE, known_random_return
 from slm_lab.experiment.plot.trials import FoundTrial, trial_of
 from slm_lab.metrics.reader import RowFollower, Rows, read_existing
+from slm_lab.metrics.trial_metrics import TRIAL_METRICS, trial_metrics
 from slm_lab.spec.load import recorded_spec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.search import dimensions

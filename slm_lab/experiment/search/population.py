@@ -7,9 +7,9 @@ from typing import final
 import numpy as np
 from typing_extensions import override
 
-from slm_lab.analysis.search.trial_state import Params
 from slm_lab.experiment.search.scheduler import Action, Decision, Scheduler
 from slm_lab.experiment.search.space import draw, mutate
+from slm_lab.metrics.trial_state import Params
 from slm_lab.spec.schema.scheduler import PbtSpec
 from slm_lab.spec.search import Dimension
 

@@ -21,8 +21,8 @@ from ray.tune.schedulers import (
 from ray.tune.schedulers.trial_scheduler import TrialScheduler
 from typing_extensions import override
 
-from slm_lab.analysis.search.trial_state import Params
 from slm_lab.experiment.search.searcher import SCORE
+from slm_lab.metrics.trial_state import Params
 from slm_lab.spec.schema.scheduler import AshaSpec, HyperBandSpec, MedianStoppingSpec
 
 TIME = "time"

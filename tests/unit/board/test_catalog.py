@@ -6,7 +6,6 @@ from operator import itemgetter
 
 import pytest
 
-from slm_lab.analysis.search.trial_state import Status
 from slm_lab.board import run_page, ticked
 from slm_lab.board.app import make_board
 from slm_lab.board.catalog import Catalog
@@ -15,6 +14,7 @@ from slm_lab.board.runs_table import grid_part
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.plot.trials import find_trials
 from slm_lab.experiment.runs.summary import RunStatus
+from slm_lab.metrics.trial_state import Status
 from slm_lab.storage.event_log import Began, Ended, EventLog, Proposed
 from slm_lab.storage.intact import FollowedRows
 from tests.support import ppo

@@ -6,11 +6,11 @@ import shutil
 
 import pytest
 
-from slm_lab.analysis.search.trial_state import Status
 from slm_lab.cli import watch as watching
 from slm_lab.cli.watch import RecordedTrial
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.plot.trials import find_trials
+from slm_lab.metrics.trial_state import Status
 from slm_lab.session.status_board import Phase
 from slm_lab.storage.event_log import Began, Ended, EventLog, Proposed, Reported
 from slm_lab.storage.lock import RunLock

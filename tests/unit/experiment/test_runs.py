@@ -7,12 +7,12 @@ from datetime import timedelta
 
 import pytest
 
-from slm_lab.analysis.search.trial_state import Status
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.runs.diff import _table, diff
 from slm_lab.experiment.runs.summary import RunStatus, summary_of
 from slm_lab.experiment.runs.tidy import delete, selected
 from slm_lab.metrics.reader import read_rows
+from slm_lab.metrics.trial_state import Status
 from slm_lab.storage.event_log import Began, Ended, EventLog, Proposed
 from slm_lab.storage.lock import RunLock
 from slm_lab.storage.run_dir import RunDir, runs_in

@@ -8,13 +8,13 @@ import json
 import numpy as np
 import pytest
 
-from slm_lab.analysis.compare.comparison import summary_table
-from slm_lab.analysis.metrics import throughput, trial_metrics
+from slm_lab.charts.speeds import summary_table
 from slm_lab.core.errors import LabError, UsageError
 from slm_lab.experiment.compare import compare
 from slm_lab.experiment.compare.compare import CompareRun
 from slm_lab.experiment.compare.plan import CompareRequest
 from slm_lab.experiment.run_source import RunSource
+from slm_lab.metrics.trial_metrics import throughput, trial_metrics
 from slm_lab.spec.load import load_spec
 from slm_lab.storage.result import Ending, SessionResult, TrialResult
 from slm_lab.storage.run_dir import RunDir

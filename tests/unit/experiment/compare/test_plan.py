@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from slm_lab.analysis.compare.comparison import BASELINE, Variant
+from slm_lab.charts.speeds import BASELINE, Variant
 from slm_lab.core.errors import SpecError, UsageError
 from slm_lab.experiment.compare import plan as compare_plan
 from slm_lab.experiment.compare.plan import (

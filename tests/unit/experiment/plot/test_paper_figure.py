@@ -4,18 +4,15 @@ tables."""
 import json
 import re
 import shutil
-from functools import partial
-from itertools import pairwise
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from slm_lab.analysis.figure.axis import Y_AXES
-from slm_lab.analysis.figure.figure import Curve, in_legend_order, level
-from slm_lab.analysis.figure.html import Page
-from slm_lab.analysis.figure.layout import curves_panel, over_legend
-from slm_lab.analysis.overlay.endings import as_csv, as_latex, text_table
+from slm_lab.charts.axis import Y_AXES
+from slm_lab.charts.chart import Curve, curves_panel, in_legend_order, single
+from slm_lab.charts.final_returns import as_csv, as_latex, text_table
+from slm_lab.charts.page import content
 from slm_lab.cli.plot import plot_runs
 from slm_lab.core.errors import UsageError
 from slm_lab.core.files import read_file
@@ -24,7 +21,7 @@ from slm_lab.experiment.plot.plot import plot
 from slm_lab.experiment.plot.request import PlotRequest
 from slm_lab.experiment.plot.trials import find_trials, read_trial
 from tests.support import ppo
-from tests.unit.analysis.page import curves_of
+from tests.unit.charts.page import curves_of
 from tests.unit.experiment.runs import write_ended
 
 ENVS = ("CartPole-v1", "Acrobot-v1")
@@ -52,13 +49,13 @@ def data(tmp_path_factory):
 def drawn(data, tmp_path, monkeypatch):
     """A function that draws runs; returns the figure and the result."""
     figures = []
-    real = module.overlay_figure
+    real = module.overlay_chart
 
     def kept(*args, **options):
         figures.append(real(*args, **options))
         return figures[-1]
 
-    monkeypatch.setattr(module, "overlay_figure", kept)
+    monkeypatch.setattr(module, "overlay_chart", kept)
 
     def draw(*names, out="f.svg", **options):
         patterns = names or ("one_*", "two_*")
@@ -165,33 +162,25 @@ def test_a_label_too_few_names_the_curves_in_their_order(drawn):
 def test_any_column_can_be_drawn_smoothed_and_on_a_logarithmic_axis(drawn):
     figure, result = drawn("one_Cart*", y="loss", log_y=True)
     plain, _ = drawn("one_Cart*", y="loss")
-    np.testing.assert_allclose(
-        10 ** curves_of(figure)[0].mean, curves_of(plain)[0].mean
-    )
+    np.testing.assert_allclose(curves_of(figure)[0].mean, curves_of(plain)[0].mean)
     assert figure.panels[0].y.log
     assert [each.highest for each in result.endings] == [None]
     smooth, _ = drawn("one_Cart*", y="loss", smooth=50.0)
     assert np.ptp(curves_of(smooth)[0].mean) < np.ptp(curves_of(plain)[0].mean)
 
 
-def test_a_constant_has_its_own_tick_on_a_logarithmic_axis():
-    x = np.linspace(0.0, 9.0, 10)
-    panel = curves_panel("x", "y", [Curve("", x, np.full(10, 5e-4))], log=True)
-    assert [text for _, text in panel.y.ticks] == ["5e−4"]
-
-
 def test_a_page_shows_the_heights_of_a_logarithmic_axis():
     x, y = np.arange(3.0), np.array([1.0, 10.0, -1.0])
-    figure = over_legend("", "", [curves_panel("x", "y", [Curve("a", x, y)], log=True)])
-    content = Page(figure).content()
-    np.testing.assert_allclose(content["data"][0]["y"], [1.0, 10.0, np.nan])
-    assert content["layout"]["yaxis"]["type"] == "log"
+    panel = curves_panel("x", "y", [Curve("a", x, y)], log=True)
+    drawn = content(single("", "", panel))
+    np.testing.assert_allclose(drawn["data"][0]["y"], [1.0, 10.0, np.nan])
+    assert drawn["layout"]["yaxis"]["type"] == "log"
 
 
 def test_environments_are_panels_with_one_colour_for_each_method(drawn):
     figure, result = drawn(by="env")
     assert [panel.title for panel in figure.panels] == ["Acrobot-v1", "CartPole-v1"]
-    assert [[c.colour for c in panel.curves] for panel in figure.panels] == [
+    assert [[c.ink.colour for c in panel.curves] for panel in figure.panels] == [
         [0, 1],
         [0, 1],
     ]
@@ -355,20 +344,9 @@ def test_tables_keep_all_digits_as_csv_and_escape_names_as_latex(drawn):
     assert latex.startswith("\\begin{tabular}{lrrrrr}\n\\toprule")
 
 
-def test_a_narrow_figure_keeps_its_panels_and_words_inside():
-    x = np.linspace(0, 1e6, 50)
-    panels = [
-        curves_panel(
-            "frames",
-            "mean return",
-            [Curve("a", x, x), level(5e5, [Curve("", x, x)])],
-            name,
-        )
-        for name in ("one", "two", "three")
-    ]
-    make = partial(over_legend, "", "", panels)
-    for width, letters in ((245.0, 8.0), (396.0, 8.0), (1280.0, 23.0)):
-        figure = make(width=width, letters=letters)
-        boxes = [panel.box for panel in figure.panels]
-        assert all(box.left >= 4 * letters and box.right <= width for box in boxes)
-        assert all(a.right <= b.left or a.bottom < b.top for a, b in pairwise(boxes))
+def test_a_narrow_figure_has_its_panels_below_each_other(drawn):
+    wide, _ = drawn(by="env", out="f.pdf", width="5.5in")
+    assert [len(row) for row in wide.rows] == [2]
+    narrow, _ = drawn(by="env", out="f.pdf", width="3.4in")
+    assert [len(row) for row in narrow.rows] == [1, 1]
+    assert all(panel.y.label for panel in narrow.panels)

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from slm_lab.analysis.overlay.endings import text_table
+from slm_lab.charts.final_returns import text_table
 from slm_lab.core.errors import SpecError, UsageError
 from slm_lab.experiment.plot.plot import MOST_CURVES, plot
 from slm_lab.experiment.plot.request import PlotRequest

@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from slm_lab.analysis.search.trial_state import Status
 from slm_lab.core.errors import LabError
 from slm_lab.experiment.search import experiment as module
 from slm_lab.experiment.search.scheduler import Action, Decision
+from slm_lab.metrics.trial_state import Status
 from slm_lab.storage.event_log import Began, Reported, Retried
 from tests.unit.experiment.search.fake_pool import FakePool, Fault, Listed
 from tests.unit.experiment.search.played import (

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from slm_lab.analysis.search.trial_state import Status
 from slm_lab.experiment.search import experiment as module
 from slm_lab.experiment.search.scheduler import Action, Decision, tune_scheduler
+from slm_lab.metrics.trial_state import Status
 from slm_lab.spec.schema.scheduler import HyperBandSpec
 from slm_lab.storage.event_log import Copied, Ended, Paused
 from slm_lab.storage.result import Ending

@@ -1,0 +1,165 @@
+"""The numbers beside an overlay: how each group of seeds ended."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from slm_lab.charts.overlay import Seeds
+from slm_lab.charts.statistics import (
+    Interval,
+    bootstrap_interval,
+    improvement_interval,
+    interquartile_mean,
+    probability_of_improvement,
+)
+from slm_lab.core.text import TextTable, significant, with_spread
+
+ENOUGH_TO_TRIM = 4
+"""The fewest seeds of which the interquartile mean leaves any out."""
+ENOUGH_TO_RANK = 3
+"""The fewest seeds in each of two groups that can be ranked."""
+
+
+class TableRow(NamedTuple):
+    """The final returns of the seeds of a group; seeds may end at different frames."""
+
+    label: str
+    seeds: int
+    planned: int
+    frames: tuple[float, float]
+    """The least and the most of any seed, summed over its workers."""
+    mean: float
+    """NaN if no episode has ended."""
+    std: float
+    """Population standard deviation."""
+    iqm: float
+    interval: tuple[float, float] | None
+    """95 %; None of a single seed."""
+    highest: float | None
+    """The largest return of any seed at any time; None if its lines have no returns."""
+
+
+class Improvement(NamedTuple):
+    """The probability that a seed of the better of two groups ends above a seed of the
+    other."""
+
+    better: str
+    worse: str
+    probability: float
+    interval: tuple[float, float]
+
+
+def ending(group: Seeds, generator: np.random.Generator) -> TableRow:
+    """The numbers of one group."""
+    finals, seeds = np.concatenate(group.of_tasks), len(group.lines)
+    frames = float(group.frames.min()), float(group.frames.max())
+    middle, interval = (np.nan, np.nan, np.nan), None
+    if finals.size:
+        middle = (
+            float(finals.mean()),
+            float(finals.std()),
+            float(interquartile_mean(finals)),
+        )
+    if len(finals) > 1:
+        strata = [len(each) for each in group.of_tasks if len(each)]
+        interval = _ends(
+            bootstrap_interval(finals, interquartile_mean, generator, strata=strata)
+        )
+    highest = max(
+        *finals.tolist(), *(float(line.y.max()) for line in group.lines), -np.inf
+    )
+    return TableRow(
+        group.label, seeds, group.planned, frames, *middle, interval, highest
+    )
+
+
+def improvement(
+    groups: Sequence[Seeds], generator: np.random.Generator
+) -> Improvement | None:
+    """None unless there are two groups with three seeds each, of each task."""
+    sizes = [len(each) for group in groups for each in group.of_tasks]
+    if len(groups) != 2 or min(sizes) < ENOUGH_TO_RANK:
+        return None
+    better, worse = groups
+    if len(better.strata) != len(worse.strata):
+        return None
+    if probability_of_improvement(better.of_tasks, worse.of_tasks) < 0.5:
+        better, worse = worse, better
+    values = better.of_tasks, worse.of_tasks
+    interval = _ends(improvement_interval(*values, generator))
+    return Improvement(
+        better.label, worse.label, probability_of_improvement(*values), interval
+    )
+
+
+def results(groups: Sequence[Seeds]) -> tuple[tuple[TableRow, ...], Improvement | None]:
+    """The numbers of each group, and which of two is better."""
+    *each, ranking = np.random.default_rng(0).spawn(len(groups) + 1)
+    rows = (
+        ending(group, generator) for group, generator in zip(groups, each, strict=True)
+    )
+    return tuple(rows), improvement(groups, ranking)
+
+
+def _ends(interval: Interval) -> tuple[float, float]:
+    return float(interval.low), float(interval.high)
+
+
+def text_table(endings: Sequence[TableRow]) -> TextTable:
+    """A row for each group."""
+    header = (
+        "run",
+        "seeds",
+        "total frames",
+        "final return ± std",
+        "IQM, 95 % interval",
+        "highest",
+    )
+    spare = ("highest", "total frames", "IQM, 95 % interval", "seeds")
+    return TextTable(header, tuple(_cells(each) for each in endings), spare=spare)
+
+
+def as_csv(endings: Sequence[TableRow]) -> str:
+    """The numbers with all their digits, a line for each group."""
+    import pandas as pd
+
+    frame = pd.DataFrame([each._asdict() for each in endings])
+    for name, ends in (("frames", ("least", "most")), ("interval", ("low", "high"))):
+        pairs = [each or (None, None) for each in frame.pop(name)]
+        frame[[f"{name}_{end}" for end in ends]] = pairs
+    return frame.to_csv(index=False)
+
+
+def as_latex(table: TextTable) -> str:
+    """The table for a paper; it needs the package booktabs."""
+    import pandas as pd
+
+    frame = pd.DataFrame(table.rows, columns=table.header)
+    columns = "l" + "r" * (frame.shape[1] - 1)
+    text: str = frame.to_latex(index=False, escape=True, column_format=columns)
+    return text.replace("\n[", "\n{}[")  # which would be an option of the rule above
+
+
+def improvement_text(found: Improvement) -> str:
+    """A sentence about two groups of seeds."""
+    low, high = (f"{end:.2f}" for end in found.interval)
+    return (
+        f"a seed of {found.better} ends above one of {found.worse} with probability "
+        f"{found.probability:.2f} (95 % interval {low} to {high})"
+    )
+
+
+def _cells(one: TableRow) -> tuple[str, ...]:
+    robust, (low, high) = "–", one.frames
+    if one.interval is not None:
+        ends = ", ".join(map(significant, one.interval))
+        robust = f"{significant(one.iqm)}  [{ends}]"
+    return (
+        one.label,
+        f"{one.seeds}" if one.seeds == one.planned else f"{one.seeds} of {one.planned}",
+        f"{low:,.0f}" if low == high else f"{low:,.0f} – {high:,.0f}",
+        with_spread(one.mean, None if one.interval is None else one.std),
+        robust,
+        significant(one.highest),
+    )
