@@ -136,14 +136,15 @@ def _curves(entries: Sequence[CatalogEntry], live: FollowedRows, query: Query) -
     warnings = [problem(each) for each in problems]
     if not with_values:
         return warnings
-    groups, seeds, x = grouped(with_values, query.x)
+    methods, x = grouped(with_values, query.x)
+    seeds = [method.seeds for method in methods]
     aggregate: Aggregate = "iqm" if query.of == "iqm" else "mean"
     drawn = overlay(seeds, aggregate, np.random.default_rng(0))
     curves = [c._replace(band=None) if query.of == "mean" else c for c in drawn.curves]
     graph = curves_graph(
         curves, x.label, repr((query.y, query.x, query.runs)), _HEIGHT, True
     )
-    notes = [html.P(note, className="note") for note in about_curves(groups, "", ())]
+    notes = [html.P(note, className="note") for note in about_curves(methods, "", ())]
     hint = "mean of the seeds" if query.of == "mean" else drawn.subtitle
     return section(query.axis.label, graph, *notes, *warnings, hint=hint)
 
@@ -152,8 +153,8 @@ def _endings(entries: Sequence[CatalogEntry], live: FollowedRows, query: Query) 
     read = _read(_trials(entries)[0], live, Query(x=query.x), [])
     if not read:
         return []
-    _, seeds, _ = grouped(read, query.x)
-    rows, better = results(seeds)
+    methods, _ = grouped(read, query.x)
+    rows, better = results([method.seeds for method in methods])
     words = [] if better is None else [html.P(improvement_text(better))]
     notes = [html.P(note, className="note") for note in about_few_seeds(rows)]
     return section("Final returns", rows_table(*text_table(rows)[:3]), *words, *notes)

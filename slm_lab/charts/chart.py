@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
+from slm_lab.charts.look import STROKES
 from slm_lab.core.text import TextTable
 from slm_lab.core.types import BoolArray, FloatArray
 
@@ -17,6 +18,8 @@ MAX_COLUMNS = 4
 """The most panels side by side that are still readable on a slide."""
 BAR_WIDTH = 0.74
 """The share of its place that a bar takes."""
+HOLLOW = 0.18
+"""The strength of colour inside a hollow bar."""
 GROUP_GAP = 0.7
 """Between two groups of bars, in bars."""
 GREY = 6
@@ -73,6 +76,11 @@ class Bar(NamedTuple):
     hollow: bool = False
     group: str = ""
     hover: str = ""
+
+    @property
+    def fill(self) -> Ink:
+        """The colour inside; that of its edge is `ink`."""
+        return self.ink._replace(strength=HOLLOW) if self.hollow else self.ink
 
 
 class Dots(NamedTuple):
@@ -316,9 +324,8 @@ def level(y: float, curves: Iterable[Curve], label: str = "") -> Curve:
 
 def in_legend_order(curves: Iterable[Curve]) -> list[Curve]:
     """The curves that have a label, results first."""
-    rank = {"solid": 0, "dashed": 1, "faint": 2}
     labelled = [curve for curve in curves if curve.label]
-    return sorted(labelled, key=lambda curve: rank[curve.style])
+    return sorted(labelled, key=lambda curve: STROKES[curve.style].rank)
 
 
 def limits(

@@ -1,6 +1,7 @@
 """The look that pictures and pages share: colours, and the texts of ticks."""
 
 import math
+from typing import NamedTuple
 
 # The colours of Okabe and Ito, which people with any colour vision tell apart, without
 # yellow, and with a dark grey for black.
@@ -17,12 +18,30 @@ TEXT = "#222222"
 MUTED = "#666666"
 GRID = "#E4E4E4"
 BAND_OPACITY = 0.18
-FAINT_OPACITY = 0.3
 MARGIN_BELOW = 0.15
 """The share of the scale of viridis that is left out: its yellow is lost on white."""
 BIG = 1e4  # axes beyond are labelled in thousands
 SMALL = 1e-3  # axes below are labelled with an exponent
 HUGE = 1e12  # and axes beyond this, too
+
+
+class Stroke(NamedTuple):
+    """How a line is drawn: its width in points, the word of matplotlib and of plotly
+    for its dashes, its opacity, and its place in a legend."""
+
+    width: float
+    linestyle: str
+    dash: str
+    opacity: float
+    rank: int
+
+
+STROKES = {
+    "solid": Stroke(2.4, linestyle="solid", dash="solid", opacity=1.0, rank=1),
+    "dashed": Stroke(1.8, linestyle="dashed", dash="dash", opacity=1.0, rank=2),
+    "faint": Stroke(0.9, linestyle="solid", dash="solid", opacity=0.3, rank=3),
+}
+"""The stroke of each style of a curve."""
 
 
 def colour(index: int, strength: float = 1.0) -> str:

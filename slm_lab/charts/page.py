@@ -10,7 +10,6 @@ import numpy as np
 
 from slm_lab.charts.chart import (
     BAR_WIDTH,
-    Bar,
     Chart,
     Curve,
     Dots,
@@ -26,11 +25,11 @@ from slm_lab.charts.chart import (
 from slm_lab.charts.look import (
     BAND_OPACITY,
     BIG,
-    FAINT_OPACITY,
     GRID,
     HUGE,
     MARGIN_BELOW,
     MUTED,
+    STROKES,
     TEXT,
     colour,
 )
@@ -82,10 +81,7 @@ _COLOUR_BAR = {
     "nticks": 5,
 }
 _CONFIG = {"displaylogo": False, "responsive": True, "showSendToCloud": False}
-_DASH = "6px,3px"
-_LINE_WIDTHS = {"solid": 2.5, "dashed": 2.0, "faint": 1.0}
 _LONELY = 7  # pixels of a point without a neighbour
-_RANKS = {"solid": 1, "dashed": 2, "faint": 3}  # in the legend
 _ROWS = {1: 460, 2: 320}  # pixels of a row, by the number of rows
 _LOW_ROW = 210
 _BAR_ROW = 40  # pixels of a horizontal bar
@@ -323,7 +319,7 @@ def _add_axes(
         if scale.link and links.setdefault(scale.link, name) != name:
             axis["matches"] = links[scale.link]
     if panel.base is not None:
-        line = {"color": MUTED, "width": 1.5, "dash": _DASH}
+        line = {"color": MUTED, "width": 1.5, "dash": "dash"}
         ends = {"x0": 0, "x1": 1, "xref": f"x{suffix} domain"}
         heights = {"y0": panel.base, "y1": panel.base, "yref": f"y{suffix}"}
         layout["shapes"].append({"type": "line", "line": line, **ends, **heights})
@@ -414,25 +410,28 @@ def panel_traces(panel: Panel, chart: Chart) -> list[Trace]:
 
 
 def _line(curve: Curve, is_named: bool) -> Trace:
-    lonely = alone(curve.mean)
-    sizes = np.zeros(curve.mean.size)
-    sizes[lonely] = _LONELY
+    stroke = STROKES[curve.style]
     line: Trace = {
         "type": "scatter",
         "x": curve.x,
         "y": curve.mean,
-        "mode": "lines+markers" if lonely else "lines",
-        "marker": {"size": sizes} if lonely else None,
+        "mode": "lines",
         "line": {
             "color": colour(*curve.ink),
-            "width": _LINE_WIDTHS[curve.style],
-            "dash": _DASH if curve.style == "dashed" else "solid",
+            "width": stroke.width,
+            "dash": stroke.dash,
         },
+        "opacity": stroke.opacity,
         "showlegend": bool(curve.label),
-        "legendrank": _RANKS[curve.style],
+        "legendrank": stroke.rank,
     }
+    lonely = alone(curve.mean)
+    if lonely:
+        sizes = np.zeros(curve.mean.size)
+        sizes[lonely] = _LONELY
+        line |= {"mode": "lines+markers", "marker": {"size": sizes}}
     if curve.style == "faint":
-        return {**line, "opacity": FAINT_OPACITY, "hoverinfo": "skip"}
+        return {**line, "hoverinfo": "skip"}
     hover = "%{y:.5~g}"
     if is_named:
         hover = "%{fullData.name}: %{y:.5~g}"
@@ -475,20 +474,23 @@ def stretches(mask: BoolArray) -> list[slice]:
 def _bars(panel: Panel) -> list[Trace]:
     """The bars, and a mark across each; both horizontal if the panel is."""
     bars = panel.bars
-    along, across = "xy" if panel.horizontal else "yx"
+    along, across = "yx"
+    look = {"orientation": "v", "textposition": "auto"}
+    if panel.horizontal:
+        along, across = "xy"
+        look = {"orientation": "h", "textposition": "outside"}
     heights = [bar.height or 0.0 for bar in bars]
     drawn: Trace = {
         "type": "bar",
         along: heights,
         across: bar_places(bars),
-        "orientation": "h" if panel.horizontal else "v",
+        **look,
         "width": BAR_WIDTH,
         "text": [markup(bar.text) for bar in bars],
-        "textposition": "outside" if panel.horizontal else "auto",
         "insidetextanchor": "start",
         "cliponaxis": False,
         "marker": {
-            "color": [_fill(bar) for bar in bars],
+            "color": [colour(*bar.fill) for bar in bars],
             "line": {"color": [colour(*bar.ink) for bar in bars], "width": 2},
         },
         "customdata": [markup(bar.hover).replace("\n", "<br>") for bar in bars],
@@ -519,14 +521,11 @@ def _bars(panel: Panel) -> list[Trace]:
     return [drawn, marks]
 
 
-def _fill(bar: Bar) -> str:
-    return colour(bar.ink.colour, BAND_OPACITY) if bar.hollow else colour(*bar.ink)
-
-
 def _dots(dots: Dots, chart: Chart, is_many: bool) -> Trace:
     assert chart.shading is not None
+    kind, size = ("scattergl", 6) if is_many else ("scatter", 9)
     return {
-        "type": "scattergl" if is_many else "scatter",
+        "type": kind,
         "x": dots.x,
         "y": dots.y,
         "text": ["<br>".join(map(markup, lines)) for lines in dots.hover],
@@ -535,7 +534,7 @@ def _dots(dots: Dots, chart: Chart, is_many: bool) -> Trace:
             "color": chart.shading.values,
             "coloraxis": "coloraxis",
             "symbol": np.where(dots.filled, "circle", "circle-open").tolist(),
-            "size": 6 if is_many else 9,
+            "size": size,
         },
         "hovertemplate": f"%{{text}}<br>{markup(dots.name)} %{{y:.4~g}}<extra></extra>",
     }

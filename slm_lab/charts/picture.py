@@ -18,6 +18,7 @@ from slm_lab.charts.chart import (
     Curve,
     Dots,
     Panel,
+    Place,
     Scale,
     Table,
     alone,
@@ -28,10 +29,10 @@ from slm_lab.charts.chart import (
 )
 from slm_lab.charts.look import (
     BAND_OPACITY,
-    FAINT_OPACITY,
     GRID,
     MARGIN_BELOW,
     MUTED,
+    STROKES,
     TEXT,
     colour,
     tick_text,
@@ -62,9 +63,6 @@ _ROWS = {1: 5.3, 2: 3.3, 3: 2.6}
 _LOW_ROW = 2.2
 _TABLE_ROW = 1.9  # in letters
 _LEFT = 0.2  # inches left of titles, notes and legend; half of them on paper
-_LINE_WIDTHS = {"solid": 2.4, "dashed": 1.8, "faint": 0.9}  # with letters of 16
-_DASH = (0.0, (3.0, 1.5))
-_ORDER = {"faint": 2.0, "dashed": 2.1, "solid": 2.2}  # the last is drawn on top
 _CROWDED = 1000  # points, from which on lines are thinner
 _CROWDED_SHARE = 0.6
 _FEWEST = 4.0  # bars for which there is always room
@@ -140,59 +138,48 @@ class _Picture:
 
     def _draw(self, chart: Chart) -> None:
         em = self._letters / _POINTS
-        head = em
-        if chart.title:
-            large = max(_TITLE, self._letters)
-            if chart.paper_width is not None:
-                large = self._letters
-            bold = {"size": 1.2 * large, "weight": "bold"}
-            head += self._write(chart.title, 1, -head, **bold) + 0.5 * em
-            grey = {"size": 0.95 * large, "color": MUTED}
-            head += self._write(chart.subtitle, 1, -head, **grey) + em
+        head = self._draw_title(chart)
         foot = 0.6 * em
         for note in reversed(chart.notes):
             small = 0.9 * self._letters
             foot += self._write(note, 0, foot, size=small, color=MUTED) + 0.4 * em
         heights = [self._row] * len(chart.rows)
-        table = 0.0
+        mosaic = [[id(part) if part else "." for part in row] for row in chart.rows]
         if chart.table is not None:
-            table = _TABLE_ROW * em * (len(chart.table.text.rows) + 1)
-            heights.append(table)
-        axes = self._place(chart, heights)
-        shades = self._draw_shading(chart, axes)
-        for place, part in zip(chart.places, axes, strict=False):
+            heights.append(_TABLE_ROW * em * len(chart.table.cells))
+            mosaic.append([id(chart.table)] * chart.columns)
+        axes = self.drawing.subplot_mosaic(mosaic, height_ratios=heights)
+        shades = self._draw_shading(chart, list(axes.values()))
+        for place in chart.places:
             if isinstance(place.part, Panel):
-                self._draw_panel(part, place.part, place.width, place.height)
+                self._draw_panel(axes[id(place.part)], place.part, place)
                 if place.part.dots is not None:
-                    _draw_dots(part, place.part.dots, shades)
+                    _draw_dots(axes[id(place.part)], place.part.dots, shades)
         if chart.table is not None:
-            _draw_table(axes[-1], chart.table)
+            _draw_table(axes[id(chart.table)], chart.table)
         below = foot
         if chart.legend:
             curves = [curve for panel in chart.panels for curve in panel.curves]
             below += self._draw_legend(curves) + 1.5 * em
         height = head + sum(heights) + below
         self.drawing.set_figheight(height)
-        inside = (0.0, below / height, 1.0, 1 - (head + below) / height)
         for legend in self.drawing.legends:
             legend.set_bbox_to_anchor((0.0, foot / height))
+        inside = (0.0, below / height, 1.0, 1 - (head + below) / height)
         self.drawing.set_layout_engine("constrained", rect=inside)
 
-    def _place(self, chart: Chart, heights: list[float]) -> list[Drawn]:
-        """The axes of each part, and of the table."""
-        cells = {}
-        mosaic = [["."] * chart.columns for _ in chart.rows]
-        for place in chart.places:
-            name = f"{place.row} {place.column}"
-            cells[name] = place
-            for row in mosaic[place.row : place.row + place.height]:
-                row[place.column : place.column + place.width] = [name] * place.width
-        names = list(cells)
-        if chart.table is not None:
-            names.append("table")
-            mosaic.append(["table"] * chart.columns)
-        axes = self.drawing.subplot_mosaic(mosaic, height_ratios=heights)
-        return [axes[name] for name in names]
+    def _draw_title(self, chart: Chart) -> float:
+        """Writes title and subtitle; returns the height of both."""
+        em = self._letters / _POINTS
+        if not chart.title:
+            return em
+        large = self._letters
+        if chart.paper_width is None:
+            large = _TITLE
+        bold = {"size": 1.2 * large, "weight": "bold"}
+        below = 1.5 * em + self._write(chart.title, 1, -em, **bold)
+        grey = {"size": 0.95 * large, "color": MUTED}
+        return below + self._write(chart.subtitle, 1, -below, **grey) + em
 
     def _write(self, text: str, y: float, offset: float, **style: Any) -> float:
         """Writes a text `offset` above the lower (0) or upper (1) edge; returns its
@@ -215,27 +202,27 @@ class _Picture:
     def _dots(self, inches: float) -> float:
         return inches * float(self.drawing.dpi)
 
-    def _draw_panel(self, axes: Drawn, panel: Panel, columns: int, rows: int) -> None:
-        """Draws a panel that covers so many cells; its dots excepted."""
-        small = 0.85 * self._letters
-        width = self._dots(0.85 * self._cell * columns)
-        above = {"xycoords": "axes fraction", "textcoords": "offset points"}
+    def _draw_panel(self, axes: Drawn, panel: Panel, place: Place) -> None:
+        """Draws a panel, its dots excepted."""
+        width = self._dots(0.85 * self._cell * place.width)
         title = axes.set_title(printable(panel.title))
         if panel.hint:
-            title = axes.set_title(printable(panel.title), pad=6 + 1.6 * small)
+            small = 0.85 * self._letters
+            axes.set_title(title.get_text(), pad=6 + 1.6 * small)
             hint = axes.annotate(
                 printable(panel.hint),
                 (0, 1),
                 (0, 6),
                 size=small,
                 color=MUTED,
-                **above,
+                xycoords="axes fraction",
+                textcoords="offset points",
             )
             _fit(hint, width)
         _fit(title, width)
         _fit(axes.set_xlabel(printable(panel.x.label)), width)
         up = axes.set_ylabel(printable(panel.y.label))
-        _fit(up, self._dots(0.75 * self._row * rows), along=1)
+        _fit(up, self._dots(0.75 * self._row * place.height), along=1)
         if panel.is_empty:
             axes.set(xticks=[], yticks=[])
             middle = {"ha": "center", "va": "center", "transform": axes.transAxes}
@@ -257,25 +244,27 @@ class _Picture:
 
     def _draw_curve(self, axes: Drawn, curve: Curve) -> Drawn:
         """Returns what the legend shows of it."""
-        thickness = _LINE_WIDTHS[curve.style] * self._letters / _LETTERS[1]
+        stroke = STROKES[curve.style]
+        thickness = stroke.width * self._letters / _LETTERS[1]
         if curve.x.size > _CROWDED:
             thickness *= _CROWDED_SHARE
         ink = colour(*curve.ink)
-        opacity = FAINT_OPACITY if curve.style == "faint" else 1.0
         (line,) = axes.plot(
             curve.x,
             curve.mean,
             color=ink,
-            alpha=opacity,
+            alpha=stroke.opacity,
             linewidth=thickness,
-            linestyle=_DASH if curve.style == "dashed" else "solid",
-            zorder=_ORDER[curve.style],
+            linestyle=stroke.linestyle,
+            zorder=2.5 - 0.1 * stroke.rank,  # results on top
         )
         lonely = alone(curve.mean)
         if lonely:
             x = curve.x[lonely]
             size = 3 * thickness
-            axes.plot(x, curve.mean[lonely], "o", color=ink, alpha=opacity, ms=size)
+            axes.plot(
+                x, curve.mean[lonely], "o", color=ink, alpha=stroke.opacity, ms=size
+            )
         if curve.band is None:
             return line
         band = axes.fill_between(
@@ -300,7 +289,7 @@ class _Picture:
         for place, bar in zip(places, panel.bars, strict=True):
             self._draw_bar(axes, bar, place)
             text = printable(bar.text)
-            is_dark = bar.height and not bar.hollow and bar.ink.strength > _DARK
+            is_dark = bar.height and bar.fill.strength > _DARK
             written = axes.annotate(
                 text,
                 (place, 0.0),
@@ -312,7 +301,7 @@ class _Picture:
             if written.get_window_extent().width > step * BAR_WIDTH:
                 written.set_rotation(90)
         if panel.base is not None:
-            axes.axhline(panel.base, color=MUTED, linewidth=1.5, linestyle=_DASH)
+            axes.axhline(panel.base, color=MUTED, linewidth=1.5, linestyle="dashed")
         groups = group_places(panel.bars)
         room = width / max(len(groups), 1)
         for group, place in groups.items():
@@ -332,13 +321,12 @@ class _Picture:
 
     def _draw_bar(self, axes: Drawn, bar: Bar, place: float) -> None:
         thin = 0.1 * self._letters
-        edge = colour(*bar.ink)
         axes.bar(
             place,
             bar.height or 0.0,
             BAR_WIDTH,
-            color=colour(bar.ink.colour, BAND_OPACITY) if bar.hollow else edge,
-            edgecolor=edge,
+            color=colour(*bar.fill),
+            edgecolor=colour(*bar.ink),
             linewidth=thin,
         )
         if bar.interval is not None:

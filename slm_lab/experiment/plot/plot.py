@@ -23,12 +23,6 @@ from slm_lab.charts.overlay import Aggregate, Seeds, overlay_chart
 from slm_lab.charts.write import write_chart, write_print
 from slm_lab.core.errors import UsageError
 from slm_lab.core.text import count_text
-from slm_lab.experiment.plot.environments import (
-    by_environment,
-    joined,
-    missing,
-    normalised,
-)
 from slm_lab.experiment.plot.request import RETURN_COLUMNS, PlotRequest
 from slm_lab.experiment.plot.trials import (
     FoundTrial,
@@ -39,6 +33,7 @@ from slm_lab.experiment.plot.trials import (
 from slm_lab.metrics.lines import Line
 from slm_lab.spec.schema.messages import not_among
 from slm_lab.storage.intact import read_saved_rows
+from slm_lab.storage.maybe_damaged import trial_metrics
 
 NO_TITLE = "none"
 """The word for a figure without a title."""
@@ -62,6 +57,14 @@ class Plotted(NamedTuple):
     notes: tuple[str, ...]
 
 
+class Method(NamedTuple):
+    """A curve: Trials whose specs differ only in the seed, in one environment."""
+
+    env: str
+    trials: tuple[ReadTrial, ...]
+    seeds: Seeds
+
+
 def plot(request: PlotRequest, draws: bool = True) -> Plotted:
     """Draws `plot_{y}_vs_{x}.png` and `.html` into the folder `out`, or the file `out`.
     Raises UsageError for unknown words and folders, and if no run has values;
@@ -69,57 +72,59 @@ def plot(request: PlotRequest, draws: bool = True) -> Plotted:
     request.check()
     y = request.axis
     trials, notes = _read(request, y)
-    if scores := request.scores:
-        trials = normalised(trials, scores)
+    if request.scores:
+        trials = normalised(trials, request.scores)
         y = y._replace(label=f"normalised {y.label}")
-    is_apart = bool(request.by or scores)
-    groups, seeds, over = grouped(trials, request.x, request.labels, is_apart)
-    panels = {"": seeds}
-    several, is_joined = False, False
-    if is_apart and len(_envs(groups)) > 1:
-        panels = by_environment([group[0].env for group in groups], seeds)
+    is_apart = bool(request.by or request.scores)
+    methods, x = grouped(trials, request.x, request.labels, per_env=is_apart)
+    panels = {"": [method.seeds for method in methods]}
+    is_joined = False
+    if is_apart and len(_envs(methods)) > 1:
+        panels = by_environment(methods)
         notes += missing(panels)
-        several, is_joined = bool(request.by), not request.by
-        panels = panels if several else {"": joined(panels)}
-    drawing, ranking, *per_curve = np.random.default_rng(_BOOTSTRAP_SEED).spawn(
-        2 + len(trials)
-    )
-    title = request.title
-    if title is None:
-        title = _title(groups, request.labels, sum(map(len, panels.values())))
+        is_joined = not request.by
+        if is_joined:
+            panels = {"": joined(panels)}
     if request.log_y:
         notes += _without_place(panels)
-    over = over._replace(
-        label=over.label if request.x_label is None else request.x_label
-    )
-    y = y._replace(label=y.label if request.y_label is None else request.y_label)
+    title = request.title
+    if title is None:
+        title = _title(methods, request.labels, sum(map(len, panels.values())))
+    if request.x_label is not None:
+        x = x._replace(label=request.x_label)
+    if request.y_label is not None:
+        y = y._replace(label=request.y_label)
+    root = np.random.default_rng(_BOOTSTRAP_SEED)
+    drawing, ranking, *per_curve = root.spawn(2 + len(trials))
     chart = overlay_chart(
         panels,
-        over,
+        x,
         y,
         cast(Aggregate, "iqm" if is_joined else request.statistic),
-        drawing,
+        generator=drawing,
         title="" if title == NO_TITLE else title,
         lines=request.lines,
         log=request.log_y,
         width=request.points,
         with_profile=is_joined,
     )._replace(about=request.command)
-    stem = f"plot_{y.file}_vs_{over.file}"
-    paths, replaced = _write(chart, request, stem) if draws else ((), ())
+    paths: tuple[Path, ...] = ()
+    replaced: tuple[Path, ...] = ()
+    if draws:
+        paths, replaced = _write(chart, request, f"plot_{y.file}_vs_{x.file}")
     rows = [
-        each._replace(label=f"{each.label}{APART}{env}") if several else each
+        seeds._replace(label=APART.join(filter(None, (seeds.label, env))))
         for env, curves in panels.items()
-        for each in curves
+        for seeds in curves
     ]
-    endings = tuple(
-        ending(each, rng) for each, rng in zip(rows, per_curve, strict=False)
-    )
+    endings = [ending(*row) for row in zip(rows, per_curve, strict=False)]
     if y.column not in RETURN_COLUMNS:
-        endings = tuple(each._replace(highest=None) for each in endings)
-    notes += about_curves(groups, request.x, endings, is_apart)
-    better = None if several else improvement(rows, ranking)
-    return Plotted(paths, replaced, y.label, endings, better, tuple(notes))
+        endings = [row._replace(highest=None) for row in endings]
+    notes += about_curves(methods, request.x, endings, is_apart)
+    better = None
+    if len(panels) == 1:
+        better = improvement(rows, ranking)
+    return Plotted(paths, replaced, y.label, tuple(endings), better, tuple(notes))
 
 
 def grouped(
@@ -127,41 +132,49 @@ def grouped(
     x: str,
     given: Sequence[str] = (),
     per_env: bool = False,
-) -> tuple[list[list[ReadTrial]], list[Seeds], Axis]:
-    """Groups Trials with values into curves over the axis of the word `x`: the Trials
-    and the seeds of each, and the axis. They get the labels `given`, or else those of
-    their specs: `per_env` only what differs between the specs for one environment.
-    Raises UsageError unless each curve has one of those given."""
+) -> tuple[list[Method], Axis]:
+    """Groups Trials with values into curves over the axis of the word `x`; returns them
+    and the axis. They get the labels `given`, or else those of their specs: `per_env`
+    only what differs between the specs for one environment. Raises UsageError unless
+    each curve has one of those given."""
     groups = _joined(trials)
-    places: dict[str, list[int]] = {}
-    for i, group in enumerate(groups):
-        places.setdefault(group[0].env if per_env else "", []).append(i)
-    names = dict(enumerate(given))
-    for some in [] if given else places.values():
-        names |= zip(
-            some, labels([_named(groups[i], per_env) for i in some]), strict=True
-        )
     if not per_env and len(set(given)) < len(given):
         raise UsageError("--label: two curves have the same one")
-    if len(names) != len(groups):
+    if given and len(given) != len(groups):
         known = labels([_named(group) for group in groups])
-        curves = ", ".join(f"{i}: {each}" for i, each in enumerate(known, start=1))
+        curves = ", ".join(f"{i}: {label}" for i, label in enumerate(known, start=1))
         count = count_text(len(groups), "curve")
         raise UsageError(f"--label: {len(given)} for {count}, in this order: {curves}")
+    names = list(given) or _labels(groups, per_env)
     longest = max(each.seconds for trial in trials for each in trial.trainings)
-    share = any(each.found.meta.sessions_per_training > 1 for each in trials)
-    axis = x_axis(x, longest, "per Session" if share else "")
-    seeds = [seeds_of(names[i], group, axis) for i, group in enumerate(groups)]
-    return groups, seeds, axis
+    share = any(trial.found.meta.sessions_per_training > 1 for trial in trials)
+    axis = x_axis(x, longest, "per Session" * share)
+    methods = [
+        Method(group[0].env, tuple(group), seeds_of(name, group, axis))
+        for name, group in zip(names, groups, strict=True)
+    ]
+    return methods, axis
+
+
+def _labels(groups: Sequence[Sequence[ReadTrial]], per_env: bool) -> list[str]:
+    """A label for each group; `per_env` unique among those of one environment."""
+    if not per_env:
+        return labels([_named(group) for group in groups])
+    names: dict[int, str] = {}
+    for env in {group[0].env for group in groups}:
+        places = [i for i, group in enumerate(groups) if group[0].env == env]
+        named = [_named(groups[i], per_env=True) for i in places]
+        names |= zip(places, labels(named), strict=True)
+    return [names[i] for i in range(len(groups))]
 
 
 def _without_place(panels: Mapping[str, Sequence[Seeds]]) -> list[str]:
     """Notes for a logarithmic axis. Raises UsageError if no curve has a place on it."""
-    curves = [(env, curve) for env, curves in panels.items() for curve in curves]
+    curves = [(env, seeds) for env, curves in panels.items() for seeds in curves]
     low = [
-        f"{each.label} in {env}" if len(panels) > 1 else each.label
-        for env, each in curves
-        if not any((line.y > 0).any() for line in each.lines)
+        " in ".join(filter(None, (seeds.label, env)))
+        for env, seeds in curves
+        if not any((line.y > 0).any() for line in seeds.lines)
     ]
     if len(low) == len(curves):
         raise UsageError("--log-y: no value is above zero")
@@ -194,15 +207,15 @@ def _read(request: PlotRequest, y: Axis) -> tuple[list[ReadTrial], list[str]]:
     notes: list[str] = []
     empty: list[UsageError] = []
     # data/* also names files that the lab keeps beside the runs, such as plotly.js.
-    folders = [each for each in request.folders if not os.path.isfile(each)]
+    folders = [folder for folder in request.folders if not os.path.isfile(folder)]
     for target in folders or request.folders:
         try:
-            some, about = _of_target(target, request, y)
+            chosen, target_notes = _of_target(target, request, y)
         except _NothingToDrawError as error:
             empty.append(error)
             continue
-        trials |= {each.found.key: each for each in some}
-        notes += about
+        trials |= {trial.found.key: trial for trial in chosen}
+        notes += target_notes
     if not trials:
         raise empty[0]
     return list(trials.values()), [*notes, *(f"left out: {error}" for error in empty)]
@@ -216,31 +229,32 @@ def _of_target(
     folder."""
     notes: list[str] = []
     found = find_trials(target, request.data_dir, notes)
-    for root in {each.run_dir.root for each in found}:
+    for root in {trial.run_dir.root for trial in found}:
         if request.out.resolve().is_relative_to(root.resolve()):
             raise UsageError(
                 f"--out {request.out}: is in the run folder {root.resolve()}; name "
                 "another one"
             )
-    read = [read_trial(each, request.x, y) for each in found]
-    some = [each for each in read if each.trainings]
-    if not some:
-        raise _nothing_of(found, found[0].where if len(found) == 1 else target, y)
-    groups = _joined(some)
-    ranked = sorted(
-        groups, key=lambda group: -fmean(each.final_return for each in group)
-    )
-    if missing := len(read) - len(some):
+    trials = [read_trial(trial, request.x, y) for trial in found]
+    with_values = [trial for trial in trials if trial.trainings]
+    if not with_values:
+        where = found[0].where if len(found) == 1 else target
+        raise _nothing_of(found, where, y)
+    num_empty = len(trials) - len(with_values)
+    if num_empty:
         notes.append(
-            f"{target}: {missing} of {len(read)} trials have no values yet: left out"
+            f"{target}: {num_empty} of {len(trials)} trials have no values yet: "
+            "left out"
         )
+    groups = _joined(with_values)
+    groups.sort(key=lambda group: -fmean(trial.final_return for trial in group))
     if len(groups) > MOST_CURVES:
         notes.append(
             f"{target}: the {MOST_CURVES} of {len(groups)} curves that ended best; "
             "others can be named one by one"
         )
-    kept = {each.found.key for group in ranked[:MOST_CURVES] for each in group}
-    return [each for each in some if each.found.key in kept], notes
+    kept = {trial.found.key for group in groups[:MOST_CURVES] for trial in group}
+    return [trial for trial in with_values if trial.found.key in kept], notes
 
 
 class _NothingToDrawError(UsageError):
@@ -270,18 +284,20 @@ def _joined(trials: Sequence[ReadTrial]) -> list[list[ReadTrial]]:
     they began with the same weights. Runs with the same seed stay separate, and so does
     a trial of a search, which may be selected for its luck."""
     groups: dict[tuple[str, int], list[ReadTrial]] = {}
-    for each in trials:
-        spec = json.dumps(_without_seeds(each.found), sort_keys=True)
-        copy, one = 0, each.found
-        while any(
-            one.of_search
-            or other.of_search
-            or one.meta.random_seed == other.meta.random_seed
-            for other in (each.found for each in groups.setdefault((spec, copy), []))
-        ):
+    for trial in trials:
+        spec = json.dumps(_without_seeds(trial.found), sort_keys=True)
+        copy = 0
+        while not _are_seeds([*groups.get((spec, copy), []), trial]):
             copy += 1
-        groups[spec, copy].append(each)
+        groups.setdefault((spec, copy), []).append(trial)
     return list(groups.values())
+
+
+def _are_seeds(trials: Sequence[ReadTrial]) -> bool:
+    """Whether Trials of one spec are different seeds of it."""
+    seeds = {trial.found.meta.random_seed for trial in trials}
+    is_selected = any(trial.found.of_search for trial in trials)
+    return len(trials) == 1 or (len(seeds) == len(trials) and not is_selected)
 
 
 def _without_seeds(found: FoundTrial) -> dict[str, Any]:
@@ -290,10 +306,8 @@ def _without_seeds(found: FoundTrial) -> dict[str, Any]:
         key: value for key, value in found.spec.items() if key not in ("name", "search")
     }
     meta: Mapping[str, Any] = spec.get("meta", {})
-    left = {
-        key: value for key, value in meta.items() if key not in ("random_seed", count)
-    }
-    return {**spec, **found.beginning, "meta": left, "name": found.name}
+    kept = {key: meta[key] for key in meta if key not in ("random_seed", count)}
+    return {**spec, **found.beginning, "meta": kept, "name": found.name}
 
 
 def _named(group: Sequence[ReadTrial], per_env: bool = False) -> Named:
@@ -318,54 +332,49 @@ def seeds_of(label: str, group: Sequence[ReadTrial], x: Axis) -> Seeds:
     )
 
 
-def _title(
-    groups: Sequence[Sequence[ReadTrial]],
-    given: Sequence[str],
-    num_curves: int,
-) -> str:
+def _title(methods: Sequence[Method], given: Sequence[str], num_curves: int) -> str:
     """ "ppo_cartpole on CartPole-v1", with up to three names of each."""
-    names, envs = given or [group[0].found.name for group in groups], _envs(groups)
+    names = list(given) or [method.trials[0].found.name for method in methods]
     names = list(dict.fromkeys(names))
+    envs = _envs(methods)
     what = ", ".join(names) if len(names) <= 3 else f"{num_curves} curves"
     where = ", ".join(envs) if len(envs) <= 3 else f"{len(envs)} environments"
     return f"{what} on {where}"
 
 
 def about_curves(
-    groups: Sequence[Sequence[ReadTrial]],
+    methods: Sequence[Method],
     x: str,
     endings: Sequence[TableRow],
     is_apart: bool = False,
 ) -> list[str]:
     """Notes for comparing curves and the table's numbers. `is_apart` if environments
     are."""
-    trials = [each for group in groups for each in group]
+    trials = [trial for method in methods for trial in method.trials]
+    envs = _envs(methods)
+    shares = {trial.found.meta.sessions_per_training for trial in trials}
     notes = []
-    if not is_apart and len(envs := _envs(groups)) > 1:
+    if not is_apart and len(envs) > 1:
         notes.append(
             f"returns in different environments cannot be compared: {', '.join(envs)}"
         )
-    if (
-        x == "frames"
-        and len({each.found.meta.sessions_per_training for each in trials}) > 1
-    ):
+    if x == "frames" and len(shares) > 1:
         notes.append(
             "frames are those of each Session; --x total_frames sums over all workers "
             "of a training"
         )
-    if len(trials) > len(groups):
+    if len(trials) > len(methods):
         notes.append(
-            f"{len(trials)} runs, {count_text(len(groups), 'curve')}: runs that "
+            f"{len(trials)} runs, {count_text(len(methods), 'curve')}: runs that "
             "differ only in their seed are seeds of one"
         )
     notes += [
-        f"{each.label}: its seeds have different lengths; the table has the final "
+        f"{row.label}: its seeds have different lengths; the table has the final "
         "return of each"
-        for each in endings
-        if each.frames[0] < _AS_FAR * each.frames[1]
+        for row in endings
+        if row.frames[0] < _AS_FAR * row.frames[1]
     ]
-    notes += about_few_seeds(endings)
-    return notes
+    return notes + about_few_seeds(endings)
 
 
 def about_few_seeds(endings: Sequence[TableRow]) -> list[str]:
@@ -380,5 +389,94 @@ def about_few_seeds(endings: Sequence[TableRow]) -> list[str]:
     ]
 
 
-def _envs(groups: Sequence[Sequence[ReadTrial]]) -> list[str]:
-    return list(dict.fromkeys(group[0].env for group in groups))
+def _envs(methods: Sequence[Method]) -> list[str]:
+    return list(dict.fromkeys(method.env for method in methods))
+
+
+def normalised(
+    trials: Sequence[ReadTrial], scores: Mapping[str, float]
+) -> list[ReadTrial]:
+    """The Trials in units in which the Random agent's return is 0, and the score of
+    their environment 1; the score of "" is that of the only one. Raises UsageError if
+    one is unknown."""
+    envs = list(dict.fromkeys(trial.env for trial in trials))
+    if len(envs) == 1 and "" in scores:
+        scores = {**scores, envs[0]: scores[""]}
+    named = [env for env in scores if env]
+    for env in named:
+        if env not in envs:
+            raise UsageError(
+                f"--normalise {env}=…: no run is in it; they are in {', '.join(envs)}"
+            )
+    zeros: dict[str, float] = {}
+    for env in envs:
+        if env not in scores:
+            raise UsageError(
+                f"--normalise: no score of {env}; add --normalise {env}=SCORE"
+            )
+        returns = [
+            trial_metrics(trial.found.run_dir, trial.found.trial).get("random_return")
+            for trial in trials
+            if trial.env == env
+        ]
+        known = [value for value in returns if value is not None]
+        if not known:
+            raise UsageError(
+                f"--normalise: the Random agent's return in {env} is not known until a "
+                "run has ended"
+            )
+        if known[0] == scores[env]:
+            raise UsageError(
+                f"--normalise: the Random agent's return in {env} is the score"
+            )
+        zeros[env] = known[0]
+    return [
+        trial.scaled(zeros[trial.env], scores[trial.env] - zeros[trial.env])
+        for trial in trials
+    ]
+
+
+def by_environment(methods: Sequence[Method]) -> dict[str, list[Seeds]]:
+    """The curves of each environment. Raises UsageError if two of them have one
+    label."""
+    panels: dict[str, list[Seeds]] = {}
+    for method in methods:
+        curves = panels.setdefault(method.env, [])
+        label = method.seeds.label
+        if label in [seeds.label for seeds in curves]:
+            raise UsageError(f"--label {label}: names two curves of {method.env}")
+        curves.append(method.seeds)
+    return panels
+
+
+def missing(panels: Mapping[str, Sequence[Seeds]]) -> list[str]:
+    """A note for each method that some environments have no curve of."""
+    return [
+        f"{label}: only in {', '.join(tasks)}; curves with one label are one method "
+        "in all environments, --label names them"
+        for label, tasks in _by_label(panels).items()
+        if len(tasks) < len(panels)
+    ]
+
+
+def joined(panels: Mapping[str, Sequence[Seeds]]) -> list[Seeds]:
+    """One curve for each label, of the seeds in all environments."""
+    return [
+        Seeds(
+            label,
+            lines=tuple(line for seeds in tasks.values() for line in seeds.lines),
+            final_return=np.concatenate([s.final_return for s in tasks.values()]),
+            frames=np.concatenate([seeds.frames for seeds in tasks.values()]),
+            planned=sum(seeds.planned for seeds in tasks.values()),
+            tasks=tuple(len(seeds.lines) for seeds in tasks.values()),
+        )
+        for label, tasks in _by_label(panels).items()
+    ]
+
+
+def _by_label(panels: Mapping[str, Sequence[Seeds]]) -> dict[str, dict[str, Seeds]]:
+    methods: dict[str, dict[str, Seeds]] = {}
+    for env, curves in panels.items():
+        for seeds in curves:
+            methods.setdefault(seeds.label, {})[env] = seeds
+    return methods
