@@ -77,9 +77,14 @@ def frames(of: str = "") -> Axis:
 
 def wall_clock(longest: float) -> Axis:
     """Training time in the unit that suits `longest` seconds."""
-    size, unit = (60.0, "min") if longest <= 7200 else (3600.0, "h")
+    size = 3600.0
+    unit = "h"
     if longest <= 300:
-        size, unit = 1.0, "s"
+        size = 1.0
+        unit = "s"
+    elif longest <= 7200:
+        size = 60.0
+        unit = "min"
     return Axis("wall_t", "wall_t", f"training time ({unit})", size)
 
 
@@ -97,7 +102,9 @@ def line(rows: Rows, x: Axis, y: Axis) -> Line:
     values = rows[y.column] / y.unit_size
     known = np.isfinite(values)
     if y.window_share and known.any():
-        clock, weights, fewest = rows["total_frame"], np.ones(int(known.sum())), 1.0
+        clock = rows["total_frame"]
+        weights = np.ones(int(known.sum()))
+        fewest = 1.0
         if y.column == MEAN_RETURN:
             weights = episode_counts(rows)[known]
             # The final return of one of several workers is the mean of fewer than
@@ -105,7 +112,7 @@ def line(rows: Rows, x: Axis, y: Axis) -> Line:
             fewest = min(FEWEST, float(rows["final_return_episodes"][-1]))
         over_clock = Line(clock[known], values[known])
         width = y.window_share * float(clock[-1])
-        values = trailing_mean(over_clock, weights, clock, width, fewest)
+        values = trailing_mean(over_clock, weights, clock, width, fewest=fewest)
         known = np.isfinite(values)  # a row in which no episode ended has a window, too
     return Line(rows[x.column][known] / x.unit_size, values[known])
 

@@ -155,7 +155,8 @@ class Table(NamedTuple):
         rows = [self.text.header, *self.text.rows]
         if not self.inks:
             return rows
-        return [("" if row is self.text.header else "━━", *row) for row in rows]
+        samples = ["", *["━━"] * len(self.text.rows)]
+        return [(sample, *row) for sample, row in zip(samples, rows, strict=True)]
 
     @property
     def left(self) -> set[int]:
@@ -340,7 +341,8 @@ def limits(
         return 10.0**low, 10.0**high
     if not numbers.size:
         return 0.0, 1.0
-    low, high = float(numbers.min()), float(numbers.max())
+    low = float(numbers.min())
+    high = float(numbers.max())
     largest = max(abs(low), abs(high))
     if high - low <= 1e-4 * largest:
         middle = low / 2 + high / 2

@@ -84,14 +84,13 @@ def dashboard(comparison: Comparison) -> Chart:
         )
         unnamed = [curve._replace(label="") for curve in curves]
         title = f"return against {x.label}"
-        panels.append(curves_panel(x.label, "", unnamed, title, _NO_VALUES))
-    upper, lower = panels[:2], panels[2:]
+        panels.append(curves_panel(x.label, "", unnamed, title, note=_NO_VALUES))
     bars = _speed_ups(comparison, title="speed-up: total frames/s, one process = 1")
     inks = [_ink(comparison, outcome.variant) for outcome in comparison.outcomes]
     return Chart(
         f"{comparison.title}: ways of parallel training",
         _budget_text(comparison),
-        rows=((*upper, bars), (*lower, bars)),
+        rows=((*panels[:2], bars), (*panels[2:], bars)),
         table=Table(speeds.text_table(comparison), tuple(inks)),
         notes=_notes(comparison, with_bands),
     )
@@ -131,7 +130,7 @@ def _bar(comparison: Comparison, variant: Variant, row: Any) -> Bar:
         gain = row.speed_up
         interval = (row.speed_up_low, row.speed_up_high)
         text = f"{gain:.2f}"
-    crowd = f" {CROWDED}" if variant.crowded else ""
+    crowd = f" {CROWDED}" * variant.crowded
     return Bar(
         label=f"{variant.workers}{crowd}",
         height=gain,
@@ -174,7 +173,7 @@ def return_overview(comparison: Comparison, x: Axis) -> Chart:
         if workers > comparison.cores:
             title += f", on {count_text(comparison.cores, 'core')} {CROWDED}"
         drawn = _with_threshold(comparison, curves)
-        panels.append(curves_panel(x.label, "", drawn, title, _NO_VALUES))
+        panels.append(curves_panel(x.label, "", drawn, title, note=_NO_VALUES))
     subtitle = _budget_text(comparison)
     if comparison.threshold is not None:
         subtitle += f" · dashed: {comparison.threshold:g}"

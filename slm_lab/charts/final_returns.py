@@ -52,53 +52,57 @@ class Improvement(NamedTuple):
 
 def ending(group: Seeds, generator: np.random.Generator) -> TableRow:
     """The numbers of one group."""
-    finals, seeds = np.concatenate(group.of_tasks), len(group.lines)
-    frames = float(group.frames.min()), float(group.frames.max())
-    middle, interval = (np.nan, np.nan, np.nan), None
+    finals = np.concatenate(group.of_tasks)
+    peaks = [float(line.y.max()) for line in group.lines]
+    row = TableRow(
+        label=group.label,
+        seeds=len(group.lines),
+        planned=group.planned,
+        frames=(float(group.frames.min()), float(group.frames.max())),
+        mean=np.nan,
+        std=np.nan,
+        iqm=np.nan,
+        interval=None,
+        highest=max(*finals.tolist(), *peaks, -np.inf),
+    )
     if finals.size:
-        middle = (
-            float(finals.mean()),
-            float(finals.std()),
-            float(interquartile_mean(finals)),
+        row = row._replace(
+            mean=float(finals.mean()),
+            std=float(finals.std()),
+            iqm=float(interquartile_mean(finals)),
         )
     if len(finals) > 1:
-        strata = [len(each) for each in group.of_tasks if len(each)]
-        interval = _ends(
-            bootstrap_interval(finals, interquartile_mean, generator, strata=strata)
+        strata = [len(task) for task in group.of_tasks if len(task)]
+        interval = bootstrap_interval(
+            finals, interquartile_mean, generator, strata=strata
         )
-    highest = max(
-        *finals.tolist(), *(float(line.y.max()) for line in group.lines), -np.inf
-    )
-    return TableRow(
-        group.label, seeds, group.planned, frames, *middle, interval, highest
-    )
+        row = row._replace(interval=_ends(interval))
+    return row
 
 
 def improvement(
     groups: Sequence[Seeds], generator: np.random.Generator
 ) -> Improvement | None:
     """None unless there are two groups with three seeds each, of each task."""
-    sizes = [len(each) for group in groups for each in group.of_tasks]
+    sizes = [len(task) for group in groups for task in group.of_tasks]
     if len(groups) != 2 or min(sizes) < ENOUGH_TO_RANK:
         return None
     better, worse = groups
     if len(better.strata) != len(worse.strata):
         return None
     if probability_of_improvement(better.of_tasks, worse.of_tasks) < 0.5:
-        better, worse = worse, better
-    values = better.of_tasks, worse.of_tasks
-    interval = _ends(improvement_interval(*values, generator))
-    return Improvement(
-        better.label, worse.label, probability_of_improvement(*values), interval
-    )
+        worse, better = groups
+    x = better.of_tasks
+    y = worse.of_tasks
+    interval = improvement_interval(x, y, generator)
+    probability = probability_of_improvement(x, y)
+    return Improvement(better.label, worse.label, probability, _ends(interval))
 
 
 def results(groups: Sequence[Seeds]) -> tuple[tuple[TableRow, ...], Improvement | None]:
     """The numbers of each group, and which of two is better."""
-    *each, ranking = np.random.default_rng(0).spawn(len(groups) + 1)
-    rows = (
-        ending(group, generator) for group, generator in zip(groups, each, strict=True)
-    )
+    *per_group, ranking = np.random.default_rng(0).spawn(len(groups) + 1)
+    rows = map(ending, groups, per_group)
     return tuple(rows), improvement(groups, ranking)
 
 
@@ -150,16 +154,16 @@ def improvement_text(found: Improvement) -> str:
     )
 
 
-def _cells(one: TableRow) -> tuple[str, ...]:
-    robust, (low, high) = "–", one.frames
-    if one.interval is not None:
-        ends = ", ".join(map(significant, one.interval))
-        robust = f"{significant(one.iqm)}  [{ends}]"
-    return (
-        one.label,
-        f"{one.seeds}" if one.seeds == one.planned else f"{one.seeds} of {one.planned}",
-        f"{low:,.0f}" if low == high else f"{low:,.0f} – {high:,.0f}",
-        with_spread(one.mean, None if one.interval is None else one.std),
-        robust,
-        significant(one.highest),
-    )
+def _cells(row: TableRow) -> tuple[str, ...]:
+    seeds = f"{row.seeds}"
+    if row.seeds < row.planned:
+        seeds += f" of {row.planned}"
+    frames = dict.fromkeys(f"{end:,.0f}" for end in row.frames)
+    final = with_spread(row.mean, None)
+    robust = "–"
+    if row.interval is not None:
+        final = with_spread(row.mean, row.std)
+        ends = ", ".join(map(significant, row.interval))
+        robust = f"{significant(row.iqm)}  [{ends}]"
+    highest = significant(row.highest)
+    return row.label, seeds, " – ".join(frames), final, robust, highest

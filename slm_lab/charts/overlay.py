@@ -195,10 +195,11 @@ def _curves(
         return [look._replace(x=only.x, mean=only.y)]
     points = MAX_POINTS if aggregate == "mean" else _BOOTSTRAP_POINTS
     over = without_ragged_ends(spread(lines, common_grid(lines, points)), len(lines))
-    centre, band = over.mean, around(over.mean, over.std)
+    centre = over.mean
+    band = around(over.mean, over.std)
     if aggregate == "iqm":
         centre, band = _robust(group, over, generator)
-    return solid_and_dashed(look, over, centre, band, len(lines))
+    return solid_and_dashed(look, over, centre, band, num_lines=len(lines))
 
 
 def _robust(
@@ -206,7 +207,8 @@ def _robust(
 ) -> tuple[FloatArray, Band]:
     """The interquartile mean over the grid; its interval where all seeds have
     values."""
-    values, full = on_grid(group.lines, over.x), over.sessions == len(group.lines)
+    values = on_grid(group.lines, over.x)
+    full = over.sessions == len(group.lines)
     centre, low, high = (np.full_like(over.x, np.nan) for _ in range(3))
     for point in np.flatnonzero(~full):
         known = values[:, point]

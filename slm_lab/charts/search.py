@@ -69,7 +69,7 @@ def draw_experiment_graph(
     `folder`; returns both paths. Raises OSError."""
     charts = search_charts(experiment)
     stem = f"{prefix}_experiment_graph"
-    return write_chart(charts.picture, folder, stem, folder.parent, charts.page)
+    return write_chart(charts.picture, folder, stem, folder.parent, page=charts.page)
 
 
 def search_charts(experiment: summary.SearchSummary) -> SearchCharts:
@@ -113,12 +113,10 @@ def _dots_chart(
         row = []
         for j, (places, path) in enumerate(zip(variables, names, strict=True)):
             name = metric.scale.label
-            x = places.scale._replace(link=f"x{j}", numbers=i == len(metrics) - 1)
-            y = metric.scale._replace(link=f"y{i}", numbers=not j)
             panel = Panel(
-                x if x.numbers else x._replace(label=""),
-                y if y.numbers else y._replace(label=""),
-                dots=Dots(name, places.beside, metric.at, full, hover),
+                _outer(places.scale, f"x{j}", i == len(metrics) - 1),
+                _outer(metric.scale, f"y{i}", j == 0),
+                dots=Dots(name, places.beside, metric.at, full, hover=hover),
             )
             if i == 0:
                 panel = panel._replace(title=names[path], hint=hints[path])
@@ -135,6 +133,11 @@ def _dots_chart(
         cells,
         shading=_shading(trials) if trials else None,
     )
+
+
+def _outer(scale: Scale, link: str, is_outer: bool) -> Scale:
+    """The scale of a panel in a grid, which only outer panels name."""
+    return scale._replace(link=link, numbers=is_outer, label=scale.label * is_outer)
 
 
 def _has_values(trial: TrialState) -> bool:

@@ -127,15 +127,10 @@ def status_text(trials: Sequence[TrialState]) -> str:
     """ "50 trials: 30 finished, 17 stopped early, 3 failed"."""
     count = Counter(STATUS_WORDS.get(each.status, each.status) for each in trials)
     first = ("finished", "stopped early", "failed")
-    order = [
-        *(word for word in first if word in count),
-        *sorted(set(count) - set(first)),
-    ]
-    whole, statuses = (
-        count_text(len(trials), "trial"),
-        [f"{count[w]} {w}" for w in order],
-    )
-    return f"{whole}: {', '.join(statuses)}" if statuses else whole
+    order = dict.fromkeys([*first, *sorted(count)])
+    statuses = [f"{count[word]} {word}" for word in order if count[word]]
+    whole = count_text(len(trials), "trial")
+    return ": ".join(filter(None, (whole, ", ".join(statuses))))
 
 
 def experiment_table(experiment: SearchSummary) -> "pd.DataFrame":

@@ -40,7 +40,7 @@ class Variant(NamedTuple):
         """How graphs and tables call it."""
         if self.mode == BASELINE:
             return "one process"
-        return f"{self.mode} × {self.workers}{f' {CROWDED}' if self.crowded else ''}"
+        return f"{self.mode} × {self.workers}" + f" {CROWDED}" * self.crowded
 
 
 class Training(NamedTuple):
@@ -70,10 +70,10 @@ class Training(NamedTuple):
     def cores_used(self) -> float | None:
         """CPU time over training time: below the workers' number if they wait or lack
         cores."""
-        known = (
-            self.wall_t.size > 0 and np.isfinite(self.cpu_t[-1]) and self.wall_t[-1] > 0
-        )
-        return float(self.cpu_t[-1] / self.wall_t[-1]) if known else None
+        if not self.wall_t.size or not self.wall_t[-1] > 0:
+            return None
+        share = float(self.cpu_t[-1] / self.wall_t[-1])
+        return share if np.isfinite(share) else None
 
     def clock(self, column: str) -> FloatArray:
         """(P,): the clock of this column at each of `total_frame`."""
@@ -97,37 +97,38 @@ def window_of(max_frame: int, log_frequency: int, most_workers: int) -> float:
 def training_of(rows: Sequence[Rows], window: float, actors: int = 1) -> Training:
     """The training whose workers wrote `rows`; those without rows are left out.
     `actors` processes played the frames that one worker's rows count."""
-    rows = [each for each in rows if len(each)]
+    rows = [worker for worker in rows if len(worker)]
     if not rows:
-        return Training(_NONE, _NONE, _NONE, _NONE, _NONE, window, 0.0, 0.0, None)
-    x, y, episodes = (
-        np.concatenate(parts) for parts in zip(*map(_returns, rows), strict=True)
-    )
-    order = np.argsort(x, kind="stable")
-    grid = np.unique(x)
-    finals = np.array([each["final_return"][-1] for each in rows])
+        return Training(
+            total_frame=_NONE,
+            episode_return=_NONE,
+            frame=_NONE,
+            wall_t=_NONE,
+            cpu_t=_NONE,
+            window=window,
+            frames=0.0,
+            seconds=0.0,
+            final_return=None,
+        )
+    frames = np.concatenate([worker["total_frame"] for worker in rows])
+    returns = np.concatenate([worker["mean_return"] for worker in rows])
+    episodes = np.concatenate([episode_counts(worker) for worker in rows])
+    order = np.argsort(frames, kind="stable")
+    order = order[np.isfinite(returns[order])]
+    grid = np.unique(frames[order])
+    line = Line(frames[order], returns[order])
+    finals = np.array([worker["final_return"][-1] for worker in rows])
     finals = finals[np.isfinite(finals)]
     return Training(
-        grid,
-        trailing_mean(Line(x[order], y[order]), episodes[order], grid, window),
-        _clock(rows, "frame", grid).mean(axis=0) / actors,
-        _clock(rows, "wall_t", grid).max(axis=0),
-        _clock(rows, "cpu_t", grid).sum(axis=0),
-        window,
-        max(float(each["total_frame"][-1]) for each in rows),
-        max(float(each["wall_t"][-1]) for each in rows),
-        float(finals.mean()) if finals.size else None,
-    )
-
-
-def _returns(rows: Rows) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """(P,) each: total frames, mean return and number of the episodes of every row with
-    any."""
-    known = np.isfinite(rows["mean_return"])
-    return (
-        rows["total_frame"][known],
-        rows["mean_return"][known],
-        episode_counts(rows)[known],
+        total_frame=grid,
+        episode_return=trailing_mean(line, episodes[order], grid, window),
+        frame=_clock(rows, "frame", grid).mean(axis=0) / actors,
+        wall_t=_clock(rows, "wall_t", grid).max(axis=0),
+        cpu_t=_clock(rows, "cpu_t", grid).sum(axis=0),
+        window=window,
+        frames=max(float(worker["total_frame"][-1]) for worker in rows),
+        seconds=max(float(worker["wall_t"][-1]) for worker in rows),
+        final_return=float(finals.mean()) if finals.size else None,
     )
 
 
@@ -220,9 +221,9 @@ def _numbers(training: Training, threshold: float | None) -> dict[str, float | N
     if threshold is not None:
         at = training.reached(threshold)
         for name, clock in _CLOCKS.items():
-            numbers[f"{name}_to_threshold"] = (
-                np.inf if at is None else training.clock(clock)[at]
-            )
+            numbers[f"{name}_to_threshold"] = np.inf
+            if at is not None:
+                numbers[f"{name}_to_threshold"] = training.clock(clock)[at]
     return numbers
 
 
@@ -236,7 +237,8 @@ def summary_table(comparison: Comparison) -> "pd.DataFrame":
     alone = seeds[seeds["mode"] == BASELINE].set_index("random_seed")["frames_per_s"]
     seeds["speed_up"] = seeds["frames_per_s"] / seeds["random_seed"].map(alone)
     seeds["reached"] = np.isfinite(seeds["frames_to_threshold"].astype(float))
-    returns, late = "final_return", [f"{name}_to_threshold" for name in _CLOCKS]
+    returns = "final_return"
+    late = [f"{name}_to_threshold" for name in _CLOCKS]
     found = seeds.groupby(_VARIANT, sort=False).agg(
         finished=("total_frame", "count"),
         failed=("failure", "count"),
@@ -328,9 +330,9 @@ def _speed(row: Any) -> str:
 def _final_return(row: Any) -> str:
     if np.isnan(row.final_return):
         return "–"
-    return with_spread(
-        row.final_return, row.final_return_std if row.finished > 1 else None
-    )
+    if row.finished == 1:
+        return with_spread(row.final_return, None)
+    return with_spread(row.final_return, row.final_return_std)
 
 
 def _late(value: float, row: Any, unit: str) -> str:
@@ -338,11 +340,11 @@ def _late(value: float, row: Any, unit: str) -> str:
     of = f"{row.reached} of {row.finished}"
     if np.isinf(value):
         return f"in {of} only" if row.reached else "never"
-    share = f" ({of})" if row.reached < row.finished else ""
-    text = f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-    if value >= 1e4:  # as 12.3k or 123k
-        text = f"{value / 1000:,.1f}k" if value < 1e5 else f"{value / 1000:,.0f}k"
-    return "–" if np.isnan(value) else f"{text}{unit}{share}"
+    share = f" ({of})" * (row.reached < row.finished)
+    forms = {1e5: "{:,.0f}k", 1e4: "{:,.1f}k", 100: "{:,.0f}", 0: "{:.3g}"}
+    form = next(form for least, form in forms.items() if not value < least)
+    shown = value / 1000 if value >= 1e4 else value
+    return _with(shown, f"{form}{unit}{share}")
 
 
 def _with(value: float, form: str) -> str:

@@ -67,7 +67,7 @@ def _mean_curves(lines: Sequence[Line], of: str) -> list[Curve]:
     over = without_ragged_ends(over, len(lines))
     look = Curve(f"mean ± 1 std of {len(lines)} {of}s", over.x, over.mean)
     band = around(over.mean, over.std)
-    *solid, last = solid_and_dashed(look, over, over.mean, band, len(lines))
+    *solid, last = solid_and_dashed(look, over, over.mean, band, num_lines=len(lines))
     if last.style == "dashed":
         count = over.sessions[over.sessions < len(lines)]
         most = int(count.max())
@@ -92,13 +92,15 @@ def chart_of_rows(
     """The chart of a Trial from the rows of its Sessions; see `draw_trial_graphs`."""
     with_rows = sum(len(session) > 0 for session in rows)
     lines = [axis.line(session, x, y) for session in rows]
+    subtitle = sessions_text(with_rows, len(rows))
     if run_of is None:
-        return trial_chart(lines, x, y, title, sessions_text(with_rows, len(rows)))
+        return trial_chart(lines, x, y, title, subtitle=subtitle)
     runs = len(set(run_of))
-    subtitle = sessions_text(with_rows, len(rows), "run")
-    if runs < len(rows):
-        subtitle = f"{sessions_text(with_rows, len(rows))}, workers of {runs} runs"
-    return trial_chart(mean_lines(lines, run_of), x, y, title, subtitle, of="run")
+    subtitle += f", workers of {runs} runs"
+    if runs == len(rows):
+        subtitle = sessions_text(with_rows, len(rows), "run")
+    lines = mean_lines(lines, run_of)
+    return trial_chart(lines, x, y, title, subtitle=subtitle, of="run")
 
 
 def draw_trial_graphs(

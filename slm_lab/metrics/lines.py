@@ -45,12 +45,14 @@ def mean_lines(lines: Sequence[Line], group_of: Sequence[int]) -> list[Line]:
     """For each group of lines their mean, where more than half of those with points
     have data."""
     means = []
-    for group in dict.fromkeys(group_of):
-        grouped = zip(lines, group_of, strict=True)
-        if members := [line for line, each in grouped if each == group and line.x.size]:
-            over = spread(members, common_grid(members))
-            enough = 2 * over.sessions > len(members)
-            means.append(Line(over.x[enough], over.mean[enough]))
+    groups: dict[int, list[Line]] = {group: [] for group in group_of}
+    for line, group in zip(lines, group_of, strict=True):
+        if line.x.size:
+            groups[group].append(line)
+    for members in filter(None, groups.values()):
+        over = spread(members, common_grid(members))
+        enough = 2 * over.sessions > len(members)
+        means.append(Line(over.x[enough], over.mean[enough]))
     return means
 
 
@@ -58,5 +60,11 @@ def spread(lines: Sequence[Line], grid: FloatArray) -> Spread:
     """Mean and spread at each grid point over the Sessions that have data there."""
     values = on_grid(lines, grid)
     count = (~np.isnan(values)).sum(axis=0)
-    grid, values, count = grid[count > 0], values[:, count > 0], count[count > 0]
-    return Spread(grid, np.nanmean(values, axis=0), np.nanstd(values, axis=0), count)
+    known = count > 0
+    values = values[:, known]
+    return Spread(
+        grid[known],
+        mean=np.nanmean(values, axis=0),
+        std=np.nanstd(values, axis=0),
+        sessions=count[known],
+    )

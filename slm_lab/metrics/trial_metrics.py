@@ -102,7 +102,8 @@ def session_metrics(
     if returns.size and random_return is not None:
         strength = returns - random_return
         scale = _scale(returns, random_return)
-        frame, opt_step = rows["frame"][known], rows["opt_step"][known]
+        frame = rows["frame"][known]
+        opt_step = rows["opt_step"][known]
         scalars |= {
             "strength": Scalar(float(strength.mean())),
             "max_strength": Scalar(float(strength.max())),
@@ -117,11 +118,7 @@ def session_metrics(
         frame=int(rows["frame"][-1]) if len(rows) else 0,
         num_rows=returns.size,
         random_return=random_return,
-        reasons={
-            name: scalar.reason
-            for name, scalar in scalars.items()
-            if scalar.value is None
-        },
+        reasons=_reasons(scalars),
     )
 
 
@@ -138,25 +135,18 @@ def trial_metrics(
     scalars: dict[str, Scalar] = {}
     rests_on: dict[str, int] = {}
     for name in SESSION_METRICS:
-        values = [
-            v for session in sessions if (v := getattr(session, name)) is not None
-        ]
+        values = [getattr(session, name) for session in sessions]
+        values = [value for value in values if value is not None]
         rests_on[name] = len(values)
-        why = "; ".join(
-            dict.fromkeys(session.reasons.get(name, "") for session in sessions)
-        )
-        scalars[name] = (
-            Scalar(float(np.mean(values)))
-            if values
-            else Scalar(None, why or "no Sessions")
-        )
+        if values:
+            scalars[name] = Scalar(float(np.mean(values)))
+            continue
+        reasons = dict.fromkeys(session.reasons.get(name, "") for session in sessions)
+        scalars[name] = Scalar(None, "; ".join(reasons) or "no Sessions")
     lines = [_returns_over_frames(each) for each in rows]
-    rests_on["consistency"] = sum(line.x.size > 0 for line in lines)
-    lines = (
-        [line for line in lines if line.x.size]
-        if run_of is None
-        else mean_lines(lines, run_of)
-    )
+    with_returns = [line for line in lines if line.x.size]
+    rests_on["consistency"] = len(with_returns)
+    lines = mean_lines(lines, run_of) if run_of else with_returns
     scalars["consistency"] = consistency(lines, random_return)
     if random_return is None:
         scalars["consistency"] = Scalar(None, why_unknown)
@@ -169,22 +159,25 @@ def trial_metrics(
         num_sessions=len(rows),
         rests_on=rests_on,
         random_return=random_return,
-        reasons={
-            name: scalar.reason
-            for name, scalar in scalars.items()
-            if scalar.value is None
-        },
+        reasons=_reasons(scalars),
     )
+
+
+def _reasons(scalars: Mapping[str, Scalar]) -> dict[str, str]:
+    return {
+        name: scalar.reason for name, scalar in scalars.items() if scalar.value is None
+    }
 
 
 def efficiency(strength: FloatArray, t: FloatArray, scale: float) -> Scalar:
     """Σ(s_i / t_i) / Σ s_i over the rows with t_i > 0; both (R,). In 1 / unit of t.
     Rows before the first optimizer step (t_i = 0) are left out."""
     begun = t > 0
-    strength, t = strength[begun], t[begun]
+    strength = strength[begun]
     if not strength.size:
         return Scalar(None, "no row with a return comes after the first step")
-    return _ratio((strength / t).sum(), strength, scale, lambda ratio: ratio)
+    rates = strength / t[begun]
+    return _ratio(rates.sum(), strength, scale, lambda ratio: ratio)
 
 
 def stability(strength: FloatArray, scale: float) -> Scalar:
@@ -206,7 +199,8 @@ def consistency(lines: Sequence[Line], random_return: float | None) -> Scalar:
         return Scalar(
             None, "it takes two Sessions (or runs) with returns to see how they differ"
         )
-    first, last = max(line.x[0] for line in lines), min(line.x[-1] for line in lines)
+    first = max(line.x[0] for line in lines)
+    last = min(line.x[-1] for line in lines)
     grid = common_grid(lines)
     grid = grid[(first <= grid) & (grid <= last)]
     if not grid.size:

@@ -80,7 +80,8 @@ def ranked(trials: Iterable[TrialState]) -> list[TrialState]:
 
 
 def _place(state: TrialState) -> tuple[float, ...]:
-    if (score := state.known_score) is None:
+    score = state.known_score
+    if score is None:
         return (3, 0, 0, state.trial)
     if state.status is Status.FINISHED:
         return (0, 0, -score, state.trial)

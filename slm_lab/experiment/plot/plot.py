@@ -124,7 +124,14 @@ def plot(request: PlotRequest, draws: bool = True) -> Plotted:
     better = None
     if len(panels) == 1:
         better = improvement(rows, ranking)
-    return Plotted(paths, replaced, y.label, tuple(endings), better, tuple(notes))
+    return Plotted(
+        paths=paths,
+        replaced=replaced,
+        y_label=y.label,
+        endings=tuple(endings),
+        improvement=better,
+        notes=tuple(notes),
+    )
 
 
 def grouped(
@@ -322,13 +329,13 @@ def _named(group: Sequence[ReadTrial], per_env: bool = False) -> Named:
 
 def seeds_of(label: str, group: Sequence[ReadTrial], x: Axis) -> Seeds:
     """All trainings of Trials, as one curve."""
-    trainings = [each for trial in group for each in trial.trainings]
+    trainings = [training for trial in group for training in trial.trainings]
     return Seeds(
         label,
-        tuple(Line(each.line.x / x.unit_size, each.line.y) for each in trainings),
-        np.array([each.final_return for each in trainings]),
-        np.array([each.frames for each in trainings]),
-        sum(len(each.found.meta.trainings) for each in group),
+        lines=tuple(Line(t.line.x / x.unit_size, t.line.y) for t in trainings),
+        final_return=np.array([training.final_return for training in trainings]),
+        frames=np.array([training.frames for training in trainings]),
+        planned=sum(len(trial.found.meta.trainings) for trial in group),
     )
 
 
