@@ -59,10 +59,9 @@ CLOCKS = ("frame", "total_frame", "wall_t", "cpu_t")
 def learner_axis(column: str) -> Axis:
     """The y axis of a learner's column, with its unit if it has one."""
     label = LABELS["columns"].get(column, column.replace("_", " "))
-    unit = COLUMNS[column].unit if column in COLUMNS else "1"
-    return Axis(
-        column, column.replace("/", "."), label if unit == "1" else f"{label} ({unit})"
-    )
+    if column in COLUMNS and COLUMNS[column].unit != "1":
+        label += f" ({COLUMNS[column].unit})"
+    return Axis(column, column.replace("/", "."), label)
 
 
 def column_axis(column: str) -> Axis:

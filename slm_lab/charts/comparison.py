@@ -164,10 +164,13 @@ def return_overview(comparison: Comparison, x: Axis) -> Chart:
         curves = []
         for outcome, curve in _curves(comparison, [baseline, *chosen], x, True):
             mode = outcome.variant.mode
-            name = curve.label if mode == BASELINE else mode
-            ink = Ink(curve.ink.colour)
-            label = "" if mode in named else name
-            curves.append((outcome, curve._replace(label=label, ink=ink)))
+            name = mode
+            if mode == BASELINE:
+                name = curve.label
+            look = curve._replace(
+                label=name * (mode not in named), ink=Ink(curve.ink.colour)
+            )
+            curves.append((outcome, look))
             named.add(mode)
         title = count_text(workers, "worker")
         if workers > comparison.cores:

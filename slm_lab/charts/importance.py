@@ -15,7 +15,7 @@ from slm_lab.spec.search import Dimension
 FEWEST_TRIALS = 5
 """With fewer, nothing can be distinguished from chance."""
 RISK = 0.05
-"""Of calling any variable of a search important that is not."""
+"""Family-wise false-positive rate."""
 SHUFFLES = 499
 
 _COMPARABLE = ("finished", "stopped")
@@ -55,11 +55,13 @@ def importances(experiment: SearchSummary) -> list[Importance]:
     p-value (Altmann et al. 2010, doi:10.1093/bioinformatics/btq134), Holm's rule
     `sure`. Trials that were stopped early rank behind those that finished, by frames.
     docs/metrics.md gives the reasons."""
-    trials = [each for each in experiment.trials if comparable(each)]
-    found = [_importance(variable, trials) for variable in experiment.variables]
-    return sorted(
-        _by_holm(found), key=lambda each: 1.0 if each.share is None else -each.share
+    trials = [trial for trial in experiment.trials if comparable(trial)]
+    tested = [_importance(variable, trials) for variable in experiment.variables]
+    ranking = _by_holm(tested)
+    ranking.sort(
+        key=lambda importance: (importance.share is None, -(importance.share or 0.0))
     )
+    return ranking
 
 
 def comparable(trial: TrialState) -> bool:
@@ -71,9 +73,10 @@ def trial_ranks(trials: Sequence[TrialState]) -> FloatArray:
     """(n,): the rank of each among comparable Trials, the best highest; equals share
     theirs."""
     keys = []
-    for each in trials:
-        finished = each.status == "finished"
-        keys.append((finished, 0 if finished else each.frame, each.known_score or 0.0))
+    for trial in trials:
+        is_finished = trial.status == "finished"
+        frame = trial.frame * (not is_finished)
+        keys.append((is_finished, frame, trial.known_score or 0.0))
     order = {key: i for i, key in enumerate(sorted(set(keys)))}
     return midranks(np.array([order[key] for key in keys], np.float64))
 
@@ -87,43 +90,47 @@ def midranks(values: FloatArray) -> FloatArray:
 
 def _importance(variable: Dimension, trials: Sequence[TrialState]) -> Importance:
     path = variable.path
-    trials = [each for each in trials if path in each.params]
+    trials = [trial for trial in trials if path in trial.params]
     known = Importance(path, len(trials))
     if len(trials) < FEWEST_TRIALS:
-        have = "1 trial has" if len(trials) == 1 else f"{len(trials)} trials have"
+        have = f"{len(trials)} trials have"
+        if len(trials) == 1:
+            have = "1 trial has"
         return known._replace(
             reason=f"{have} a result to compare, it takes {FEWEST_TRIALS}"
         )
-    values = [each.params[path] for each in trials]
+    values = [trial.params[path] for trial in trials]
     if len({identity(value) for value in values}) == 1:
         return known._replace(reason="all trials have the same value")
     ranks = trial_ranks(trials)
     if np.ptp(ranks) == 0:
         return known._replace(reason="all trials have the same score")
     shuffle = np.random.default_rng(_SEED).permutation
-    targets = np.column_stack([ranks, *(shuffle(ranks) for _ in range(SHUFFLES))])
-    actual, *by_chance = np.max(
-        [skill(each, targets) for each in _forecasters(values)], axis=0
-    )
+    shuffled = [shuffle(ranks) for _ in range(SHUFFLES)]
+    targets = np.column_stack([ranks, *shuffled])
+    skills = [skill(forecaster, targets) for forecaster in _forecasters(values)]
+    actual, *by_chance = np.max(skills, axis=0)
     mean = float(np.mean(by_chance))
     limit = float(np.quantile(by_chance, 0.95))
+    as_good = np.sum(np.array(by_chance) >= actual)
     return known._replace(
         share=max(0.0, float(actual - mean) / (1 - mean)),
         chance=max(0.0, (limit - mean) / (1 - mean)),
-        p_value=float((1 + np.sum(np.array(by_chance) >= actual)) / (1 + SHUFFLES)),
+        p_value=float((1 + as_good) / (1 + SHUFFLES)),
     )
 
 
-def _by_holm(found: Sequence[Importance]) -> list[Importance]:
+def _by_holm(importances: Sequence[Importance]) -> list[Importance]:
     """With `sure` where chance is ruled out for it and all that are surer."""
-    tested = sorted(each.p_value for each in found if each.p_value is not None)
-    passed = 0
-    while passed < len(tested) and tested[passed] * (len(tested) - passed) <= RISK:
-        passed += 1
-    limit = tested[passed - 1] if passed else -1.0
+    tested = [each.p_value for each in importances if each.p_value is not None]
+    limit = -1.0
+    for passed, p_value in enumerate(sorted(tested)):
+        if p_value * (len(tested) - passed) > RISK:
+            break
+        limit = p_value
     return [
-        one._replace(sure=one.p_value is not None and one.p_value <= limit)
-        for one in found
+        each._replace(sure=each.p_value is not None and each.p_value <= limit)
+        for each in importances
     ]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from slm_lab.charts.search_summary import short_names
+from slm_lab.core.text import shortened
 
 MOST_LETTERS = 44
 """The letters of a difference between specs that a legend has room for."""
@@ -31,48 +32,50 @@ def labels(trainings: Sequence[Named]) -> list[str]:
     """A label each: the name alone if no other has it; else with the keys in which the
     specs of that name differ; else with the stamp."""
     namesakes: dict[str, list[Named]] = {}
-    for each in trainings:
-        namesakes.setdefault(each.name, []).append(each)
+    for training in trainings:
+        namesakes.setdefault(training.name, []).append(training)
     texts = []
-    for each in trainings:
-        parts = [
-            f"{each.name} {each.tag}".strip(),
-            _difference(each, namesakes[each.name]),
-        ]
-        texts.append(APART.join(filter(None, parts)))
-    twice = {label for label, count in Counter(texts).items() if count > 1}
-    return [
-        f"{label}{APART}{each.stamp}" if label in twice else label
-        for label, each in zip(texts, trainings, strict=True)
-    ]
+    for training in trainings:
+        name = f"{training.name} {training.tag}".strip()
+        difference = _difference(training, namesakes[training.name])
+        texts.append(APART.join(filter(None, (name, difference))))
+    counts = Counter(texts)
+    unique = []
+    for label, training in zip(texts, trainings, strict=True):
+        stamp = training.stamp * (counts[label] > 1)
+        unique.append(APART.join(filter(None, (label, stamp))))
+    return unique
 
 
 def leaves(nested: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """The values in nested blocks, by dotted path; an empty block is a value."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, value in nested.items():
-        here = f"{above}.{key}" if above else str(key)
+        path = f"{above}.{key}".removeprefix(".")
         if isinstance(value, Mapping) and value:
-            found |= leaves(value, here)
+            values |= leaves(value, path)
         else:
-            found[here] = value
-    return found
+            values[path] = value
+    return values
 
 
 def _difference(one: Named, namesakes: Sequence[Named]) -> str:
     """ "lr 0.001, gamma 0.9" of one of several trainings with specs of one name. Keys
     with more different values come first, the interval of rows last; keys missing here
     are left out."""
-    paths = list(dict.fromkeys(path for each in namesakes for path in each.leaves))
+    values: dict[str, list[str]] = {}
+    for training in namesakes:
+        for path, value in training.leaves.items():
+            values.setdefault(path, []).append(json.dumps(value))
     # a missing value differs from all others
-    leaves = [each.leaves for each in namesakes]
-    values = {
-        p: len({json.dumps(e[p]) if p in e else "" for e in leaves}) for p in paths
+    counts = {
+        path: len(set(texts)) + (len(texts) < len(namesakes))
+        for path, texts in values.items()
     }
-    differing = [path for path in paths if values[path] > 1]
-    differing.sort(key=lambda path: (path == "meta.log_frequency", -values[path]))
+    differing = [path for path, count in counts.items() if count > 1]
+    differing.sort(key=lambda path: (path == "meta.log_frequency", -counts[path]))
     present = [path for path in differing if path in one.leaves]
-    names = short_names(paths)
+    names = short_names(list(values))
     return _joined(f"{names[path]} {_text(one.leaves[path])}" for path in present)
 
 
@@ -81,11 +84,11 @@ def _joined(parts: Iterable[str]) -> str:
     out."""
     text = ""
     for part in parts:
-        longer = f"{text}, {part}" if text else part
+        longer = ", ".join(filter(None, (text, part)))
         if text and len(longer) > MOST_LETTERS:
             return f"{text}, …"
         text = longer
-    return text if len(text) <= MOST_LETTERS else f"{text[: MOST_LETTERS - 1]}…"
+    return shortened(text, MOST_LETTERS)
 
 
 def _text(value: object) -> str:

@@ -16,7 +16,7 @@ from slm_lab.charts.chart import (
 from slm_lab.charts.curves import decimate
 from slm_lab.charts.search_summary import point_texts, short_names, status_text
 from slm_lab.charts.write import write_chart
-from slm_lab.core.text import count_text
+from slm_lab.core.text import count_text, shortened
 from slm_lab.metrics.lines import Line, mean_lines
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.trial_state import TrialState, ranked
@@ -89,7 +89,7 @@ def _label(trial: TrialState, names: Mapping[str, str]) -> str:
     label = f"t{trial.trial} {', '.join(point_texts(trial, names))}".strip()
     if trial.status != "finished":
         label += f" ({trial.status} at frame {trial.frame})"
-    return label if len(label) <= _LONGEST else f"{label[: _LONGEST - 1]}…"
+    return shortened(label, _LONGEST)
 
 
 def _mean(

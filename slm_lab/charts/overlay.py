@@ -90,10 +90,10 @@ def overlay_chart(
     in all. `lines` are the name and the height of dashed lines; one with the heading of
     a panel is for that panel alone. `width` is in points, of a chart for paper.
     `with_profile` adds a panel with the performance profiles."""
-    labels = dict.fromkeys(
-        group.label for groups in panels.values() for group in groups
-    )
-    colours = list(labels) if len(panels) > 1 else []
+    colours: list[str] = []
+    if len(panels) > 1:
+        every = [group.label for groups in panels.values() for group in groups]
+        colours = list(dict.fromkeys(every))
     drawn: list[Panel] = []
     named: set[str] = set()
     subtitles: list[str] = []
@@ -101,14 +101,14 @@ def overlay_chart(
         over = overlay(groups, aggregate, generator.spawn(1)[0], colours)
         subtitles.append(over.subtitle)
         levels = [
-            level(height, over.curves, "" if name == heading else name)
+            level(height, over.curves, name * (name != heading))
             for name, height in lines
             if name == heading or name not in panels
         ]
         curves: list[Curve] = []
         for curve in (*levels, *over.curves):
-            label = "" if curve.label in named else curve.label
-            curves.append(curve._replace(label=label))
+            is_new = curve.label not in named
+            curves.append(curve._replace(label=curve.label * is_new))
             named.add(curve.label)
         drawn.append(curves_panel(x.label, y.label, curves, heading, log=log))
         if with_profile:
@@ -228,14 +228,17 @@ def ink_of(number: int) -> Ink:
     turn, place = divmod(number, len(OKABE_ITO))
     # Every other turn is reversed: the two blues, which look most alike, are then far
     # apart.
-    colour = len(OKABE_ITO) - 1 - place if turn % 2 else place
-    return Ink(colour, _PALER**turn)
+    if turn % 2:
+        place = len(OKABE_ITO) - 1 - place
+    return Ink(place, _PALER**turn)
 
 
 def _subtitle(counts: set[int], aggregate: Aggregate) -> str:
     if counts == {1}:
         return "one training each"
-    of = f" of {min(counts)} seeds each" if len(counts) == 1 else " of the seeds"
+    of = " of the seeds"
+    if len(counts) == 1:
+        of = f" of {min(counts)} seeds each"
     if aggregate == "mean":
         return f"mean ± 1 std{of}"
     return f"interquartile mean{of}, 95 % bootstrap interval"

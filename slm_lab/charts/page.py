@@ -292,8 +292,9 @@ def _cells(chart: Chart) -> dict[str, Any]:
         kind = "domain" if isinstance(place.part, Parallel) else "xy"
         spans = {"rowspan": place.height, "colspan": place.width}
         specs[place.row][place.column] = {"type": kind, **spans}
-    is_shared = bool(chart.panels) and not chart.panels[0].x.label
-    gap = 0.15 if is_shared else 0.3
+    gap = 0.3
+    if chart.panels and not chart.panels[0].x.label:
+        gap = 0.15  # only the lowest panels have labels
     empty = make_subplots(
         rows=len(chart.rows),
         cols=chart.columns,
@@ -329,8 +330,10 @@ def _bar_axis(panel: Panel, label: str) -> dict[str, Any]:
     """The axis along which bars stand, upright or from the top down."""
     places = bar_places(panel.bars).tolist()
     ends = [-1.0, places[-1] + 1.0]
+    if panel.horizontal:
+        ends.reverse()
     return {
-        "range": ends[::-1] if panel.horizontal else ends,
+        "range": ends,
         "tickvals": places,
         "ticktext": [markup(bar.label) for bar in panel.bars],
         "showgrid": False,
@@ -523,9 +526,11 @@ def _bars(panel: Panel) -> list[Trace]:
 
 def _dots(dots: Dots, chart: Chart, is_many: bool) -> Trace:
     assert chart.shading is not None
-    kind, size = ("scattergl", 6) if is_many else ("scatter", 9)
+    look: Trace = {"type": "scatter", "size": 9}
+    if is_many:
+        look = {"type": "scattergl", "size": 6}
     return {
-        "type": kind,
+        "type": look["type"],
         "x": dots.x,
         "y": dots.y,
         "text": ["<br>".join(map(markup, lines)) for lines in dots.hover],
@@ -534,7 +539,7 @@ def _dots(dots: Dots, chart: Chart, is_many: bool) -> Trace:
             "color": chart.shading.values,
             "coloraxis": "coloraxis",
             "symbol": np.where(dots.filled, "circle", "circle-open").tolist(),
-            "size": size,
+            "size": look["size"],
         },
         "hovertemplate": f"%{{text}}<br>{markup(dots.name)} %{{y:.4~g}}<extra></extra>",
     }

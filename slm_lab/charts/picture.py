@@ -424,8 +424,10 @@ def _set_scale(axis: Drawn, scale: Scale) -> None:
         texts = list(map(printable, scale.categories))
         axis.set_ticks(range(len(texts)), texts)
     elif scale.log:
-        is_short = high < _SHORT * low
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if is_short else (1,)))
+        subs: tuple[float, ...] = (1.0,)
+        if high < _SHORT * low:
+            subs = (1.0, 2.0, 5.0)
+        axis.set_major_locator(LogLocator(subs=subs))
         axis.set_minor_locator(NullLocator())
         axis.set_major_formatter(
             FuncFormatter(lambda value, _: tick_text(value, value))

@@ -37,9 +37,8 @@ class Places(NamedTuple):
         for place, _ in enumerate(self.scale.categories):
             there = np.flatnonzero(self.at == place)
             room = min(_SPREAD, _STEP * there.size)
-            moved[there] += room * (
-                2 * (_GOLDEN * np.arange(1, there.size + 1) % 1) - 1
-            )
+            shares = _GOLDEN * np.arange(1, there.size + 1) % 1
+            moved[there] += room * (2 * shares - 1)
         return moved
 
 
@@ -58,19 +57,22 @@ def variable_places(
     Categories if a value is no number, numbers were picked from a short list, or are
     whole and close."""
     known = [value for value in values if value is not MISSING]
-    listed = variable.sampler in LISTS
-    choices = [*variable.args, *known] if listed else known
+    choices = list(known)
+    is_listed = variable.sampler in LISTS
+    if is_listed:
+        choices = [*variable.args, *known]
     kinds = {identity(value): value for value in choices}
-    if not numeric(known) or (listed and len(kinds) <= MOST_CATEGORIES):
+    if not numeric(known) or (is_listed and len(kinds) <= MOST_CATEGORIES):
         return _categories(values, list(kinds.values()), label)
-    numbers = [None if value is MISSING else float(value) for value in values]
+    is_whole = all(isinstance(value, int) for value in known)
+    numbers = [math.nan if value is MISSING else value for value in values]
+    at = np.array(numbers, np.float64)
     if "log" in variable.sampler and all(value > 0 for value in known):
-        at = np.array(numbers, np.float64)
-        return Places(Scale(label, limits([at], _MARGIN, log=True), log=True), at)
-    whole = all(isinstance(value, int) for value in known)
-    if whole and known and max(known) - min(known) < MOST_CATEGORIES:
+        ends = limits([at], _MARGIN, log=True)
+        return Places(Scale(label, ends, log=True), at)
+    if is_whole and known and max(known) - min(known) < MOST_CATEGORIES:
         return _categories(values, range(min(known), max(known) + 1), label)
-    return number_places(numbers, label, whole)
+    return number_places(at.tolist(), label, is_whole)
 
 
 def _categories(values: Sequence[Any], kinds: Sequence[Any], label: str) -> Places:

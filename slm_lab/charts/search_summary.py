@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from slm_lab.core.text import count_text, error_summary
+from slm_lab.core.text import count_text, error_summary, shortened
 from slm_lab.metrics.trial_metrics import TRIAL_METRICS
 from slm_lab.metrics.trial_state import TrialState, ranked
 from slm_lab.spec.search import Dimension
@@ -71,8 +71,7 @@ def identity(value: Any) -> str:
 def value_text(value: Any) -> str:
     """A value of a variable in a few letters: 0.0003, true, null, "64, 64" of a list.
     Numbers have three digits. A block is shown by its `name` and what else it holds."""
-    text = _text(value)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1].rstrip(' ,')}…"
+    return shortened(_text(value), _LONGEST)
 
 
 def _text(value: Any) -> str:
@@ -84,17 +83,20 @@ def _text(value: Any) -> str:
         case float():
             return number_text(value)
         case Mapping():
-            rest = [
-                f"{key} {_text(each)}" for key, each in value.items() if key != "name"
-            ]
-            return ", ".join(([str(value["name"])] if "name" in value else []) + rest)
+            parts = [f"{key} {_text(item)}" for key, item in value.items()]
+            if "name" in value:
+                parts.remove(f"name {_text(value['name'])}")
+                parts.insert(0, str(value["name"]))
+            return ", ".join(parts)
         case list() | tuple():
-            return ", ".join(
-                f"[{_text(each)}]" if isinstance(each, list | tuple) else _text(each)
-                for each in value
-            )
+            return ", ".join(map(_item_text, value))
         case _:
             return str(value)
+
+
+def _item_text(value: Any) -> str:
+    text = _text(value)
+    return f"[{text}]" if isinstance(value, list | tuple) else text
 
 
 def number_text(value: float | None, count: int = 3) -> str:
@@ -118,8 +120,9 @@ def point_texts(trial: TrialState, names: Mapping[str, str]) -> list[str]:
     for path, name in names.items():
         if path in trial.params:
             value = value_text(trial.params[path])
-            listed = isinstance(trial.params[path], list | tuple)
-            texts.append(f"{name} [{value}]" if listed else f"{name} {value}")
+            if isinstance(trial.params[path], list | tuple):
+                value = f"[{value}]"
+            texts.append(f"{name} {value}")
     return texts
 
 
@@ -142,12 +145,12 @@ def experiment_table(experiment: SearchSummary) -> "pd.DataFrame":
 
     trials = ranked(experiment.trials)
     columns: dict[str, list[Any]] = {
-        "trial": [each.trial for each in trials],
-        "status": [str(each.status) for each in trials],
-        "score": [each.known_score for each in trials],
-        "frame": [each.frame for each in trials],
-        "wall_t": [each.seconds for each in trials],
-        "restarts": [each.restarts for each in trials],
+        "trial": [trial.trial for trial in trials],
+        "status": [str(trial.status) for trial in trials],
+        "score": [trial.known_score for trial in trials],
+        "frame": [trial.frame for trial in trials],
+        "wall_t": [trial.seconds for trial in trials],
+        "restarts": [trial.restarts for trial in trials],
     }
     for path in (variable.path for variable in experiment.variables):
         columns[path] = [

@@ -126,7 +126,7 @@ def draw_trial_graphs(
     clock; against frames also other columns with values, and `eval_mean_returns`.
     "live" draws only the first two graphs of returns and the last. No graph is begun
     once `is_stopped`. Raises OSError."""
-    clock = axis.frames("per Session" if len(rows) > 1 else "")
+    clock = axis.frames("per Session" * (len(rows) > 1))
     begun = [session for session in rows if len(session)]
     graphs = [(rows, x, y) for x, y in _axes(begun, which, clock)]
     if any(len(session) for session in evaluations):
