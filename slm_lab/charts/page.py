@@ -207,7 +207,7 @@ def _height(chart: Chart) -> int:
     rows = len(chart.rows)
     panels = chart.panels
     if len(panels) == 1 and panels[0].horizontal:
-        return 90 + _BAR_ROW * len(panels[0].bars)
+        return 130 + _BAR_ROW * len(panels[0].bars)
     return 130 + rows * _ROWS.get(rows, _LOW_ROW)
 
 
@@ -258,7 +258,7 @@ def content(chart: Chart) -> dict[str, Any]:
     }
     if chart.shading is not None:
         low, high = limits([chart.shading.values], 0.0)
-        title = {"text": markup(chart.shading.name), "side": "top"}
+        title = {"text": markup(chart.shading.name), "side": "right"}
         layout["margin"] = {"t": 120}
         layout["coloraxis"] = {
             "colorscale": "Viridis",
