@@ -22,10 +22,9 @@ import numpy as np
 
 from bench.cases import Case, MujocoPPOCase, PPOCase
 from slm_lab.agent.memory.memory import MemoryLayout
-from slm_lab.analysis.compare.graph import bar_panel
-from slm_lab.analysis.figure.figure import Bar, Box
-from slm_lab.analysis.figure.layout import single_bars
-from slm_lab.analysis.figure.png import render_png
+from slm_lab.charts.chart import Bar, Ink, single
+from slm_lab.charts.comparison import bar_panel
+from slm_lab.charts.picture import render_png
 from slm_lab.metrics.reader import Rows, read_rows
 from slm_lab.parallel.actor_learner.actor import UnrollActor
 from slm_lab.parallel.actor_learner.queue import ActorQueue, LearnerQueue, UnrollQueue
@@ -188,20 +187,23 @@ def slices() -> list[Slice]:
 def picture(found: list[Slice]) -> bytes:
     """EPS of each as bars, a PNG."""
     bars: list[Bar] = []
-    for i, each in enumerate(found):
+    for each in found:
         for label, one in (("in turn", each.in_turn), ("at once", each.at_once)):
             if one is not None:
                 eps = each.num_envs / one.seconds
-                tint = 0.55 if one is each.in_turn else 0.0
-                place, group = len(bars) + 0.7 * i, f"K = {each.num_envs}"
-                text = f"{eps:.2f}"
-                bars.append(
-                    Bar(place, label, eps, eps, eps, 0.0, text, tint=tint, group=group)
+                strength = 0.45 if one is each.in_turn else 1.0
+                bar = Bar(
+                    label,
+                    eps,
+                    f"{eps:.2f}",
+                    mark=np.nan,
+                    ink=Ink(strength=strength),
+                    group=f"K = {each.num_envs}",
                 )
-    panel = bar_panel(Box(0, 0, 0, 0), "", "", bars, 0.0)
-    panel = panel._replace(y=panel.y._replace(label="EPS"))
+                bars.append(bar)
     subtitle = "unrolls of 512 steps × K environments; in turn: one actor, at once: two"
-    return render_png(single_bars("Learner throughput on Humanoid-v5", subtitle, panel))
+    panel = bar_panel("", "EPS", bars)
+    return render_png(single("Learner throughput on Humanoid-v5", subtitle, panel))
 
 
 def way() -> None:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, final
 
 from typing_extensions import override
 
-from slm_lab.analysis.figure.axis import RETURNS, frames
-from slm_lab.analysis.figure.html import Page
-from slm_lab.analysis.trial.trial_graph import figure_of_rows
 from slm_lab.api.callbacks import Callbacks
 from slm_lab.api.lab_process import LabProcess, Started
+from slm_lab.charts.axis import RETURNS, frames
+from slm_lab.charts.page import graph
+from slm_lab.charts.trial import chart_of_rows
 from slm_lab.metrics.reader import Rows
 from slm_lab.records.archive import naming, unpacked
 from slm_lab.records.lookup import find_trial
@@ -82,15 +82,14 @@ class Run(Started):
         """The trial graph: mean return against frames, with a band over Sessions. A
         notebook shows it; `.write_image` and `.write_html` save it."""
         rows = self._read()
-        title = f"{self.name} on {self._record.env}"
-        run_of = self._record.meta.runs_of(rows)
-        x = frames("per Session")
-        y = RETURNS[0]
-        return Page(
-            figure_of_rows(
-                rows=list(rows.values()), x=x, y=y, title=title, run_of=run_of
-            )
-        ).graph()
+        chart = chart_of_rows(
+            list(rows.values()),
+            frames("per Session"),
+            RETURNS[0],
+            f"{self.name} on {self._record.env}",
+            run_of=self._record.meta.runs_of(rows),
+        )
+        return graph(chart)
 
     def agent(self, **options: Any) -> "Agent":
         """A trained agent of this run; `options` are those of `slm_lab.load`."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode
 
-from slm_lab.analysis.figure.axis import (
+from slm_lab.charts.axis import (
     CLOCKS,
     EVAL_RETURNS,
     RETURNS,

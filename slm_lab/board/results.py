@@ -5,28 +5,35 @@ from typing import Any
 
 from dash import html
 
-from slm_lab.analysis.compare.graph import dashboard
-from slm_lab.analysis.figure import figure as fig
-from slm_lab.analysis.search.graph import experiment_figure, page
-from slm_lab.analysis.search.search_summary import (
+from slm_lab.board.catalog import CatalogEntry
+from slm_lab.board.elements import (
+    MARGIN,
+    chart_graph,
+    chip,
+    panel_graph,
+    rows_table,
+    section,
+)
+from slm_lab.board.query import run_link
+from slm_lab.charts.comparison import dashboard
+from slm_lab.charts.look import colour
+from slm_lab.charts.search import search_charts
+from slm_lab.charts.search_summary import (
     number_text,
     point_texts,
     short_names,
     status_text,
 )
-from slm_lab.analysis.search.trial_state import ranked
-from slm_lab.board.catalog import CatalogEntry
-from slm_lab.board.elements import chip, graph, rows_table, section
-from slm_lab.board.query import run_link
 from slm_lab.core.text import duration_text, error_summary
+from slm_lab.metrics.trial_state import ranked
 from slm_lab.records.run_record import RunRecord
 from slm_lab.studies.compare import CompareRun
 from slm_lab.studies.search.outcomes import summarise
 
 MOST_TRIALS = 200
-_WIDE = {"l": 110, "r": 40, "t": 50, "b": 90}
+_WIDE = {"l": 110, "r": 40, "t": 110, "b": 20}
 _BARS = {"l": 190, "r": 60, "t": 8, "b": 40}
-_SPEEDS = {"l": 60, "r": 14, "t": 12, "b": 64}
+_SPEEDS = {"l": 60, "r": 14, "t": 12, "b": 84}
 
 
 def of_search(entry: CatalogEntry) -> Any:
@@ -51,45 +58,37 @@ def of_search(entry: CatalogEntry) -> Any:
     shown = [
         section("Trials", rows_table(header, lines, 2), hint=status_text(found.trials))
     ]
-    drawn = experiment_figure(found)
-    for part in page(drawn).parts:
-        if isinstance(part, fig.Parallel):
-            lines_graph = html.Div(
-                graph(part, "parallel", 380, margin=_WIDE), className="wide"
-            )
-            shown.append(
-                section("Parallel coordinates", lines_graph, hint="drag along an axis")
-            )
-        elif isinstance(part, fig.Panel) and part.horizontal:
-            bars = graph(part, "importance", 70 + 34 * len(part.bars), margin=_BARS)
-            notes = html.P(" ".join(drawn.notes), className="note")
-            shown.append(section("Importance of each hyperparameter", bars, notes))
+    charts = search_charts(found)
+    if charts.parallel.shading is not None:
+        lines_graph = chart_graph(charts.parallel, "parallel", 400, margin=_WIDE)
+        wide = html.Div(lines_graph, className="wide")
+        shown.append(section("Parallel coordinates", wide, hint="drag along an axis"))
+    (panel,) = charts.importance.panels
+    if panel.bars:
+        height = 70 + 34 * len(panel.bars)
+        bars = panel_graph(panel, "importance", height, margin=_BARS)
+        notes = html.P(" ".join(charts.importance.notes), className="note")
+        shown.append(section("Importance of each hyperparameter", bars, notes))
     return shown
 
 
 def of_comparison(entry: CatalogEntry) -> Any:
     """Its bars, curves and table, of the trainings that have finished."""
-    comparison = CompareRun.look(entry.folder).comparison()
-    shown: list[Any] = []
+    chart = dashboard(CompareRun.look(entry.folder).comparison())
     panels = []
-    for part in dashboard(comparison).parts:
-        if isinstance(part, fig.Panel):
-            keys = [
-                html.Span(text, style={"color": colour}) for colour, text in part.keys
-            ]
-            head = html.Figcaption([part.title, " ", *keys])
-            drawn = graph(part, part.title, 290, margin=_SPEEDS if part.bars else None)
-            panels.append(html.Figure([head, drawn]))
-        elif isinstance(part, fig.Table):
-            (_, *header), *lines = part.cells
-            marks = (
-                html.Span("━━", style={"color": colour}) for colour in part.swatches
-            )
-            shown.append(
-                rows_table(
-                    ["", *header], [[next(marks), *each[1:]] for each in lines], 1
-                )
-            )
-        elif isinstance(part, fig.TextLine):
-            shown.append(html.P(part.text, className="note"))
-    return section("Comparison", html.Div(panels, className="panels two"), *shown)
+    for panel in chart.panels:
+        head = html.Figcaption([panel.title, " ", html.Span(panel.hint)])
+        margin = _SPEEDS if panel.bars else MARGIN
+        drawn = panel_graph(panel, panel.title, 290, margin=margin)
+        panels.append(html.Figure([head, drawn]))
+    assert chart.table is not None
+    header, *lines = chart.table.cells
+    marked = [
+        [html.Span(mark, style={"color": colour(*ink)}), *cells]
+        for ink, (mark, *cells) in zip(chart.table.inks, lines, strict=True)
+    ]
+    table = rows_table(header, marked, words=1)
+    notes = [html.P(note, className="note") for note in chart.notes]
+    return section(
+        "Comparison", html.Div(panels, className="panels two"), table, *notes
+    )

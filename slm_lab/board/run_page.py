@@ -10,9 +10,6 @@ from typing import Any
 import numpy as np
 from dash import html
 
-from slm_lab.analysis.figure import axis
-from slm_lab.analysis.figure.figure import Curve
-from slm_lab.analysis.figure.look import PALETTE, tinted
 from slm_lab.board import results
 from slm_lab.board.catalog import Catalog, CatalogEntry
 from slm_lab.board.elements import (
@@ -28,6 +25,10 @@ from slm_lab.board.elements import (
 from slm_lab.board.query import Query, file_link, run_link
 from slm_lab.board.refresh import Part
 from slm_lab.board.ticked import video
+from slm_lab.charts import axis
+from slm_lab.charts.chart import Curve, Ink
+from slm_lab.charts.curves import decimate
+from slm_lab.charts.look import OKABE_ITO, colour
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import read_object, stamp_of, tail
 from slm_lab.core.recorded import value_at
@@ -42,7 +43,7 @@ from slm_lab.storage.run_dir import PLAN_BLOCK, PLAN_FILE, RUN_BLOCK, videos
 MOST_FILES, MOST_VIDEOS = 100, 6
 """Files and videos of a run that are shown."""
 POINTS = 400
-"""Of a line, at most."""
+"""Maximum points per curve."""
 FIRST = (
     "loss",
     "entropy",
@@ -254,8 +255,7 @@ def _panels(entry: CatalogEntry, query: Query) -> Any:
         if y is axis.EVAL_RETURNS:
             of = played
         lines = {
-            s: axis.decimate(axis.line(each, x, smooth), POINTS)
-            for s, each in of.items()
+            s: decimate(axis.line(each, x, smooth), POINTS) for s, each in of.items()
         }
         values = np.concatenate([each.y for each in lines.values()])
         if len(values) and np.allclose(values, values[0]) and y not in axis.RETURNS:
@@ -264,14 +264,14 @@ def _panels(entry: CatalogEntry, query: Query) -> Any:
         if not len(values):
             continue
         curves = [
-            Curve(_session_name(found, s), *line, **_look(s))
+            Curve(_session_name(found, s), *line, ink=_ink(s))
             for s, line in lines.items()
         ]
         meaning = COLUMNS[y.column].meaning if y.column in COLUMNS else ""
         graph = curves_graph(curves, "", f"{y.column} {query.x}")
         shown.append(html.Figure([html.Figcaption(y.label, title=meaning), graph]))
     keys = [
-        html.Span(_session_name(found, s), style={"color": tinted(**_look(s))})
+        html.Span(_session_name(found, s), style={"color": colour(*_ink(s))})
         for s in rows
     ]
     legend = html.P(keys if len(keys) > 1 else [], className="legend")
@@ -294,10 +294,10 @@ def _axes(rows: Mapping[int, Rows], played: Mapping[int, Rows]) -> list[axis.Axi
     return of_returns + [axis.learner_axis(name) for name in dict.fromkeys(columns)]
 
 
-def _look(session: int) -> dict[str, Any]:
+def _ink(session: int) -> Ink:
     """A colour of each Session; after one turn of the palette it is paler."""
-    turn, colour = divmod(session, len(PALETTE))
-    return {"colour": colour, "tint": min(0.3 * turn, 0.6)}
+    turn, place = divmod(session, len(OKABE_ITO))
+    return Ink(place, max(1.0 - 0.3 * turn, 0.4))
 
 
 def _sessions(entry: CatalogEntry, query: Query) -> Any:

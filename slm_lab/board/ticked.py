@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 from dash import html
 
-from slm_lab.analysis.figure.axis import CLOCKS
-from slm_lab.analysis.overlay.endings import improvement_text, results, text_table
-from slm_lab.analysis.overlay.overlay import Middle, overlay
 from slm_lab.board.catalog import Catalog, CatalogEntry
 from slm_lab.board.elements import curves_graph, problem, rows_table, section, select
 from slm_lab.board.query import EVALUATION, Query, file_link, run_link
 from slm_lab.board.refresh import Part
+from slm_lab.charts.axis import CLOCKS
+from slm_lab.charts.final_returns import improvement_text, results, text_table
+from slm_lab.charts.overlay import Aggregate, overlay
+from slm_lab.charts.plot import about_curves, about_few_seeds, grouped
+from slm_lab.charts.trainings import ReadTrial, read_trial
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import stamp_of
 from slm_lab.core.text import error_summary
-from slm_lab.experiment.plot.plot import about_curves, about_few_seeds, grouped
-from slm_lab.experiment.plot.trials import ReadTrial, read_trial
 from slm_lab.metrics.row import BASE_COLUMNS
 from slm_lab.records.run_record import RunRecord
 from slm_lab.storage.run_dir import videos
@@ -134,14 +134,15 @@ def _curves(entries: Sequence[CatalogEntry], query: Query) -> Any:
     warnings = [problem(each) for each in problems]
     if not with_values:
         return warnings
-    groups, seeds, x = grouped(with_values, query.x)
-    middle: Middle = "iqm" if query.of == "iqm" else "mean"
-    drawn = overlay(seeds, middle, np.random.default_rng(0))
+    methods, x = grouped(with_values, query.x)
+    seeds = [method.seeds for method in methods]
+    aggregate: Aggregate = "iqm" if query.of == "iqm" else "mean"
+    drawn = overlay(seeds, aggregate, np.random.default_rng(0))
     curves = [c._replace(band=None) if query.of == "mean" else c for c in drawn.curves]
     graph = curves_graph(
         curves, x.label, repr((query.y, query.x, query.runs)), _HEIGHT, True
     )
-    notes = [html.P(note, className="note") for note in about_curves(groups, "", ())]
+    notes = [html.P(note, className="note") for note in about_curves(methods, "", ())]
     hint = "mean of the seeds" if query.of == "mean" else drawn.subtitle
     return section(query.axis.label, graph, *notes, *warnings, hint=hint)
 
@@ -150,8 +151,8 @@ def _endings(entries: Sequence[CatalogEntry], query: Query) -> Any:
     read = _read(_trials(entries)[0], Query(x=query.x), [])
     if not read:
         return []
-    _, seeds, _ = grouped(read, query.x)
-    rows, better = results(seeds)
+    methods, _ = grouped(read, query.x)
+    rows, better = results([method.seeds for method in methods])
     words = [] if better is None else [html.P(improvement_text(better))]
     notes = [html.P(note, className="note") for note in about_few_seeds(rows)]
     return section("Final returns", rows_table(*text_table(rows)[:3]), *words, *notes)

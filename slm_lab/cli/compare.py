@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from slm_lab.analysis.compare.comparison import text_table
+from slm_lab.charts.speeds import text_table
 from slm_lab.cli.display import screen
 from slm_lab.cli.display.live import LiveDisplay, short
 from slm_lab.cli.shell.caller import Caller

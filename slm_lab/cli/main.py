@@ -444,8 +444,8 @@ def plot(
     returns.
 
     Runs whose specs differ only in the seed are seeds of one curve."""
+    from slm_lab.charts.request import PlotRequest
     from slm_lab.cli.plot import plot_runs
-    from slm_lab.experiment.plot.request import PlotRequest
 
     import_plugins(imports or ())
     command = shlex.join(["slm-lab", *sys.argv[1:]])

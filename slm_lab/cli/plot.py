@@ -7,17 +7,17 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.text import Text
 
-from slm_lab.analysis.overlay.endings import (
+from slm_lab.charts.final_returns import (
     as_csv,
     as_latex,
     improvement_text,
     text_table,
 )
+from slm_lab.charts.plot import plot
+from slm_lab.charts.request import PlotRequest
 from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
 from slm_lab.core.errors import UsageError
 from slm_lab.core.text import printable
-from slm_lab.experiment.plot.plot import plot
-from slm_lab.experiment.plot.request import PlotRequest
 from slm_lab.records.archive import unpacked
 from slm_lab.spec.schema.messages import not_among
 

@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from slm_lab.analysis.search.search_summary import point_texts
-from slm_lab.analysis.search.trial_state import TABLE_TRIALS, Status
+from slm_lab.charts.search_summary import point_texts
 from slm_lab.cli.display import screen
 from slm_lab.cli.display.live import print_resume, sessions_text, short
 from slm_lab.cli.display.search_live import SearchDisplay, searched_names
@@ -20,6 +19,7 @@ from slm_lab.cli.options import OutputForm
 from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
 from slm_lab.core.text import count_text, error_summary, significant, with_spread
+from slm_lab.metrics.trial_state import TABLE_TRIALS, Status
 from slm_lab.records.event_log import Confirmed
 from slm_lab.records.overview import run_document
 from slm_lab.records.run_source import RunSource

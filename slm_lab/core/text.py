@@ -60,6 +60,13 @@ def printable(text: str) -> str:
     )
 
 
+def shortened(text: str, letters: int) -> str:
+    """At most so many letters of the text, ending with "…" where some are left out."""
+    if len(text) <= letters:
+        return text
+    return f"{text[: letters - 1].rstrip(' ,')}…"
+
+
 def in_line(text: str) -> str:
     """The text in one line, with all control characters escaped."""
     return printable(text.replace("\n", "\\n").replace("\t", "\\t"))

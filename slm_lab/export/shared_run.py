@@ -10,11 +10,11 @@ from zipfile import ZipFile
 
 import numpy as np
 
-from slm_lab.analysis.figure.axis import RETURNS
-from slm_lab.analysis.statistics import bootstrap_interval
+from slm_lab.charts.axis import RETURNS
+from slm_lab.charts.statistics import bootstrap_interval
+from slm_lab.charts.trainings import read_trial
 from slm_lab.core.files import read_file, write_atomically, write_json
 from slm_lab.core.text import significant
-from slm_lab.experiment.plot.trials import read_trial
 from slm_lab.records.archive import naming
 from slm_lab.records.saved_run import SavedAgent, SavedRun
 from slm_lab.records.trust import command_text, named_by

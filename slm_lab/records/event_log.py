@@ -15,9 +15,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple, TypeAlias, final, get_args
 
-from slm_lab.analysis.search.trial_state import Params, Status, TrialState, ranked
 from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.files import open_own
+from slm_lab.metrics.trial_state import Params, Status, TrialState, ranked
 
 
 class Proposed(NamedTuple):

@@ -5,10 +5,10 @@ from typing import final
 
 import numpy as np
 
-from slm_lab.analysis.search.trial_state import Status
 from slm_lab.core.errors import UsageError
 from slm_lab.core.recorded import value_at
 from slm_lab.metrics.reader import NO_ROWS, RowFile
+from slm_lab.metrics.trial_state import Status
 from slm_lab.records.event_log import Interrupted, SearchState
 from slm_lab.records.run_record import RunRecord
 from slm_lab.session.status_board import Flow, Phase, SessionProgress

@@ -7,7 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
-from slm_lab.analysis.search.trial_state import Status
 from slm_lab.core.errors import (
     CheckpointError,
     LabError,
@@ -18,6 +17,7 @@ from slm_lab.core.errors import (
 from slm_lab.core.files import read_object
 from slm_lab.core.recorded import LARGEST_NUMBER, value_at
 from slm_lab.metrics.reader import RowFile, Rows
+from slm_lab.metrics.trial_state import Status
 from slm_lab.records.event_log import SearchState
 from slm_lab.records.lock import is_locked
 from slm_lab.storage.manifest import read_manifest

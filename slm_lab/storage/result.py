@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the process of a Session does not need these modules
-    from slm_lab.analysis.metrics import Throughput, TrialMetrics
+    from slm_lab.metrics.trial_metrics import Throughput, TrialMetrics
 
 
 class Ending(StrEnum):

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from slm_lab.analysis.metrics import NOT_MEASURED as UNKNOWN
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import open_own, read_object, write_atomically
 from slm_lab.core.plugins import import_plugins
@@ -36,6 +35,7 @@ from slm_lab.core.registry import import_failure
 from slm_lab.core.text import error_summary, in_line
 from slm_lab.env.failure import EnvironmentFailedError
 from slm_lab.env.versions import code_digest, is_from
+from slm_lab.metrics.trial_metrics import NOT_MEASURED as UNKNOWN
 from slm_lab.parallel.fork_server import end, new_process, start
 from slm_lab.parallel.supervisor import TICK
 from slm_lab.parallel.wait import wait_until

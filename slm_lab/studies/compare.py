@@ -14,7 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
-from slm_lab.analysis.compare.comparison import (
+from slm_lab.charts.comparison import draw_comparison, write_tables
+from slm_lab.charts.speeds import (
     BASELINE,
     Comparison,
     Outcome,
@@ -23,7 +24,6 @@ from slm_lab.analysis.compare.comparison import (
     training_of,
     window_of,
 )
-from slm_lab.analysis.compare.graph import draw_comparison, write_tables
 from slm_lab.core.errors import (
     LabError,
     MissingRunError,

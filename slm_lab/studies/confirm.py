@@ -10,9 +10,9 @@ from typing import final
 import numpy as np
 from typing_extensions import override
 
-from slm_lab.analysis.search.trial_state import Status
 from slm_lab.core.files import read_file, write_atomically, write_json
 from slm_lab.metrics.reader import read_rows
+from slm_lab.metrics.trial_state import Status
 from slm_lab.records.event_log import Confirmed
 from slm_lab.records.lock import RunLock
 from slm_lab.records.origin import provenance

@@ -179,7 +179,7 @@ def _visible(gpus: tuple[int, ...]) -> list[str]:
 
 
 def _end_of(result: TrialResult) -> TrialEnd:
-    from slm_lab.analysis.metrics import TRIAL_METRICS
+    from slm_lab.metrics.trial_metrics import TRIAL_METRICS
 
     metrics = {name: getattr(result.metrics, name) for name in TRIAL_METRICS}
     failed = [s for s in result.failed if not s.lost_others] or list(result.failed)

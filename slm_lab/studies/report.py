@@ -7,11 +7,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Literal, final
 
-from slm_lab.analysis.metrics import session_metrics, throughput, trial_metrics
-from slm_lab.analysis.trial.trial_graph import draw_session_graphs, draw_trial_graphs
+from slm_lab.charts.session import draw_session_graphs
+from slm_lab.charts.trial import draw_trial_graphs
 from slm_lab.core.files import write_json
 from slm_lab.metrics.reader import NO_ROWS, Rows, read_existing
 from slm_lab.metrics.tensorboard import TensorBoardExporter
+from slm_lab.metrics.trial_metrics import session_metrics, throughput, trial_metrics
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.result import Ending, SessionResult, TrialResult, never_began
 from slm_lab.storage.run_dir import RunDir

@@ -9,7 +9,7 @@ import pytest
 from pandas.testing import assert_frame_equal
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from slm_lab.analysis.trial.trial_graph import session_overview
+from slm_lab.charts.session import session_overview
 from slm_lab.env.state import ENV_ADAPTERS, attributes
 from slm_lab.metrics.reader import NO_ROWS, read_rows
 from slm_lab.metrics.tensorboard import TensorBoardExporter

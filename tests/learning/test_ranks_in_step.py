@@ -6,7 +6,7 @@ from statistics import median
 import numpy as np
 import pytest
 
-from slm_lab.analysis.compare.comparison import training_of
+from slm_lab.charts.speeds import training_of
 from slm_lab.metrics.reader import read_rows
 from slm_lab.spec.load import load_spec
 from slm_lab.storage.run_dir import RunDir

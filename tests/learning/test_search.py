@@ -5,7 +5,7 @@ from statistics import median
 
 import pytest
 
-from slm_lab.analysis.search.trial_state import Status
+from slm_lab.metrics.trial_state import Status
 from slm_lab.records.run_source import RunSource
 from slm_lab.studies.confirm import Confirmation
 from slm_lab.studies.search.prepare import Prepared

@@ -10,11 +10,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from slm_lab.analysis.search.search_summary import point_texts, short_names, value_text
-from slm_lab.analysis.search.trial_state import Status, TrialState
+from slm_lab.charts.search_summary import point_texts, short_names, value_text
 from slm_lab.cli.display.live import STOPPING, short
 from slm_lab.cli.display.screen import Screen, print_line
 from slm_lab.core.text import error_summary, significant
+from slm_lab.metrics.trial_state import Status, TrialState
 from slm_lab.records.event_log import SearchState
 from slm_lab.spec.search import dimensions
 

@@ -7,9 +7,9 @@ from typing import final
 
 from typing_extensions import override
 
-from slm_lab.analysis.search.trial_state import Status, TrialState
 from slm_lab.core.errors import LabError, SpecError
 from slm_lab.core.files import write_json
+from slm_lab.metrics.trial_state import Status, TrialState
 from slm_lab.parallel.processes import LOST_SERVER
 from slm_lab.records import event_log as events
 from slm_lab.records.event_log import Event, EventLog, SearchState

@@ -7,13 +7,13 @@ from typing import Any, final
 
 import numpy as np
 
-from slm_lab.analysis.metrics import TRIAL_METRICS, trial_metrics
-from slm_lab.analysis.search.graph import draw_experiment_graph
-from slm_lab.analysis.search.search_summary import SearchSummary, experiment_table
-from slm_lab.analysis.trial.trial_graph import draw_multi_trial_graphs
+from slm_lab.charts.multi_trial import draw_multi_trial_graphs
+from slm_lab.charts.search import draw_experiment_graph
+from slm_lab.charts.search_summary import SearchSummary, experiment_table
 from slm_lab.core.files import write_atomically
 from slm_lab.core.recorded import value_at
 from slm_lab.metrics.reader import RowFile, Rows, read_existing
+from slm_lab.metrics.trial_metrics import TRIAL_METRICS, trial_metrics
 from slm_lab.records.event_log import SearchState
 from slm_lab.records.run_record import RunRecord
 from slm_lab.spec.schema.spec import Spec

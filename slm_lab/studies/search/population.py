@@ -10,8 +10,8 @@ from typing import final
 import numpy as np
 from typing_extensions import override
 
-from slm_lab.analysis.search.trial_state import Params
 from slm_lab.core.files import write_atomically
+from slm_lab.metrics.trial_state import Params
 from slm_lab.spec.schema.scheduler import PbtSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.search import Dimension

@@ -21,7 +21,7 @@ from ray.tune.schedulers import (
 from ray.tune.schedulers.trial_scheduler import TrialScheduler
 from typing_extensions import override
 
-from slm_lab.analysis.search.trial_state import Params
+from slm_lab.metrics.trial_state import Params
 from slm_lab.spec.schema.scheduler import AshaSpec, HyperBandSpec, MedianStoppingSpec
 from slm_lab.studies.search.searcher import SCORE
 

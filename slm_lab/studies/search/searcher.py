@@ -11,9 +11,9 @@ from ray.tune.search import Searcher as TuneSearcher
 from ray.tune.search.variant_generator import generate_variants
 from typing_extensions import override
 
-from slm_lab.analysis.search.trial_state import Params
 from slm_lab.core.errors import MissingExtraError
 from slm_lab.core.process import quietly
+from slm_lab.metrics.trial_state import Params
 from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.spec.search import num_trials
 from slm_lab.studies.search.space import Space

@@ -7,8 +7,8 @@ import numpy as np
 from ray import tune
 from ray.tune.search.sample import Domain
 
-from slm_lab.analysis.search.trial_state import Params
 from slm_lab.core.errors import Problem, SpecError
+from slm_lab.metrics.trial_state import Params
 from slm_lab.spec.budget import budget_of, stretched
 from slm_lab.spec.override import Setting, apply_settings
 from slm_lab.spec.parse import parse

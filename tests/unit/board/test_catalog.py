@@ -6,13 +6,13 @@ from operator import itemgetter
 
 import pytest
 
-from slm_lab.analysis.search.trial_state import Status
 from slm_lab.board import run_page, ticked
 from slm_lab.board.app import make_board
 from slm_lab.board.catalog import Catalog
 from slm_lab.board.query import Query
 from slm_lab.board.runs_table import grid_part
 from slm_lab.core.errors import UsageError
+from slm_lab.metrics.trial_state import Status
 from slm_lab.records.event_log import Began, Ended, EventLog, Proposed
 from slm_lab.records.lookup import find_trials
 from slm_lab.records.overview import RunStatus

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from slm_lab.analysis.metrics import throughput, trial_metrics
 from slm_lab.cli import run as run_command
 from slm_lab.cli.main import retro
 from slm_lab.cli.shell.caller import Caller
+from slm_lab.metrics.trial_metrics import throughput, trial_metrics
 from slm_lab.records.run_source import RunSource
 from slm_lab.storage.result import Ending, SessionResult, TrialResult
 from slm_lab.storage.run_dir import RunDir

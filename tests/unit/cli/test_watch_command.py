@@ -6,10 +6,10 @@ import shutil
 
 import pytest
 
-from slm_lab.analysis.search.trial_state import Status
 from slm_lab.cli import watch as watching
 from slm_lab.cli.watch import TrialProgress
 from slm_lab.core.errors import UsageError
+from slm_lab.metrics.trial_state import Status
 from slm_lab.records.event_log import Began, Ended, EventLog, Proposed, Reported
 from slm_lab.records.lock import RunLock
 from slm_lab.records.lookup import find_trials

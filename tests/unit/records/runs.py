@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from slm_lab.storage.run_dir import FOLDERS, RUN_BLOCK, RunDir
 from tests.support import parse, ppo
-from tests.unit.analysis.session import write_evaluations, write_session
+from tests.unit.charts.session import write_evaluations, write_session
 
 
 def write_run(

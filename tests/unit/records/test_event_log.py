@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slm_lab.analysis.search.trial_state import Status
 from slm_lab.core.errors import LabError, UsageError
+from slm_lab.metrics.trial_state import Status
 from slm_lab.records.event_log import (
     Began,
     Confirmed,

@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from slm_lab.analysis.search.trial_state import Status
 from slm_lab.core.errors import UsageError
 from slm_lab.metrics.reader import read_rows
+from slm_lab.metrics.trial_state import Status
 from slm_lab.records.event_log import Began, Ended, EventLog, Proposed
 from slm_lab.records.lock import RunLock
 from slm_lab.records.overview import RunStatus, overview_of

@@ -9,15 +9,15 @@ from types import SimpleNamespace
 import plotly
 import pytest
 
-from slm_lab.analysis.figure import write
-from slm_lab.analysis.metrics import SESSION_METRICS
+from slm_lab.charts import write
 from slm_lab.metrics.reader import read_rows
+from slm_lab.metrics.trial_metrics import SESSION_METRICS
 from slm_lab.storage.result import Ending, SessionResult
 from slm_lab.storage.run_dir import RunDir
 from slm_lab.studies.baseline import NOT_MEASURED, RandomReturn
 from slm_lab.studies.report import Reporter
 from tests.support import parse, ppo
-from tests.unit.analysis.session import write_evaluations, write_session
+from tests.unit.charts.session import write_evaluations, write_session
 
 SPEC = ppo(meta__max_session=2)
 FINISHED = [SessionResult(session, Ending.FINISHED, 15_000) for session in range(2)]

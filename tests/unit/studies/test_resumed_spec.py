@@ -19,7 +19,7 @@ from slm_lab.storage.run_dir import RUN_BLOCK
 from slm_lab.studies import resume, run
 from slm_lab.studies.run import Run
 from tests.support import ppo
-from tests.unit.analysis.session import write_session
+from tests.unit.charts.session import write_session
 
 MANIFEST = Manifest(0, 0, {}, False, {}, ())
 START = ("env=CartPole-v1", "env.max_frame=4096", "env.num_envs=2")

@@ -95,7 +95,7 @@ def test_a_signal_at_any_import_ends_a_command_silently(
         ("slm_lab.records.overview", ["runs", "--json"]),
         ("slm_lab.doctor.machine", ["doctor", "--json"]),
         ("slm_lab.spec.load", ["spec", "check", "--json"]),
-        ("slm_lab.experiment.plot.plot", ["plot", "latest", "--json"]),
+        ("slm_lab.charts.plot", ["plot", "latest", "--json"]),
     ],
 )
 def test_a_command_that_is_stopped_as_it_begins_prints_a_document_too(

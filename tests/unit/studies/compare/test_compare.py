@@ -8,9 +8,9 @@ import json
 import numpy as np
 import pytest
 
-from slm_lab.analysis.compare.comparison import summary_table
-from slm_lab.analysis.metrics import throughput, trial_metrics
+from slm_lab.charts.speeds import summary_table
 from slm_lab.core.errors import LabError, UsageError
+from slm_lab.metrics.trial_metrics import throughput, trial_metrics
 from slm_lab.records.run_source import RunSource
 from slm_lab.spec.load import load_spec
 from slm_lab.storage.result import Ending, SessionResult, TrialResult

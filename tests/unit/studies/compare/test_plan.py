@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from slm_lab.analysis.compare.comparison import BASELINE, Variant
+from slm_lab.charts.speeds import BASELINE, Variant
 from slm_lab.core.errors import SpecError, UsageError
 from slm_lab.core.recorded import differences
 from slm_lab.records.run_source import RunSource

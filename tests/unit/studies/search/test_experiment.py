@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from slm_lab.analysis.search.trial_state import Status
 from slm_lab.core.errors import LabError
+from slm_lab.metrics.trial_state import Status
 from slm_lab.records.event_log import Began, Reported, Retried
 from slm_lab.studies.search import experiment as module
 from slm_lab.studies.search.scheduler import Action, Decision

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from slm_lab.analysis.search.trial_state import Status
+from slm_lab.metrics.trial_state import Status
 from slm_lab.records.event_log import Copied, Ended, Paused
 from slm_lab.spec.schema.scheduler import HyperBandSpec
 from slm_lab.storage.result import Ending

@@ -1,1 +1,0 @@
-"""Turns the rows of a run into metrics, statistics and graphs."""

@@ -1,1 +1,0 @@
-"""One spec trained in several modes, compared."""

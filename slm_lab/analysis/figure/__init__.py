@@ -1,1 +1,0 @@
-"""Figures: one description, drawn as PNG and as HTML."""

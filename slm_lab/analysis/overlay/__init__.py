@@ -1,1 +1,0 @@
-"""Curves of several runs over each other, with a table of their ends."""

@@ -1,1 +1,0 @@
-"""What a search found: variables against results."""

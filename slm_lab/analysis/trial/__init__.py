@@ -1,1 +1,0 @@
-"""Graphs of a Session, a Trial and the Trials of a search."""

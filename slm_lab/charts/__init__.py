@@ -1,0 +1,1 @@
+"""Charts of what was trained, their files, and the statistics in them."""

@@ -1,0 +1,72 @@
+"""Lines of Sessions or seeds as curves: solid where all have values, else dashed."""
+
+import numpy as np
+
+from slm_lab.charts.chart import MAX_POINTS, Band, Curve
+from slm_lab.core.types import FloatArray
+from slm_lab.metrics.lines import Line, Spread
+
+MAX_RAGGED = 0.05
+"""The share of the axis that is left out at its ends if not all Sessions reach into
+it."""
+
+
+def decimate(values: Line, max_points: int = MAX_POINTS) -> Line:
+    """At most `max_points` of the points, evenly chosen, the first and last among
+    them."""
+    count = values.x.size
+    if count <= max_points:
+        return values
+    chosen = np.linspace(0, count - 1, max_points).round().astype(np.int64)
+    return Line(values.x[chosen], values.y[chosen])
+
+
+def solid_and_dashed(
+    look: Curve, over: Spread, middle: FloatArray, band: Band, num_lines: int
+) -> list[Curve]:
+    """Splits `middle` (G,) into a solid curve with a band where all lines have data,
+    and a dashed one where only some have. Both are styled like `look`."""
+    full = over.sessions == num_lines
+    curves: list[Curve] = []
+    if full.any():
+        solid = look._replace(
+            x=over.x,
+            mean=np.where(full, middle, np.nan),
+            band=Band(*(np.where(full, end, np.nan) for end in band)),
+        )
+        curves.append(solid)
+    if not full.all():
+        # and a point more on each side, so that the dashed line joins the solid one
+        partly = ~full
+        partly[1:] |= ~full[:-1]
+        partly[:-1] |= ~full[1:]
+        dashed = look._replace(
+            label="" if curves else look.label,
+            x=over.x,
+            mean=np.where(partly, middle, np.nan),
+            style="dashed",
+        )
+        curves.append(dashed)
+    return curves
+
+
+def without_ragged_ends(over: Spread, num_lines: int) -> Spread:
+    """Leaves out ends that fewer than `num_lines` reach, if they are short."""
+    full = np.flatnonzero(over.sessions == num_lines)
+    if not full.size:
+        return over
+    x = over.x
+    allowed = MAX_RAGGED * (x[-1] - x[0])
+    first = 0
+    last = len(x) - 1
+    if x[full[0]] - x[0] <= allowed:
+        first = int(full[0])
+    if x[-1] - x[full[-1]] <= allowed:
+        last = int(full[-1])
+    kept = slice(first, last + 1)
+    return Spread(
+        x=x[kept],
+        mean=over.mean[kept],
+        std=over.std[kept],
+        sessions=over.sessions[kept],
+    )

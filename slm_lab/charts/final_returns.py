@@ -1,0 +1,169 @@
+"""The numbers beside an overlay: how each group of seeds ended."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from slm_lab.charts.overlay import Seeds
+from slm_lab.charts.statistics import (
+    Interval,
+    bootstrap_interval,
+    improvement_interval,
+    interquartile_mean,
+    probability_of_improvement,
+)
+from slm_lab.core.text import TextTable, significant, with_spread
+
+ENOUGH_TO_TRIM = 4
+"""The fewest seeds of which the interquartile mean leaves any out."""
+ENOUGH_TO_RANK = 3
+"""The fewest seeds in each of two groups that can be ranked."""
+
+
+class TableRow(NamedTuple):
+    """The final returns of the seeds of a group; seeds may end at different frames."""
+
+    label: str
+    seeds: int
+    planned: int
+    frames: tuple[float, float]
+    """The least and the most of any seed, summed over its workers."""
+    mean: float
+    """NaN if no episode has ended."""
+    std: float
+    """Population standard deviation."""
+    iqm: float
+    interval: tuple[float, float] | None
+    """95 %; None of a single seed."""
+    highest: float | None
+    """The largest return of any seed at any time; None if its lines have no returns."""
+
+
+class Improvement(NamedTuple):
+    """The probability that a seed of the better of two groups ends above a seed of the
+    other."""
+
+    better: str
+    worse: str
+    probability: float
+    interval: tuple[float, float]
+
+
+def ending(group: Seeds, generator: np.random.Generator) -> TableRow:
+    """The numbers of one group."""
+    finals = np.concatenate(group.of_tasks)
+    peaks = [float(line.y.max()) for line in group.lines]
+    row = TableRow(
+        label=group.label,
+        seeds=len(group.lines),
+        planned=group.planned,
+        frames=(float(group.frames.min()), float(group.frames.max())),
+        mean=np.nan,
+        std=np.nan,
+        iqm=np.nan,
+        interval=None,
+        highest=max(*finals.tolist(), *peaks, -np.inf),
+    )
+    if finals.size:
+        row = row._replace(
+            mean=float(finals.mean()),
+            std=float(finals.std()),
+            iqm=float(interquartile_mean(finals)),
+        )
+    if len(finals) > 1:
+        strata = [len(task) for task in group.of_tasks if len(task)]
+        interval = bootstrap_interval(
+            finals, interquartile_mean, generator, strata=strata
+        )
+        row = row._replace(interval=_ends(interval))
+    return row
+
+
+def improvement(
+    groups: Sequence[Seeds], generator: np.random.Generator
+) -> Improvement | None:
+    """None unless there are two groups with three seeds each, of each task."""
+    sizes = [len(task) for group in groups for task in group.of_tasks]
+    if len(groups) != 2 or min(sizes) < ENOUGH_TO_RANK:
+        return None
+    better, worse = groups
+    if len(better.strata) != len(worse.strata):
+        return None
+    if probability_of_improvement(better.of_tasks, worse.of_tasks) < 0.5:
+        worse, better = groups
+    x = better.of_tasks
+    y = worse.of_tasks
+    interval = improvement_interval(x, y, generator)
+    probability = probability_of_improvement(x, y)
+    return Improvement(better.label, worse.label, probability, _ends(interval))
+
+
+def results(groups: Sequence[Seeds]) -> tuple[tuple[TableRow, ...], Improvement | None]:
+    """The numbers of each group, and which of two is better."""
+    *per_group, ranking = np.random.default_rng(0).spawn(len(groups) + 1)
+    rows = map(ending, groups, per_group)
+    return tuple(rows), improvement(groups, ranking)
+
+
+def _ends(interval: Interval) -> tuple[float, float]:
+    return float(interval.low), float(interval.high)
+
+
+def text_table(endings: Sequence[TableRow]) -> TextTable:
+    """A row for each group."""
+    header = (
+        "run",
+        "seeds",
+        "total frames",
+        "final return ± std",
+        "IQM, 95 % interval",
+        "highest",
+    )
+    spare = ("highest", "total frames", "IQM, 95 % interval", "seeds")
+    return TextTable(header, tuple(_cells(each) for each in endings), spare=spare)
+
+
+def as_csv(endings: Sequence[TableRow]) -> str:
+    """The numbers with all their digits, a line for each group."""
+    import pandas as pd
+
+    frame = pd.DataFrame([each._asdict() for each in endings])
+    for name, ends in (("frames", ("least", "most")), ("interval", ("low", "high"))):
+        pairs = [each or (None, None) for each in frame.pop(name)]
+        frame[[f"{name}_{end}" for end in ends]] = pairs
+    return frame.to_csv(index=False)
+
+
+def as_latex(table: TextTable) -> str:
+    """The table for a paper; it needs the package booktabs."""
+    import pandas as pd
+
+    frame = pd.DataFrame(table.rows, columns=table.header)
+    columns = "l" + "r" * (frame.shape[1] - 1)
+    text: str = frame.to_latex(index=False, escape=True, column_format=columns)
+    return text.replace("\n[", "\n{}[")  # which would be an option of the rule above
+
+
+def improvement_text(found: Improvement) -> str:
+    """A sentence about two groups of seeds."""
+    low, high = (f"{end:.2f}" for end in found.interval)
+    return (
+        f"a seed of {found.better} ends above one of {found.worse} with probability "
+        f"{found.probability:.2f} (95 % interval {low} to {high})"
+    )
+
+
+def _cells(row: TableRow) -> tuple[str, ...]:
+    seeds = f"{row.seeds}"
+    if row.seeds < row.planned:
+        seeds += f" of {row.planned}"
+    frames = dict.fromkeys(f"{end:,.0f}" for end in row.frames)
+    final = with_spread(row.mean, None)
+    robust = "–"
+    if row.interval is not None:
+        final = with_spread(row.mean, row.std)
+        ends = ", ".join(map(significant, row.interval))
+        robust = f"{significant(row.iqm)}  [{ends}]"
+    highest = significant(row.highest)
+    return row.label, seeds, " – ".join(frames), final, robust, highest

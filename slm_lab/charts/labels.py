@@ -1,0 +1,97 @@
+"""The labels of trainings in a legend: the name of their spec, and what differs between
+them."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from slm_lab.charts.search_summary import short_names
+from slm_lab.core.text import shortened
+
+MOST_LETTERS = 44
+"""The letters of a difference between specs that a legend has room for."""
+APART = "  "
+
+
+class Named(NamedTuple):
+    """A training with a spec called `name`, and the leaves of that spec by their dotted
+    paths.
+
+    `tag` ("t3") follows the name. `stamp` distinguishes trainings with the same name,
+    tag and spec.
+    """
+
+    name: str
+    leaves: Mapping[str, Any]
+    stamp: str
+    tag: str = ""
+
+
+def labels(trainings: Sequence[Named]) -> list[str]:
+    """A label each: the name alone if no other has it; else with the keys in which the
+    specs of that name differ; else with the stamp."""
+    namesakes: dict[str, list[Named]] = {}
+    for training in trainings:
+        namesakes.setdefault(training.name, []).append(training)
+    texts = []
+    for training in trainings:
+        name = f"{training.name} {training.tag}".strip()
+        difference = _difference(training, namesakes[training.name])
+        texts.append(APART.join(filter(None, (name, difference))))
+    counts = Counter(texts)
+    unique = []
+    for label, training in zip(texts, trainings, strict=True):
+        stamp = training.stamp * (counts[label] > 1)
+        unique.append(APART.join(filter(None, (label, stamp))))
+    return unique
+
+
+def leaves(nested: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """The values in nested blocks, by dotted path; an empty block is a value."""
+    values: dict[str, Any] = {}
+    for key, value in nested.items():
+        path = f"{above}.{key}".removeprefix(".")
+        if isinstance(value, Mapping) and value:
+            values |= leaves(value, path)
+        else:
+            values[path] = value
+    return values
+
+
+def _difference(one: Named, namesakes: Sequence[Named]) -> str:
+    """ "lr 0.001, gamma 0.9" of one of several trainings with specs of one name. Keys
+    with more different values come first, the interval of rows last; keys missing here
+    are left out."""
+    values: dict[str, list[str]] = {}
+    for training in namesakes:
+        for path, value in training.leaves.items():
+            values.setdefault(path, []).append(json.dumps(value))
+    # a missing value differs from all others
+    counts = {
+        path: len(set(texts)) + (len(texts) < len(namesakes))
+        for path, texts in values.items()
+    }
+    differing = [path for path, count in counts.items() if count > 1]
+    differing.sort(key=lambda path: (path == "meta.log_frequency", -counts[path]))
+    present = [path for path in differing if path in one.leaves]
+    names = short_names(list(values))
+    return _joined(f"{names[path]} {_text(one.leaves[path])}" for path in present)
+
+
+def _joined(parts: Iterable[str]) -> str:
+    """As many whole parts as there is room for, one at least, and "…" for those left
+    out."""
+    text = ""
+    for part in parts:
+        longer = ", ".join(filter(None, (text, part)))
+        if text and len(longer) > MOST_LETTERS:
+            return f"{text}, …"
+        text = longer
+    return shortened(text, MOST_LETTERS)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return value if isinstance(value, str) else json.dumps(value)

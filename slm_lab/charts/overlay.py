@@ -1,0 +1,244 @@
+"""The chart of several trainings over each other: a curve for each, with a band over
+its seeds."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from slm_lab.charts.axis import Axis
+from slm_lab.charts.chart import (
+    MAX_COLUMNS,
+    MAX_POINTS,
+    Band,
+    Cells,
+    Chart,
+    Curve,
+    Ink,
+    Panel,
+    around,
+    curves_panel,
+    grid,
+    level,
+)
+from slm_lab.charts.curves import decimate, solid_and_dashed, without_ragged_ends
+from slm_lab.charts.look import OKABE_ITO
+from slm_lab.charts.statistics import bootstrap_interval, interquartile_mean
+from slm_lab.core.text import count_text
+from slm_lab.core.types import FloatArray
+from slm_lab.metrics.lines import Line, Spread, common_grid, on_grid, spread
+
+Aggregate: TypeAlias = Literal["mean", "iqm"]
+"""What a curve shows of its seeds: their mean, or their interquartile mean."""
+
+_BOOTSTRAP_POINTS = 250
+"""The points of a curve with bootstrap intervals, each of which has its 2000
+resamples."""
+_PALER = 0.6
+"""The opacity is multiplied by this each time that the palette starts again."""
+_NONE = np.empty(0)
+_STEPS = 201  # of a performance profile
+_NARROWEST = 160.0
+"""The least width of a panel on paper, in 1/72 inch."""
+
+
+class Seeds(NamedTuple):
+    """Trainings that differ in their seeds: a line of each that has points; `planned`
+    counts all. `final_return` and `frames` (of all workers, at the end) are (S,). Of
+    several environments they follow each other, as many of each as `tasks` says."""
+
+    label: str
+    lines: tuple[Line, ...]
+    final_return: FloatArray
+    frames: FloatArray
+    planned: int
+    tasks: tuple[int, ...] = ()
+
+    @property
+    def strata(self) -> tuple[int, ...]:
+        """The number of seeds of each environment."""
+        return self.tasks or (len(self.lines),)
+
+    @property
+    def of_tasks(self) -> list[FloatArray]:
+        """The final returns of each environment, of the seeds that have one."""
+        each_task = np.split(self.final_return, np.cumsum(self.strata)[:-1])
+        return [finals[np.isfinite(finals)] for finals in each_task]
+
+
+class Overlay(NamedTuple):
+    """The curves of all groups, and what curves and bands are."""
+
+    curves: list[Curve]
+    subtitle: str
+
+
+def overlay_chart(
+    panels: Mapping[str, Sequence[Seeds]],
+    x: Axis,
+    y: Axis,
+    aggregate: Aggregate,
+    generator: np.random.Generator,
+    *,
+    title: str,
+    lines: Sequence[tuple[str, float]],
+    log: bool,
+    width: float | None,
+    with_profile: bool,
+) -> Chart:
+    """A panel for each heading, over one legend. Groups with one label have one colour
+    in all. `lines` are the name and the height of dashed lines; one with the heading of
+    a panel is for that panel alone. `width` is in points, of a chart for paper.
+    `with_profile` adds a panel with the performance profiles."""
+    colours: list[str] = []
+    if len(panels) > 1:
+        every = [group.label for groups in panels.values() for group in groups]
+        colours = list(dict.fromkeys(every))
+    drawn: list[Panel] = []
+    named: set[str] = set()
+    subtitles: list[str] = []
+    for heading, groups in panels.items():
+        over = overlay(groups, aggregate, generator.spawn(1)[0], colours)
+        subtitles.append(over.subtitle)
+        levels = [
+            level(height, over.curves, name * (name != heading))
+            for name, height in lines
+            if name == heading or name not in panels
+        ]
+        curves: list[Curve] = []
+        for curve in (*levels, *over.curves):
+            is_new = curve.label not in named
+            curves.append(curve._replace(label=curve.label * is_new))
+            named.add(curve.label)
+        drawn.append(curves_panel(x.label, y.label, curves, heading, log=log))
+        if with_profile:
+            drawn.append(_profile(groups, generator))
+    most = MAX_COLUMNS
+    if width is not None:
+        most = int(width / _NARROWEST)
+    return Chart(
+        title,
+        max(subtitles, key=len),
+        _rows(drawn, most),
+        legend=True,
+        paper_width=width,
+    )
+
+
+def _rows(panels: Sequence[Panel], most: int) -> Cells:
+    """A grid, in which a y axis like the one to its left has no label."""
+    columns = len(grid(panels, most)[0])
+    relabelled = []
+    for number, panel in enumerate(panels):
+        label = panel.y.label
+        if number % columns and label == panels[number - 1].y.label:
+            label = ""
+        relabelled.append(panel._replace(y=panel.y._replace(label=label)))
+    return grid(relabelled, most)
+
+
+def _profile(groups: Sequence[Seeds], generator: np.random.Generator) -> Panel:
+    """The share of seeds whose final return is above each threshold, with a 95 %
+    bootstrap interval: performance profiles, §4.2 of arXiv:2108.13264."""
+    returns = [finals for group in groups for finals in group.of_tasks]
+    ends = np.concatenate([[0.0, 1.0], *returns])
+    thresholds = np.linspace(ends.min(), ends.max(), _STEPS)
+    curves = []
+    for number, group in enumerate(groups):
+        above = (group.final_return[:, None] > thresholds).astype(np.float64)
+        interval = bootstrap_interval(
+            above,
+            lambda shares: shares.mean(axis=0),
+            generator.spawn(1)[0],
+            strata=group.strata,
+        )
+        mean = above.mean(axis=0)
+        band = Band(*interval)
+        curves.append(Curve("", thresholds, mean, band, ink=ink_of(number)))
+    return curves_panel("normalised final return τ", "share of runs above τ", curves)
+
+
+def overlay(
+    groups: Sequence[Seeds],
+    aggregate: Aggregate,
+    generator: np.random.Generator,
+    colours: Sequence[str] = (),
+) -> Overlay:
+    """A curve for each group, in order: with `mean` and two seeds or more a band of one
+    standard deviation, with `iqm` a 95 % bootstrap interval; dashed, and without a
+    band, where some seeds have no values. A group's colour is its label's place in
+    `colours`, or its own place."""
+    counts = {len(group.lines) for group in groups}
+    curves: list[Curve] = []
+    order = colours or [group.label for group in groups]
+    generators = generator.spawn(len(groups))
+    for group, rng in zip(groups, generators, strict=True):
+        label = group.label
+        if len(counts) > 1 and not colours:
+            label = f"{label} ({count_text(len(group.lines), 'seed')})"
+        look = Curve(label, _NONE, _NONE, ink=ink_of(order.index(group.label)))
+        curves += _curves(group, look, aggregate, rng)
+    subtitle = _subtitle(counts, aggregate)
+    if any(curve.style == "dashed" for curve in curves):
+        subtitle += "; dashed where not all have values"
+    return Overlay(curves, subtitle)
+
+
+def _curves(
+    group: Seeds, look: Curve, aggregate: Aggregate, generator: np.random.Generator
+) -> list[Curve]:
+    """The solid curve of all seeds with its band; and the dashed one of some of
+    them."""
+    lines = group.lines
+    if len(lines) == 1:
+        only = decimate(lines[0])
+        return [look._replace(x=only.x, mean=only.y)]
+    points = MAX_POINTS if aggregate == "mean" else _BOOTSTRAP_POINTS
+    over = without_ragged_ends(spread(lines, common_grid(lines, points)), len(lines))
+    centre = over.mean
+    band = around(over.mean, over.std)
+    if aggregate == "iqm":
+        centre, band = _robust(group, over, generator)
+    return solid_and_dashed(look, over, centre, band, num_lines=len(lines))
+
+
+def _robust(
+    group: Seeds, over: Spread, generator: np.random.Generator
+) -> tuple[FloatArray, Band]:
+    """The interquartile mean over the grid; its interval where all seeds have
+    values."""
+    values = on_grid(group.lines, over.x)
+    full = over.sessions == len(group.lines)
+    centre, low, high = (np.full_like(over.x, np.nan) for _ in range(3))
+    for point in np.flatnonzero(~full):
+        known = values[:, point]
+        centre[point] = interquartile_mean(known[~np.isnan(known)])
+    if full.any():
+        whole = values[:, full]
+        centre[full] = interquartile_mean(whole)
+        ends = bootstrap_interval(
+            whole, interquartile_mean, generator, strata=group.strata
+        )
+        low[full], high[full] = ends
+    return centre, Band(low, high)
+
+
+def ink_of(number: int) -> Ink:
+    """A colour that no curve before has."""
+    turn, place = divmod(number, len(OKABE_ITO))
+    # Every other turn is reversed: the two blues, which look most alike, are then far
+    # apart.
+    if turn % 2:
+        place = len(OKABE_ITO) - 1 - place
+    return Ink(place, _PALER**turn)
+
+
+def _subtitle(counts: set[int], aggregate: Aggregate) -> str:
+    if counts == {1}:
+        return "one training each"
+    of = " of the seeds"
+    if len(counts) == 1:
+        of = f" of {min(counts)} seeds each"
+    if aggregate == "mean":
+        return f"mean ± 1 std{of}"
+    return f"interquartile mean{of}, 95 % bootstrap interval"

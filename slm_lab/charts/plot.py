@@ -1,0 +1,482 @@
+"""Reads run folders, groups the seeds of each spec, and draws them into one graph."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from slm_lab.charts.axis import EVAL_RETURNS, RETURNS, Y_AXES, Axis, x_axis
+from slm_lab.charts.chart import Chart
+from slm_lab.charts.final_returns import (
+    ENOUGH_TO_TRIM,
+    Improvement,
+    TableRow,
+    ending,
+    improvement,
+)
+from slm_lab.charts.labels import APART, Named, labels, leaves
+from slm_lab.charts.overlay import Aggregate, Seeds, overlay_chart
+from slm_lab.charts.request import RETURN_COLUMNS, PlotRequest
+from slm_lab.charts.trainings import ReadTrial, read_trial
+from slm_lab.charts.write import write_chart, write_print
+from slm_lab.core.errors import UsageError
+from slm_lab.core.text import count_text
+from slm_lab.metrics.lines import Line
+from slm_lab.records.lookup import find_trials
+from slm_lab.records.run_record import RunRecord
+from slm_lab.spec.schema.messages import not_among
+
+NO_TITLE = "none"
+"""The word for a figure without a title."""
+MOST_CURVES = 8
+"""The maximum number of curves of one folder; the ones with the best final return are
+drawn."""
+_BOOTSTRAP_SEED = 0
+_AS_FAR = 0.95
+"""The share of the longest seed's frames below which a seed counts as shorter."""
+
+
+class Plotted(NamedTuple):
+    """The drawn files, the table of results, and notes for reading them."""
+
+    paths: tuple[Path, ...]
+    replaced: tuple[Path, ...]
+    """Those of the drawn files that were there before."""
+    y_label: str
+    endings: tuple[TableRow, ...]
+    improvement: Improvement | None
+    notes: tuple[str, ...]
+
+
+class Method(NamedTuple):
+    """A curve: Trials whose specs differ only in the seed, in one environment."""
+
+    env: str
+    trials: tuple[ReadTrial, ...]
+    seeds: Seeds
+
+
+def plot(request: PlotRequest, draws: bool = True) -> Plotted:
+    """Draws `plot_{y}_vs_{x}.png` and `.html` into the folder `out`, or the file `out`.
+    Raises UsageError for unknown words and folders, and if no run has values;
+    SpecError; OSError."""
+    request.check()
+    y = request.axis
+    trials, notes = _read(request, y)
+    if request.scores:
+        trials = normalised(trials, request.scores)
+        y = y._replace(label=f"normalised {y.label}")
+    is_apart = bool(request.by or request.scores)
+    methods, x = grouped(trials, request.x, request.labels, per_env=is_apart)
+    panels = {"": [method.seeds for method in methods]}
+    is_joined = False
+    if is_apart and len(_envs(methods)) > 1:
+        panels = by_environment(methods)
+        notes += missing(panels)
+        is_joined = not request.by
+        if is_joined:
+            panels = {"": joined(panels)}
+    if request.log_y:
+        notes += _without_place(panels)
+    title = request.title
+    if title is None:
+        title = _title(methods, request.labels, sum(map(len, panels.values())))
+    if request.x_label is not None:
+        x = x._replace(label=request.x_label)
+    if request.y_label is not None:
+        y = y._replace(label=request.y_label)
+    root = np.random.default_rng(_BOOTSTRAP_SEED)
+    drawing, ranking, *per_curve = root.spawn(2 + len(trials))
+    chart = overlay_chart(
+        panels,
+        x,
+        y,
+        cast(Aggregate, "iqm" if is_joined else request.statistic),
+        generator=drawing,
+        title="" if title == NO_TITLE else title,
+        lines=request.lines,
+        log=request.log_y,
+        width=request.points,
+        with_profile=is_joined,
+    )._replace(about=request.command)
+    paths: tuple[Path, ...] = ()
+    replaced: tuple[Path, ...] = ()
+    if draws:
+        paths, replaced = _write(chart, request, f"plot_{y.file}_vs_{x.file}")
+    rows = [
+        seeds._replace(label=APART.join(filter(None, (seeds.label, env))))
+        for env, curves in panels.items()
+        for seeds in curves
+    ]
+    endings = [ending(*row) for row in zip(rows, per_curve, strict=False)]
+    if y.column not in RETURN_COLUMNS:
+        endings = [row._replace(highest=None) for row in endings]
+    notes += about_curves(methods, request.x, endings, is_apart)
+    better = None
+    if len(panels) == 1:
+        better = improvement(rows, ranking)
+    return Plotted(
+        paths=paths,
+        replaced=replaced,
+        y_label=y.label,
+        endings=tuple(endings),
+        improvement=better,
+        notes=tuple(notes),
+    )
+
+
+def grouped(
+    trials: Sequence[ReadTrial],
+    x: str,
+    given: Sequence[str] = (),
+    per_env: bool = False,
+) -> tuple[list[Method], Axis]:
+    """Groups Trials with values into curves over the axis of the word `x`; returns them
+    and the axis. They get the labels `given`, or else those of their specs: `per_env`
+    only what differs between the specs for one environment. Raises UsageError unless
+    each curve has one of those given."""
+    groups = _joined(trials)
+    if not per_env and len(set(given)) < len(given):
+        raise UsageError("--label: two curves have the same one")
+    if given and len(given) != len(groups):
+        known = labels([_named(group) for group in groups])
+        curves = ", ".join(f"{i}: {label}" for i, label in enumerate(known, start=1))
+        count = count_text(len(groups), "curve")
+        raise UsageError(f"--label: {len(given)} for {count}, in this order: {curves}")
+    names = list(given) or _labels(groups, per_env)
+    longest = max(each.seconds for trial in trials for each in trial.trainings)
+    share = any(trial.record.meta.sessions_per_training > 1 for trial in trials)
+    axis = x_axis(x, longest, "per Session" * share)
+    methods = [
+        Method(group[0].env, tuple(group), seeds_of(name, group, axis))
+        for name, group in zip(names, groups, strict=True)
+    ]
+    return methods, axis
+
+
+def _labels(groups: Sequence[Sequence[ReadTrial]], per_env: bool) -> list[str]:
+    """A label for each group; `per_env` unique among those of one environment."""
+    if not per_env:
+        return labels([_named(group) for group in groups])
+    names: dict[int, str] = {}
+    for env in {group[0].env for group in groups}:
+        places = [i for i, group in enumerate(groups) if group[0].env == env]
+        named = [_named(groups[i], per_env=True) for i in places]
+        names |= zip(places, labels(named), strict=True)
+    return [names[i] for i in range(len(groups))]
+
+
+def _without_place(panels: Mapping[str, Sequence[Seeds]]) -> list[str]:
+    """Notes for a logarithmic axis. Raises UsageError if no curve has a place on it."""
+    curves = [(env, seeds) for env, curves in panels.items() for seeds in curves]
+    low = [
+        " in ".join(filter(None, (seeds.label, env)))
+        for env, seeds in curves
+        if not any((line.y > 0).any() for line in seeds.lines)
+    ]
+    if len(low) == len(curves):
+        raise UsageError("--log-y: no value is above zero")
+    return [f"{label}: has no values above zero, which --log-y needs" for label in low]
+
+
+def _write(
+    chart: Chart, request: PlotRequest, stem: str
+) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Writes the chart; returns its files, and those of them that were there
+    before."""
+    folder = request.out.parent if request.is_file else request.out
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        before = {file for file in folder.iterdir() if file.is_file()}
+        if request.is_file:
+            paths = [write_print(chart, request.out)]
+        else:
+            scripts = None if request.standalone else folder
+            paths = write_chart(chart, folder, stem, scripts)
+    except OSError as error:
+        raise UsageError(
+            f"--out {request.out}: cannot be made: {error.strerror}"
+        ) from None
+    return tuple(paths), tuple(path for path in paths if path in before)
+
+
+def _read(request: PlotRequest, y: Axis) -> tuple[list[ReadTrial], list[str]]:
+    trials: dict[tuple[Path, int], ReadTrial] = {}
+    notes: list[str] = []
+    empty: list[UsageError] = []
+    # data/* also names files that the lab keeps beside the runs, such as plotly.js.
+    folders = [folder for folder in request.folders if not os.path.isfile(folder)]
+    for target in folders or request.folders:
+        try:
+            chosen, target_notes = _of_target(target, request, y)
+        except _NothingToDrawError as error:
+            empty.append(error)
+            continue
+        trials |= {trial.record.key: trial for trial in chosen}
+        notes += target_notes
+    if not trials:
+        raise empty[0]
+    return list(trials.values()), [*notes, *(f"left out: {error}" for error in empty)]
+
+
+def _of_target(
+    target: str, request: PlotRequest, y: Axis
+) -> tuple[list[ReadTrial], list[str]]:
+    """The Trials to draw of a folder: the curves that ended best, and notes about the
+    others. Raises _NothingToDrawError, and UsageError if the graph would go into a run
+    folder."""
+    notes: list[str] = []
+    found = find_trials(target, request.data_dir, notes)
+    for root in {trial.run_dir.root for trial in found}:
+        if request.out.resolve().is_relative_to(root.resolve()):
+            raise UsageError(
+                f"--out {request.out}: is in the run folder {root.resolve()}; name "
+                "another one"
+            )
+    trials = [read_trial(trial, request.x, y) for trial in found]
+    with_values = [trial for trial in trials if trial.trainings]
+    if not with_values:
+        where = found[0].where if len(found) == 1 else target
+        raise _nothing_of(found, where, y)
+    num_empty = len(trials) - len(with_values)
+    if num_empty:
+        notes.append(
+            f"{target}: {num_empty} of {len(trials)} trials have no values yet: "
+            "left out"
+        )
+    groups = _joined(with_values)
+    groups.sort(key=lambda group: -fmean(trial.final_return for trial in group))
+    if len(groups) > MOST_CURVES:
+        notes.append(
+            f"{target}: the {MOST_CURVES} of {len(groups)} curves that ended best; "
+            "others can be named one by one"
+        )
+    kept = {trial.record.key for group in groups[:MOST_CURVES] for trial in group}
+    return [trial for trial in with_values if trial.record.key in kept], notes
+
+
+class _NothingToDrawError(UsageError):
+    """A folder has no values for the y axis; other folders may have some."""
+
+
+def _nothing_of(found: Sequence[RunRecord], where: str, y: Axis) -> _NothingToDrawError:
+    message = "has no rows with a return yet: there is nothing to draw"
+    if y.file == EVAL_RETURNS.file:
+        message = (
+            "has no evaluations: they are made with meta.rigorous_eval > 0; "
+            f"--y {next(iter(Y_AXES))} draws the returns of the training"
+        )
+    elif y.column != RETURNS[0].column:
+        rows = [found[0].rows(session) for session in found[0].sessions]
+        known = [name for name in rows[0].columns if rows[0].has_values(name)]
+        message = (
+            f"has no values of {y.column}: {not_among(y.column, [*Y_AXES, *known])}"
+        )
+    return _NothingToDrawError(f"{where} {message}")
+
+
+def _joined(trials: Sequence[ReadTrial]) -> list[list[ReadTrial]]:
+    """Groups Trials into curves: runs whose specs differ only in the seed form one, if
+    they began with the same weights. Runs with the same seed stay separate, and so does
+    a trial of a search, which may be selected for its luck."""
+    groups: dict[tuple[str, int], list[ReadTrial]] = {}
+    for trial in trials:
+        spec = json.dumps(_without_seeds(trial.record), sort_keys=True)
+        copy = 0
+        while not _are_seeds([*groups.get((spec, copy), []), trial]):
+            copy += 1
+        groups.setdefault((spec, copy), []).append(trial)
+    return list(groups.values())
+
+
+def _are_seeds(trials: Sequence[ReadTrial]) -> bool:
+    """Whether Trials of one spec are different seeds of it."""
+    seeds = {trial.record.meta.random_seed for trial in trials}
+    is_selected = any(trial.record.of_search for trial in trials)
+    return len(trials) == 1 or (len(seeds) == len(trials) and not is_selected)
+
+
+def _without_seeds(found: RunRecord) -> dict[str, Any]:
+    count = "max_session" if found.meta.distributed is False else "max_run"
+    spec = {
+        key: value for key, value in found.spec.items() if key not in ("name", "search")
+    }
+    meta: Mapping[str, Any] = spec.get("meta", {})
+    kept = {key: meta[key] for key in meta if key not in ("random_seed", count)}
+    return {**spec, **found.initial_weights, "meta": kept, "name": found.name}
+
+
+def _named(group: Sequence[ReadTrial], per_env: bool = False) -> Named:
+    first = group[0].record
+    spec = _without_seeds(first)
+    if per_env:
+        spec["env"] = {key: each for key, each in spec["env"].items() if key != "name"}
+    tag = f"t{first.trial}" if first.of_search else ""
+    del spec["name"]
+    return Named(first.label or first.name, leaves(spec), first.stamp, tag)
+
+
+def seeds_of(label: str, group: Sequence[ReadTrial], x: Axis) -> Seeds:
+    """All trainings of Trials, as one curve."""
+    trainings = [training for trial in group for training in trial.trainings]
+    return Seeds(
+        label,
+        lines=tuple(Line(t.line.x / x.unit_size, t.line.y) for t in trainings),
+        final_return=np.array([training.final_return for training in trainings]),
+        frames=np.array([training.frames for training in trainings]),
+        planned=sum(len(trial.record.meta.trainings) for trial in group),
+    )
+
+
+def _title(methods: Sequence[Method], given: Sequence[str], num_curves: int) -> str:
+    """ "ppo_cartpole on CartPole-v1", with up to three names of each."""
+    names = list(given) or [method.trials[0].record.name for method in methods]
+    names = list(dict.fromkeys(names))
+    envs = _envs(methods)
+    what = ", ".join(names) if len(names) <= 3 else f"{num_curves} curves"
+    where = ", ".join(envs) if len(envs) <= 3 else f"{len(envs)} environments"
+    return f"{what} on {where}"
+
+
+def about_curves(
+    methods: Sequence[Method],
+    x: str,
+    endings: Sequence[TableRow],
+    is_apart: bool = False,
+) -> list[str]:
+    """Notes for comparing curves and the table's numbers. `is_apart` if environments
+    are."""
+    trials = [trial for method in methods for trial in method.trials]
+    envs = _envs(methods)
+    shares = {trial.record.meta.sessions_per_training for trial in trials}
+    notes = []
+    if not is_apart and len(envs) > 1:
+        notes.append(
+            f"returns in different environments cannot be compared: {', '.join(envs)}"
+        )
+    if x == "frames" and len(shares) > 1:
+        notes.append(
+            "frames are those of each Session; --x total_frames sums over all workers "
+            "of a training"
+        )
+    if len(trials) > len(methods):
+        notes.append(
+            f"{len(trials)} runs, {count_text(len(methods), 'curve')}: runs that "
+            "differ only in their seed are seeds of one"
+        )
+    notes += [
+        f"{row.label}: its seeds have different lengths; the table has the final "
+        "return of each"
+        for row in endings
+        if row.frames[0] < _AS_FAR * row.frames[1]
+    ]
+    return notes + about_few_seeds(endings)
+
+
+def about_few_seeds(endings: Sequence[TableRow]) -> list[str]:
+    """A note if some curves have several seeds, but too few for an interquartile
+    mean."""
+    few = sorted({each.seeds for each in endings if 1 < each.seeds < ENOUGH_TO_TRIM})
+    if not few:
+        return []
+    return [
+        f"of fewer than {ENOUGH_TO_TRIM} seeds the interquartile mean (IQM) is the "
+        f"mean, and an interval from {' or '.join(map(str, few))} seeds is too narrow"
+    ]
+
+
+def _envs(methods: Sequence[Method]) -> list[str]:
+    return list(dict.fromkeys(method.env for method in methods))
+
+
+def normalised(
+    trials: Sequence[ReadTrial], scores: Mapping[str, float]
+) -> list[ReadTrial]:
+    """The Trials in units in which the Random agent's return is 0, and the score of
+    their environment 1; the score of "" is that of the only one. Raises UsageError if
+    one is unknown."""
+    envs = list(dict.fromkeys(trial.env for trial in trials))
+    if len(envs) == 1 and "" in scores:
+        scores = {**scores, envs[0]: scores[""]}
+    named = [env for env in scores if env]
+    for env in named:
+        if env not in envs:
+            raise UsageError(
+                f"--normalise {env}=…: no run is in it; they are in {', '.join(envs)}"
+            )
+    zeros: dict[str, float] = {}
+    for env in envs:
+        if env not in scores:
+            raise UsageError(
+                f"--normalise: no score of {env}; add --normalise {env}=SCORE"
+            )
+        returns = [
+            trial.record.metrics.get("random_return")
+            for trial in trials
+            if trial.env == env
+        ]
+        known = [value for value in returns if value is not None]
+        if not known:
+            raise UsageError(
+                f"--normalise: the Random agent's return in {env} is not known until a "
+                "run has ended"
+            )
+        if known[0] == scores[env]:
+            raise UsageError(
+                f"--normalise: the Random agent's return in {env} is the score"
+            )
+        zeros[env] = known[0]
+    return [
+        trial.scaled(zeros[trial.env], scores[trial.env] - zeros[trial.env])
+        for trial in trials
+    ]
+
+
+def by_environment(methods: Sequence[Method]) -> dict[str, list[Seeds]]:
+    """The curves of each environment. Raises UsageError if two of them have one
+    label."""
+    panels: dict[str, list[Seeds]] = {}
+    for method in methods:
+        curves = panels.setdefault(method.env, [])
+        label = method.seeds.label
+        if label in [seeds.label for seeds in curves]:
+            raise UsageError(f"--label {label}: names two curves of {method.env}")
+        curves.append(method.seeds)
+    return panels
+
+
+def missing(panels: Mapping[str, Sequence[Seeds]]) -> list[str]:
+    """A note for each method that some environments have no curve of."""
+    return [
+        f"{label}: only in {', '.join(tasks)}; curves with one label are one method "
+        "in all environments, --label names them"
+        for label, tasks in _by_label(panels).items()
+        if len(tasks) < len(panels)
+    ]
+
+
+def joined(panels: Mapping[str, Sequence[Seeds]]) -> list[Seeds]:
+    """One curve for each label, of the seeds in all environments."""
+    return [
+        Seeds(
+            label,
+            lines=tuple(line for seeds in tasks.values() for line in seeds.lines),
+            final_return=np.concatenate([s.final_return for s in tasks.values()]),
+            frames=np.concatenate([seeds.frames for seeds in tasks.values()]),
+            planned=sum(seeds.planned for seeds in tasks.values()),
+            tasks=tuple(len(seeds.lines) for seeds in tasks.values()),
+        )
+        for label, tasks in _by_label(panels).items()
+    ]
+
+
+def _by_label(panels: Mapping[str, Sequence[Seeds]]) -> dict[str, dict[str, Seeds]]:
+    methods: dict[str, dict[str, Seeds]] = {}
+    for env, curves in panels.items():
+        for seeds in curves:
+            methods.setdefault(seeds.label, {})[env] = seeds
+    return methods

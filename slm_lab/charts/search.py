@@ -1,0 +1,307 @@
+"""The charts of a search: dots as a picture; a page adds importances, parallel axes and
+a table."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from slm_lab.charts import search_summary as summary
+from slm_lab.charts.chart import (
+    Bar,
+    Cells,
+    Chart,
+    Dots,
+    Panel,
+    Parallel,
+    Scale,
+    Shading,
+    Table,
+)
+from slm_lab.charts.importance import Importance, comparable, importances
+from slm_lab.charts.look import tick_text
+from slm_lab.charts.places import MISSING, Places, number_places, variable_places
+from slm_lab.charts.write import write_chart
+from slm_lab.core.text import TextTable, count_text
+from slm_lab.metrics.trial_state import TABLE_TRIALS, TrialState, ranked
+
+SCORE = "score"
+
+_NOT_DRAWN = "total_reward_ma"
+"""Only in the table: its dots would repeat those of `final_return`."""
+_STRENGTH = "strength"
+_MARKS = {True: "● whole budget spent", False: "○ stopped early, or not ended"}
+_PARALLEL_HINT = (
+    "drag along an axis to choose trials, click it to let go; drag a name to move its "
+    "axis"
+)
+_ORDER = "whole budgets first, then those stopped early, by frames"
+_MANY = 4000  # dots, whose texts have to be short
+
+
+class SearchCharts(NamedTuple):
+    """The charts of a search: its `head`, `dots` of every metric over every variable,
+    the importance of each, parallel axes of all, and the best Trials."""
+
+    head: Chart
+    dots: Chart
+    importance: Chart
+    parallel: Chart
+    best: Chart
+
+    @property
+    def picture(self) -> Chart:
+        """The dots, under the head's title."""
+        subtitle = f"{self.head.subtitle}   {self.dots.subtitle}"
+        return self.dots._replace(title=self.head.title, subtitle=subtitle)
+
+    @property
+    def page(self) -> list[Chart]:
+        """All charts that have anything to show, from the top."""
+        return [self.head, self.importance, self.parallel, self.best, self.dots]
+
+
+def draw_experiment_graph(
+    experiment: summary.SearchSummary, folder: Path, prefix: str
+) -> list[Path]:
+    """Writes `{prefix}_experiment_graph.png` and, with more parts, `.html` into
+    `folder`; returns both paths. Raises OSError."""
+    charts = search_charts(experiment)
+    stem = f"{prefix}_experiment_graph"
+    return write_chart(charts.picture, folder, stem, folder.parent, page=charts.page)
+
+
+def search_charts(experiment: summary.SearchSummary) -> SearchCharts:
+    """The whole search in charts."""
+    best_first = ranked(experiment.trials)
+    names = summary.short_names([variable.path for variable in experiment.variables])
+    ranking = importances(experiment)
+    budget = tick_text(float(experiment.max_frame), float(experiment.max_frame))
+    variables = count_text(len(experiment.variables), "variable")
+    head = Chart(
+        f"{experiment.title}: search over {variables}",
+        f"{experiment.name} · {summary.status_text(experiment.trials)} · {budget} "
+        "frames each",
+    )
+    return SearchCharts(
+        head,
+        dots=_dots_chart(experiment, best_first[::-1], names, ranking),
+        importance=_importance_chart(experiment, ranking, names),
+        parallel=_parallel_chart(experiment, names),
+        best=_best_chart(best_first, names),
+    )
+
+
+def _dots_chart(
+    experiment: summary.SearchSummary,
+    best_last: Sequence[TrialState],
+    names: Mapping[str, str],
+    ranking: Sequence[Importance],
+) -> Chart:
+    """A row for each metric, a column for each variable, over the Trials with any
+    value. Zooming into a panel acts on its row and column."""
+    trials = [trial for trial in best_last if _has_values(trial)]
+    metrics = _metrics(trials)
+    variables = _variables(experiment, trials, names)
+    hints = {each.path: importance_text(each) for each in ranking}
+    full = np.array([trial.status == "finished" for trial in trials], np.bool_)
+    is_brief = len(metrics) * len(variables) * full.size > _MANY
+    hover = [_hover(trial, names, is_brief) for trial in trials]
+    rows = []
+    for i, metric in enumerate(metrics):
+        row = []
+        for j, (places, path) in enumerate(zip(variables, names, strict=True)):
+            name = metric.scale.label
+            panel = Panel(
+                _outer(places.scale, f"x{j}", i == len(metrics) - 1),
+                _outer(metric.scale, f"y{i}", j == 0),
+                dots=Dots(name, places.beside, metric.at, full, hover=hover),
+            )
+            if i == 0:
+                panel = panel._replace(title=names[path], hint=hints[path])
+            row.append(panel)
+        rows.append(tuple(row))
+    cells: Cells = tuple(rows)
+    if not metrics or not variables:
+        nothing = "no results yet" if variables else "nothing is varied"
+        cells = ((Panel(note=nothing),),)
+    marks = [text for is_full, text in _MARKS.items() if is_full in full]
+    return Chart(
+        "Every metric over every variable",
+        "   ".join(marks),
+        cells,
+        shading=_shading(trials) if trials else None,
+    )
+
+
+def _outer(scale: Scale, link: str, is_outer: bool) -> Scale:
+    """The scale of a panel in a grid, which only outer panels name."""
+    return scale._replace(link=link, numbers=is_outer, label=scale.label * is_outer)
+
+
+def _has_values(trial: TrialState) -> bool:
+    numbers = [trial.known_score, *map(trial.metric, trial.metrics)]
+    return any(number is not None for number in numbers)
+
+
+def _hover(trial: TrialState, names: Mapping[str, str], is_brief: bool) -> list[str]:
+    lines = [
+        f"trial {trial.trial}, {trial.status}",
+        f"score {summary.number_text(trial.known_score, 4)}",
+    ]
+    if is_brief:
+        return lines
+    return lines + summary.point_texts(trial, names)
+
+
+def _variables(
+    experiment: summary.SearchSummary,
+    trials: Sequence[TrialState],
+    names: Mapping[str, str],
+) -> list[Places]:
+    axes = []
+    for variable in experiment.variables:
+        values = [trial.params.get(variable.path, MISSING) for trial in trials]
+        axes.append(variable_places(variable, values, names[variable.path]))
+    return axes
+
+
+def _metrics(trials: Sequence[TrialState]) -> list[Places]:
+    axes = []
+    for name in summary.metric_names(trials):
+        values = [trial.metric(name) for trial in trials]
+        if name != _NOT_DRAWN and any(value is not None for value in values):
+            axes.append(number_places(values, name.replace("_", " ")))
+    if axes or not trials:
+        return axes
+    return [number_places([trial.known_score for trial in trials], SCORE)]
+
+
+def _shading(trials: Sequence[TrialState]) -> Shading:
+    """By score, which orders the Trials."""
+    return Shading(SCORE, number_places([trial.known_score for trial in trials]).at)
+
+
+def _importance_chart(
+    experiment: summary.SearchSummary,
+    ranking: Sequence[Importance],
+    names: Mapping[str, str],
+) -> Chart:
+    """A bar for each variable, with a mark at chance, and how they are computed."""
+    bars = tuple(_bar(each, names[each.path]) for each in ranking)
+    shares = Scale("share explained, %", (0.0, 100.0))
+    panel = Panel(shares, bars=bars, horizontal=True, note="nothing is varied")
+    notes = _notes(experiment, ranking)
+    return Chart("Importance of each hyperparameter", "", ((panel,),), notes=notes)
+
+
+def _bar(importance: Importance, name: str) -> Bar:
+    share = importance.share
+    chance = importance.chance
+    if share is None or chance is None:
+        return Bar(name, None, importance.reason, mark=np.nan)
+    p_value = summary.number_text(importance.p_value, 4)
+    hover = [
+        f"{name}: {share:.1%}",
+        f"p = {p_value}, of {importance.trials} trials",
+        f"chance: 95 % below {chance:.1%}",
+    ]
+    return Bar(
+        name,
+        100 * share,
+        f"{100 * share:.0f} %",
+        mark=100 * chance,
+        hollow=not importance.sure,
+        hover="\n".join(hover),
+    )
+
+
+def importance_text(importance: Importance) -> str:
+    """ "explains 62 %", or that no effect is seen; "" if it was not computed."""
+    if importance.share is None:
+        return ""
+    share = f"{100 * importance.share:.0f} %"
+    if importance.sure:
+        return f"explains {share}"
+    return "no effect seen" if share == "0 %" else f"{share}, maybe chance"
+
+
+def _parallel_chart(
+    experiment: summary.SearchSummary, names: Mapping[str, str]
+) -> Chart:
+    """A line for each Trial that has a place on each axis, of variables and results."""
+    title = "Parallel coordinates"
+    trials = [
+        trial
+        for trial in experiment.trials
+        if trial.known_score is not None and names.keys() <= trial.params.keys()
+    ]
+    if not trials:
+        return Chart(title, "", ((Panel(note="no results yet"),),))
+    axes = [*_variables(experiment, trials, names), *_results(trials)]
+    lines = Parallel(tuple((axis.scale, axis.at) for axis in axes))
+    return Chart(title, _PARALLEL_HINT, ((lines,),), shading=_shading(trials))
+
+
+def _results(trials: Sequence[TrialState]) -> list[Places]:
+    """Score and strength; also the frames spent, if these differ."""
+    columns: dict[str, list[float | None]] = {}
+    if any(trial.status != "finished" for trial in trials):
+        columns["frames"] = [float(trial.frame) for trial in trials]
+    columns[SCORE] = [trial.known_score for trial in trials]
+    columns[_STRENGTH] = [trial.metric(_STRENGTH) for trial in trials]
+    return [
+        number_places(values, name)
+        for name, values in columns.items()
+        if None not in values
+    ]
+
+
+def _best_chart(best_first: Sequence[TrialState], names: Mapping[str, str]) -> Chart:
+    columns: dict[str, Callable[[TrialState], str]] = {
+        "trial": lambda trial: str(trial.trial),
+        "status": lambda trial: summary.STATUS_WORDS.get(trial.status, trial.status),
+        SCORE: lambda trial: summary.number_text(trial.known_score, 4),
+        _STRENGTH: lambda trial: summary.number_text(trial.metric(_STRENGTH), 4),
+        "frames": lambda trial: tick_text(float(trial.frame), float(trial.frame)),
+    }
+    scored = [trial for trial in best_first if trial.known_score is not None]
+    rows = []
+    for trial in scored[:TABLE_TRIALS]:
+        point = [
+            summary.value_text(trial.params[path]) if path in trial.params else "–"
+            for path in names
+        ]
+        rows.append((*(cell(trial) for cell in columns.values()), *point))
+    table = TextTable((*columns, *names.values()), tuple(rows), words=1)
+    return Chart("The best trials", _ORDER, table=Table(table))
+
+
+def _notes(
+    experiment: summary.SearchSummary, ranking: Sequence[Importance]
+) -> tuple[str, ...]:
+    if all(importance.share is None for importance in ranking):
+        return ()
+    rests_on = max(importance.trials for importance in ranking)
+    left_out = len(experiment.trials) - sum(map(comparable, experiment.trials))
+    notes = [
+        "How well a variable alone predicts the rank of a trial, from the "
+        f"{rests_on - 1} others: 0 % is as well as by chance, 100 % exactly. Effects "
+        "of two variables only together are not seen. A filled bar is more than "
+        "chance, a hollow one may be chance: without any effect, 19 of 20 variables "
+        "stay left of the mark.",
+    ]
+    if any(
+        trial.status == "stopped" and comparable(trial) for trial in experiment.trials
+    ):
+        notes.append(
+            "Trials that were stopped early rank behind those that finished, by "
+            "frames, then by their score there."
+        )
+    if left_out:
+        notes.append(
+            f"{count_text(left_out, 'trial')} left out: no comparable result (failed, "
+            "not ended)."
+        )
+    return tuple(notes)

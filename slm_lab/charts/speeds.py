@@ -1,0 +1,351 @@
+"""What a comparison measures, over the frames of all workers, and its tables, also as
+text."""
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from slm_lab.charts.axis import Axis, episode_counts, trailing_mean
+from slm_lab.core.text import TextTable, with_spread
+from slm_lab.core.types import FloatArray
+from slm_lab.metrics.lines import Line
+from slm_lab.metrics.reader import Rows
+from slm_lab.metrics.recent import WINDOW_SHARE
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+BASELINE = "false"
+"""The word of one process that trains alone."""
+CROWDED = "†"
+"""Marks more workers than cores."""
+
+_NONE = np.empty(0)
+
+
+class Variant(NamedTuple):
+    """One way of training: the word in `meta.distributed`, and how many workers."""
+
+    mode: str
+    workers: int
+    crowded: bool = False
+    """Whether there are more workers than cores."""
+    has_learner: bool = False
+    """Whether the workers are actors, and one process more learns."""
+
+    @property
+    def label(self) -> str:
+        """How graphs and tables call it."""
+        if self.mode == BASELINE:
+            return "one process"
+        return f"{self.mode} × {self.workers}" + f" {CROWDED}" * self.crowded
+
+
+class Training(NamedTuple):
+    """One training, over the total frames of all its workers; every array is (P,).
+    `total_frame` rises; `episode_return` is the mean over the episodes of the last
+    `window` total frames, in rows. `frame` (per process), `wall_t` and `cpu_t` (s; of
+    all processes, NaN where it was not counted) never fall."""
+
+    total_frame: FloatArray
+    episode_return: FloatArray
+    frame: FloatArray
+    wall_t: FloatArray
+    cpu_t: FloatArray
+    window: float
+    frames: float
+    """All workers' frames at the end of training."""
+    seconds: float
+    final_return: float | None
+    """Mean over the workers."""
+
+    @property
+    def frames_per_s(self) -> float | None:
+        """Total frames over training time."""
+        return self.frames / self.seconds if self.seconds > 0 else None
+
+    @property
+    def cores_used(self) -> float | None:
+        """CPU time over training time: below the workers' number if they wait or lack
+        cores."""
+        if not self.wall_t.size or not self.wall_t[-1] > 0:
+            return None
+        share = float(self.cpu_t[-1] / self.wall_t[-1])
+        return share if np.isfinite(share) else None
+
+    def clock(self, column: str) -> FloatArray:
+        """(P,): the clock of this column at each of `total_frame`."""
+        return self._asdict()[column]
+
+    def reached(self, threshold: float) -> int | None:
+        """Where `episode_return` first reaches `threshold`, from the first whole window
+        on."""
+        there = (self.total_frame >= self.window) & (self.episode_return >= threshold)
+        return int(there.argmax()) if there.any() else None
+
+
+def window_of(max_frame: int, log_frequency: int, most_workers: int) -> float:
+    """Total frames over which the returns of all variants are averaged. Workers that
+    each write a row every `log_frequency` frames write them in bunches, so it holds one
+    bunch at least."""
+    bunch = float(log_frequency * most_workers)
+    return min(max(WINDOW_SHARE * max_frame, bunch), float(max_frame))
+
+
+def training_of(rows: Sequence[Rows], window: float, actors: int = 1) -> Training:
+    """The training whose workers wrote `rows`; those without rows are left out.
+    `actors` processes played the frames that one worker's rows count."""
+    rows = [worker for worker in rows if len(worker)]
+    if not rows:
+        return Training(
+            total_frame=_NONE,
+            episode_return=_NONE,
+            frame=_NONE,
+            wall_t=_NONE,
+            cpu_t=_NONE,
+            window=window,
+            frames=0.0,
+            seconds=0.0,
+            final_return=None,
+        )
+    frames = np.concatenate([worker["total_frame"] for worker in rows])
+    returns = np.concatenate([worker["mean_return"] for worker in rows])
+    episodes = np.concatenate([episode_counts(worker) for worker in rows])
+    order = np.argsort(frames, kind="stable")
+    order = order[np.isfinite(returns[order])]
+    grid = np.unique(frames[order])
+    line = Line(frames[order], returns[order])
+    finals = np.array([worker["final_return"][-1] for worker in rows])
+    finals = finals[np.isfinite(finals)]
+    return Training(
+        total_frame=grid,
+        episode_return=trailing_mean(line, episodes[order], grid, window),
+        frame=_clock(rows, "frame", grid).mean(axis=0) / actors,
+        wall_t=_clock(rows, "wall_t", grid).max(axis=0),
+        cpu_t=_clock(rows, "cpu_t", grid).sum(axis=0),
+        window=window,
+        frames=max(float(worker["total_frame"][-1]) for worker in rows),
+        seconds=max(float(worker["wall_t"][-1]) for worker in rows),
+        final_return=float(finals.mean()) if finals.size else None,
+    )
+
+
+def _clock(rows: Sequence[Rows], column: str, grid: FloatArray) -> FloatArray:
+    """(W, G): each worker's clock at so many frames of all, from 0 until the worker has
+    ended."""
+    clocks = np.full((len(rows), len(grid)), np.nan)
+    for clock, each in zip(clocks, rows, strict=True):
+        if column in each.columns and each.has_values(column):
+            frames = np.concatenate([[0.0], each["total_frame"]])
+            clock[:] = np.interp(grid, frames, np.concatenate([[0.0], each[column]]))
+    return clocks
+
+
+class Outcome(NamedTuple):
+    """The trainings of a variant by seed, and why others failed."""
+
+    variant: Variant
+    trainings: Mapping[int, Training]
+    failures: Mapping[int, str] = MappingProxyType({})
+
+
+class Comparison(NamedTuple):
+    """All that a comparison knows; the first outcome is the baseline's."""
+
+    title: str
+    """Algorithm and environment."""
+    outcomes: tuple[Outcome, ...]
+    max_frame: int
+    seeds: int
+    cores: int
+    processor: str
+    threshold: float | None
+    window: float
+    notes: tuple[str, ...] = ()
+
+    @property
+    def worker_counts(self) -> list[int]:
+        """Those of the variants, from few to many."""
+        return sorted({each.variant.workers for each in self.outcomes[1:]})
+
+
+def line_over(training: Training, x: Axis) -> Line:
+    """The return of a training over one of its clocks: the column that `x` names."""
+    clock = training.clock(x.column) / x.unit_size
+    known = np.isfinite(clock)
+    return Line(clock[known], training.episode_return[known])
+
+
+_CLOCKS = {"frames": "total_frame", "seconds": "wall_t", "cpu_seconds": "cpu_t"}
+_VARIANT = ["mode", "workers"]
+
+
+def trainings_table(comparison: Comparison) -> "pd.DataFrame":
+    """A row for each variant and seed, from which everything else is made. A threshold
+    that was never reached is infinitely late; unknown values are missing."""
+    import pandas as pd
+
+    columns = (
+        *_VARIANT,
+        "random_seed",
+        "total_frame",
+        "wall_t",
+        "frames_per_s",
+        "cores_used",
+        "final_return",
+        *(f"{name}_to_threshold" for name in _CLOCKS),
+        "failure",
+    )
+    rows = []
+    for variant, trainings, failures in comparison.outcomes:
+        for seed in sorted({*trainings, *failures}):
+            row: dict[str, Any] = {**variant._asdict(), "random_seed": seed}
+            if seed in trainings:
+                row |= _numbers(trainings[seed], comparison.threshold)
+            if seed in failures:
+                row["failure"] = failures[seed].strip().splitlines()[-1]
+            rows.append(row)
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _numbers(training: Training, threshold: float | None) -> dict[str, float | None]:
+    numbers = {
+        "total_frame": training.frames,
+        "wall_t": training.seconds,
+        "frames_per_s": training.frames_per_s,
+        "cores_used": training.cores_used,
+        "final_return": training.final_return,
+    }
+    if threshold is not None:
+        at = training.reached(threshold)
+        for name, clock in _CLOCKS.items():
+            numbers[f"{name}_to_threshold"] = np.inf
+            if at is not None:
+                numbers[f"{name}_to_threshold"] = training.clock(clock)[at]
+    return numbers
+
+
+def summary_table(comparison: Comparison) -> "pd.DataFrame":
+    """A row for each variant, in order: medians over its seeds; of final returns the
+    mean. A speed-up is over the baseline's training with the same seed, because a
+    disturbance of the machine affects both."""
+    import pandas as pd
+
+    seeds = trainings_table(comparison)
+    alone = seeds[seeds["mode"] == BASELINE].set_index("random_seed")["frames_per_s"]
+    seeds["speed_up"] = seeds["frames_per_s"] / seeds["random_seed"].map(alone)
+    seeds["reached"] = np.isfinite(seeds["frames_to_threshold"].astype(float))
+    returns = "final_return"
+    late = [f"{name}_to_threshold" for name in _CLOCKS]
+    found = seeds.groupby(_VARIANT, sort=False).agg(
+        finished=("total_frame", "count"),
+        failed=("failure", "count"),
+        frames_per_s=("frames_per_s", "median"),
+        speed_up=("speed_up", "median"),
+        speed_up_low=("speed_up", "min"),
+        speed_up_high=("speed_up", "max"),
+        cores_used=("cores_used", "median"),
+        final_return=(returns, lambda values: values.mean()),
+        final_return_std=(returns, lambda values: values.std(ddof=0)),
+        reached=("reached", "sum"),
+        **{column: (column, "median") for column in late},
+    )
+    variants = [each.variant for each in comparison.outcomes]
+    places = pd.MultiIndex.from_tuples([each[:2] for each in variants], names=_VARIANT)
+    table = found.reindex(places).reset_index()
+    counts = ["finished", "failed", "reached"]
+    table[counts] = table[counts].fillna(0).astype(int)
+    if comparison.threshold is None:
+        table["reached"] = None
+    table["more_workers_than_cores"] = [int(each.crowded) for each in variants]
+    table["ideal_speed_up"] = table["workers"]
+    about = {"seeds": comparison.seeds, "max_frame": comparison.max_frame}
+    table = table.assign(**about, threshold=comparison.threshold)
+    columns = [
+        *_VARIANT,
+        "more_workers_than_cores",
+        "seeds",
+        "finished",
+        "failed",
+        "max_frame",
+        "frames_per_s",
+        "speed_up",
+        "speed_up_low",
+        "speed_up_high",
+        "ideal_speed_up",
+        "cores_used",
+        "final_return",
+        "final_return_std",
+        "threshold",
+        "reached",
+        *late,
+    ]
+    return table[columns]
+
+
+def text_table(comparison: Comparison) -> TextTable:
+    """A row for each variant; "failed" if no training finished."""
+    columns: dict[str, Callable[[Any], str]] = {
+        "frames/s": _speed,
+        "speed-up": lambda row: _with(row.speed_up, "{:.2f}"),
+        "of ideal": lambda row: _with(row.speed_up / row.ideal_speed_up, "{:.0%}"),
+        "cores used": lambda row: _with(row.cores_used, "{:.2f}"),
+        "final return": _final_return,
+    }
+    if comparison.threshold is not None:
+        goal = f"{comparison.threshold:g}"
+        columns |= {
+            f"frames to {goal}": lambda row: _late(row.frames_to_threshold, row, ""),
+            f"time to {goal}": lambda row: _late(row.seconds_to_threshold, row, " s"),
+            f"CPU time to {goal}": lambda row: _late(
+                row.cpu_seconds_to_threshold, row, " s"
+            ),
+        }
+    table = summary_table(comparison).itertuples()
+    rows = [
+        (_label(each.variant, row), *(cell(row) for cell in columns.values()))
+        for each, row in zip(comparison.outcomes, table, strict=True)
+    ]
+    late = [name for name in reversed(columns) if " to " in name]
+    return TextTable(
+        ("variant", *columns), tuple(rows), 0, ("cores used", "of ideal", *late)
+    )
+
+
+def _label(variant: Variant, row: Any) -> str:
+    """With the number of seeds, unless all have finished."""
+    if row.finished in (0, row.seeds):
+        return variant.label
+    return f"{variant.label} ({row.finished} of {row.seeds} seeds)"
+
+
+def _speed(row: Any) -> str:
+    if not row.finished:
+        return "failed" if row.failed else "–"
+    return _with(row.frames_per_s, "{:,.0f}")
+
+
+def _final_return(row: Any) -> str:
+    if np.isnan(row.final_return):
+        return "–"
+    if row.finished == 1:
+        return with_spread(row.final_return, None)
+    return with_spread(row.final_return, row.final_return_std)
+
+
+def _late(value: float, row: Any, unit: str) -> str:
+    """With the number of seeds that reached the threshold, unless all did."""
+    of = f"{row.reached} of {row.finished}"
+    if np.isinf(value):
+        return f"in {of} only" if row.reached else "never"
+    share = f" ({of})" * (row.reached < row.finished)
+    forms = {1e5: "{:,.0f}k", 1e4: "{:,.1f}k", 100: "{:,.0f}", 0: "{:.3g}"}
+    form = next(form for least, form in forms.items() if not value < least)
+    shown = value / 1000 if value >= 1e4 else value
+    return _with(shown, f"{form}{unit}{share}")
+
+
+def _with(value: float, form: str) -> str:
+    return "–" if np.isnan(value) else form.format(value)

@@ -1,0 +1,71 @@
+"""The rows of Trials as curves."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from slm_lab.charts.axis import EVAL_RETURNS, Axis, line, x_axis
+from slm_lab.metrics.lines import Line, mean_lines
+from slm_lab.records.run_record import RunRecord
+
+
+class ReadTraining(NamedTuple):
+    """One seed of a Trial, from the rows of its workers."""
+
+    line: Line
+    """The mean of the workers, with x in the unit of its column."""
+    final_return: float
+    """Mean over the workers."""
+    frames: float
+    """Of all workers, at the end."""
+    seconds: float
+
+
+class ReadTrial(NamedTuple):
+    """A Trial, with its trainings that have values."""
+
+    record: RunRecord
+    trainings: tuple[ReadTraining, ...]
+
+    @property
+    def env(self) -> str:
+        """The name of its environment."""
+        return self.record.env
+
+    @property
+    def final_return(self) -> float:
+        """Mean over its trainings of which episodes have ended; −∞ without any."""
+        known = [x for each in self.trainings if np.isfinite(x := each.final_return)]
+        return float(np.mean(known)) if known else -np.inf
+
+    def scaled(self, zero: float, unit: float) -> "ReadTrial":
+        """The Trial with values less `zero`, in units of `unit`."""
+        trainings = [
+            each._replace(
+                line=Line(each.line.x, (each.line.y - zero) / unit),
+                final_return=(each.final_return - zero) / unit,
+            )
+            for each in self.trainings
+        ]
+        return self._replace(trainings=tuple(trainings))
+
+
+def read_trial(record: RunRecord, x: str, y: Axis) -> ReadTrial:
+    """The trainings with values so far. Raises UsageError for a damaged file."""
+    trainings = []
+    read = record.evaluation_rows if y.file == EVAL_RETURNS.file else record.rows
+    for sessions in record.meta.trainings:
+        rows = [read(session) for session in record.sessions if session in sessions]
+        lines = [line(each, x_axis(x, 0.0), y) for each in rows]
+        (mean,) = mean_lines(lines, [0] * len(lines)) or (
+            Line(np.empty(0), np.empty(0)),
+        )
+        if mean.x.size:
+            finals, frames, seconds = (
+                [float(each[column][-1]) for each in rows if len(each)]
+                for column in ("final_return", "total_frame", "wall_t")
+            )
+            known = [each for each in finals if np.isfinite(each)]
+            ends = float(np.mean(known)) if known else np.nan, max(frames), max(seconds)
+            trainings.append(ReadTraining(mean, *ends))
+    return ReadTrial(record, tuple(trainings))

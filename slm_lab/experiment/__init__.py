@@ -1,1 +1,0 @@
-"""Runs, Trials and Experiments, and what the commands do with them."""

@@ -1,1 +1,0 @@
-"""`slm-lab plot`: runs over each other."""
