@@ -47,7 +47,9 @@ class Agent(SavedFields):
     @property
     def num_samples(self) -> int:
         """Samples of the next batch if batches differ in size, else 1."""
-        return 1 if self.memory is None else self.memory.num_samples
+        if self.memory is None:
+            return 1
+        return self.memory.num_samples
 
     def learn(self, frame: int) -> dict[str, float] | None:
         """Trains if an event is due; returns its report, else None. Raises
@@ -67,7 +69,9 @@ class Agent(SavedFields):
         ones. `next_obs` (N, …) are the states that they ended in, `raw_next_obs` the
         same before normalisation."""
         if self.memory is not None:
-            raw = next_obs if raw_next_obs is None else raw_next_obs
+            raw = raw_next_obs
+            if raw is None:
+                raw = next_obs
             self.memory.break_off(
                 self.actor.memory_obs(next_obs), self.actor.memory_obs(raw)
             )
@@ -77,4 +81,6 @@ class Agent(SavedFields):
     def log(self) -> AppendLog | None:
         """The memory's steps, if they are so many that they are saved piece by piece;
         else None."""
-        return None if self.memory is None else self.memory.log
+        if self.memory is None:
+            return None
+        return self.memory.log

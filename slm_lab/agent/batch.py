@@ -71,7 +71,8 @@ class VectorStep(NamedTuple):
     def packed(self, state: StateAround) -> "VectorStep":
         """The step whose observations hold the recurrent state, too."""
         obs, next_obs = state.packed_obs(self.obs, self.next_obs)
-        if (raw := self.raw) is not None:
+        raw = self.raw
+        if raw is not None:
             raw_obs, raw_next = state.packed_obs(raw.obs, raw.next_obs)
             raw = Unnormalized(raw_obs, raw.reward, raw_next)
         return self._replace(obs=obs, next_obs=next_obs, raw=raw)
@@ -82,7 +83,12 @@ class VectorStep(NamedTuple):
             return self
         obs, reward, next_obs = self.raw
         return VectorStep(
-            obs, self.act, reward, self.terminated, self.truncated, next_obs
+            obs=obs,
+            act=self.act,
+            reward=reward,
+            terminated=self.terminated,
+            truncated=self.truncated,
+            next_obs=next_obs,
         )
 
 

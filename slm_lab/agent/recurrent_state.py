@@ -105,11 +105,9 @@ def mark_sequence_starts(obs: FloatArray, next_obs: FloatArray, length: int) -> 
 def flatten_steps(steps: Tensor, recurrent: RecurrentLayout | None) -> Tensor:
     """(T, N, …) to (T·N, …): step by step, or for recurrent nets environment by
     environment."""
-    return (
-        steps.flatten(0, 1)
-        if recurrent is None
-        else steps.transpose(0, 1).flatten(0, 1)
-    )
+    if recurrent is None:
+        return steps.flatten(0, 1)
+    return steps.transpose(0, 1).flatten(0, 1)
 
 
 def flatten_obs(obs: Tensor, recurrent: RecurrentLayout | None) -> Tensor:

@@ -27,7 +27,9 @@ class TrainingSchedule:
         if self.update_to_data is not None:
             return self._owed(after) - self._owed(before)
         crosses = after // self.frequency > before // self.frequency
-        return self.batches_per_event if crosses else 0
+        if crosses:
+            return self.batches_per_event
+        return 0
 
     def before_training(self, num_envs: int) -> int:
         """Transitions stored before those that gradient steps count against. With

@@ -22,7 +22,8 @@ from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.text import error_summary
 
 REFRESH_SECONDS = 5
-HOST, PORT = "127.0.0.1", 8050
+HOST = "127.0.0.1"
+PORT = 8050
 MOST_ASKED = 1 << 20
 """Bytes of a request."""
 _ALARM = """(ticks, answered) => {
@@ -80,9 +81,10 @@ def make_app(data_dir: Path) -> Dash:
             raise PreventUpdate
         if ctx.triggered_id == "url":  # the browser's button back
             wanted = [getattr(asked, name) for name in names]
-            ticks, shown = {"ids": list(asked.runs)}, runs_table.grid_options(asked)
+            ticks = {"ids": list(asked.runs)}
+            shown = runs_table.grid_options(asked)
             return no_update, wanted, [ticks] * len(grids), [shown] * len(grids)
-        options = no_update if chosen.q == asked.q else runs_table.grid_options(chosen)
+        options = runs_table.grid_options(chosen) if chosen.q != asked.q else no_update
         keep = [no_update] * len(grids)
         return chosen.search, [no_update] * len(names), keep, [options] * len(grids)
 
@@ -117,10 +119,12 @@ def make_app(data_dir: Path) -> Dash:
 
         def newest(name: str) -> Any:
             part = parts.get(name, Part((), list))
-            key = name if name == "grid" else (path, query, name)
+            key = (path, query, name) if name != "grid" else name
             new = made.get(key, Part(part.stamp, partial(_guarded, part.make)))
             serials[name] = new.serial
-            return no_update if seen.get(name) == new.serial else new.shown
+            if seen.get(name) == new.serial:
+                return no_update
+            return new.shown
 
         children = [newest(each["part"]) for each in ids]
         return children, [newest("grid") for _ in grids], serials, time.time()

@@ -81,7 +81,8 @@ class Catalog:
         """The runs of now."""
         with self._lock:
             if time.monotonic() >= self._due:
-                before, self._looks = self._looks, {}
+                before = self._looks
+                self._looks = {}
                 found = [
                     each
                     for folder in folders_in(self.root)
@@ -101,10 +102,8 @@ class Catalog:
         name = os.fsencode(folder.relative_to(self.root)).decode(
             errors="backslashreplace"
         )
-        look, stamp = (
-            before.get(name),
-            stamp_of([folder, *(folder / part for part in PARTS)]),
-        )
+        look = before.get(name)
+        stamp = stamp_of([folder, *(folder / part for part in PARTS)])
         if look is None or look.stamp != stamp:
             look = _look(folder, self.root, stamp)
         self._looks[name] = look
@@ -142,7 +141,8 @@ class Catalog:
 
 
 def _look(folder: Path, root: Path, stamp: Stamp) -> _Look:
-    problem, run = next(strays(folder, PARTS, root), ""), RunDir.at(folder)
+    problem = next(strays(folder, PARTS, root), "")
+    run = RunDir.at(folder)
     problem = (
         problem if folder.name.isprintable() else "its name has control characters"
     )
@@ -155,7 +155,14 @@ def _look(folder: Path, root: Path, stamp: Stamp) -> _Look:
     if run is not None:
         rows = sorted((folder / "info").glob(f"{run.prefix}_t*_session_df_*.csv"))
         inside = [each for each in folders_in(folder) if each.name not in PARTS]
-        return _Look(stamp, True, run, None, tuple(rows), tuple(inside))
+        return _Look(
+            stamp=stamp,
+            is_run=True,
+            run=run,
+            plan=None,
+            rows=tuple(rows),
+            inside=tuple(inside),
+        )
     if plan is not None:
         return _Look(stamp, True, None, plan, inside=tuple(folders_in(folder)))
     return _Look(stamp, has_parts, problem="it has no spec file, or several")

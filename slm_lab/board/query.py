@@ -61,12 +61,16 @@ class Query(NamedTuple):
         """The part of the address from "?" on; only what is not the default."""
         chosen = zip(self._fields, self, Query(), strict=True)
         pairs = {key: value for key, value, default in chosen if value != default}
-        return f"?{urlencode(pairs, doseq=True)}" if pairs else ""
+        if pairs:
+            return f"?{urlencode(pairs, doseq=True)}"
+        return ""
 
     @property
     def axis(self) -> Axis:
         """That of the chosen column, smoothed over a share of the frames."""
-        axis = EVAL_RETURNS if self.y == EVALUATION else column_axis(self.y)
+        axis = EVAL_RETURNS
+        if self.y != EVALUATION:
+            axis = column_axis(self.y)
         return axis._replace(window_share=float(self.smooth))
 
 

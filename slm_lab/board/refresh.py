@@ -48,7 +48,8 @@ class Parts:
             if known is None or (
                 known[0] != part.stamp and time.monotonic() >= known[1]
             ):
-                began, at = time.thread_time(), time.monotonic()
+                began = time.thread_time()
+                at = time.monotonic()
                 made = Made(str(next(self._serials)), part.make())
                 known = part.stamp, at + (time.thread_time() - began) / SHARE, made
             self._known[key] = known  # the last one used is the last one to go

@@ -78,7 +78,9 @@ def of_comparison(entry: CatalogEntry) -> Any:
     panels = []
     for panel in chart.panels:
         head = html.Figcaption([panel.title, " ", html.Span(panel.hint)])
-        margin = _SPEEDS if panel.bars else MARGIN
+        margin = MARGIN
+        if panel.bars:
+            margin = _SPEEDS
         drawn = panel_graph(panel, panel.title, 290, margin=margin)
         panels.append(html.Figure([head, drawn]))
     assert chart.table is not None

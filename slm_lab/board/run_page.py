@@ -40,7 +40,8 @@ from slm_lab.records.run_record import RunRecord, RunStatus
 from slm_lab.records.trust import command_text, named_by, resume_words
 from slm_lab.storage.run_dir import PLAN_BLOCK, PLAN_FILE, RUN_BLOCK, videos
 
-MOST_FILES, MOST_VIDEOS = 100, 6
+MOST_FILES = 100
+MOST_VIDEOS = 6
 """Files and videos of a run that are shown."""
 POINTS = 400
 """Maximum points per curve."""
@@ -72,7 +73,8 @@ NOT_DRAWN = (
 
 def layout(catalog: Catalog, query: Query) -> list[Any]:
     """The page, with a place for each of its parts."""
-    if (entry := catalog.entries().get(query.run)) is None:
+    entry = catalog.entries().get(query.run)
+    if entry is None:
         return [problem(f"there is no run {query.run} in {catalog.root}")]
     if entry.run is None:  # a comparison, or a damaged folder
         return [part(name) for name in ("head", "results", "commands", "files")]
@@ -125,8 +127,12 @@ def _head(entry: CatalogEntry, query: Query) -> Any:
         f" of {run.budget:,} frames" if run.budget else " frames"
     )
     texts = run.cells()
-    speed = f"{texts['frames_per_s']} frames/s" if run.frames_per_s else ""
-    left = f"{texts['left']} left" if texts["left"] else ""
+    speed = ""
+    if run.frames_per_s:
+        speed = f"{texts['frames_per_s']} frames/s"
+    left = ""
+    if texts["left"]:
+        left = f"{texts['left']} left"
     facts = [
         f"{run.name} on {run.env}" if run.env else "",
         run.mode,
@@ -136,7 +142,9 @@ def _head(entry: CatalogEntry, query: Query) -> Any:
     ]
     facts += [f"return {texts['final_return']}", texts["changed"], texts["bytes"]]
     shown = [html.Span(each, className="fact") for each in facts if each]
-    trial = f" · trial {query.trial}" if query.trial else ""
+    trial = ""
+    if query.trial:
+        trial = f" · trial {query.trial}"
     bar: Any = ""
     if run.budget and run.status is RunStatus.TRAINING:
         bar = html.Progress(value=str(min(run.frames, run.budget)), max=str(run.budget))
@@ -150,11 +158,15 @@ def _head(entry: CatalogEntry, query: Query) -> Any:
 def _commands(entry: CatalogEntry, query: Query) -> Any:
     """What one may do next, each as a command to copy, with `--import` for the modules
     that files of the run name; of one trial of a search if the page shows one."""
-    place, run, status = str(entry.folder), entry.run, entry.overview.status
+    place = str(entry.folder)
+    run = entry.run
+    status = entry.overview.status
     # pasted into a terminal, control characters act as keys
     if not place.isprintable():
         return problem("no commands: the name of the folder has control characters")
-    target = f"{place}:t{query.trial}" if query.trial else place
+    target = place
+    if query.trial:
+        target = f"{place}:t{query.trial}"
     commands: dict[str, list[str]] = {}
     if status not in (RunStatus.TRAINING, RunStatus.DONE):
         commands["resume"] = ["compare", "--resume", place]
@@ -208,12 +220,16 @@ def _files(catalog: Catalog, entry: CatalogEntry) -> Any:
         else []
     )
     shown = [html.Ul(links, className="files"), html.Div(films, className="videos")]
-    return section("Pages and files", *shown) if links or films else []
+    if links or films:
+        return section("Pages and files", *shown)
+    return []
 
 
 def _session_name(found: RunRecord, session: int) -> str:
     """ "Session 0"; "learner 0" in a mode in which only learners write rows."""
-    return f"learner {session}" if found.meta.mode.has_learner else f"Session {session}"
+    if found.meta.mode.has_learner:
+        return f"learner {session}"
+    return f"Session {session}"
 
 
 def _read_sessions(
@@ -221,7 +237,9 @@ def _read_sessions(
 ) -> tuple[dict[int, Rows], dict[int, Rows], list[str]]:
     """The rows so far of each Session that has any, those of its evaluations, and why
     others cannot be read; a damaged file hides no other."""
-    own, played, problems = dict[int, Rows](), dict[int, Rows](), list[str]()
+    own = dict[int, Rows]()
+    played = dict[int, Rows]()
+    problems = list[str]()
     for session, paths in found.sessions.items():
         for file, read, into in (
             (paths.rows, found.rows, own),
@@ -249,9 +267,11 @@ def _panels(entry: CatalogEntry, query: Query) -> Any:
     if not rows:
         return [*warnings, html.P("no rows yet")]
     x = axis.x_axis(query.x, max(float(each["wall_t"][-1]) for each in rows.values()))
-    shown, constant = [], []
+    shown = []
+    constant = []
     for y in _axes(rows, played):
-        smooth, of = y._replace(window_share=float(query.smooth)), rows
+        smooth = y._replace(window_share=float(query.smooth))
+        of = rows
         if y is axis.EVAL_RETURNS:
             of = played
         lines = {
@@ -267,7 +287,9 @@ def _panels(entry: CatalogEntry, query: Query) -> Any:
             Curve(_session_name(found, s), *line, ink=_ink(s))
             for s, line in lines.items()
         ]
-        meaning = COLUMNS[y.column].meaning if y.column in COLUMNS else ""
+        meaning = ""
+        if y.column in COLUMNS:
+            meaning = COLUMNS[y.column].meaning
         graph = curves_graph(curves, "", f"{y.column} {query.x}")
         shown.append(html.Figure([html.Figcaption(y.label, title=meaning), graph]))
     keys = [
@@ -309,7 +331,9 @@ def _sessions(entry: CatalogEntry, query: Query) -> Any:
         last = {name: rows[name][-1] for name in rows.columns}
         end = ends.get(session, {})
         known = last.get("recent_return", np.nan)
-        value = known if np.isfinite(known) else last.get("final_return", np.nan)
+        value = known
+        if not np.isfinite(known):
+            value = last.get("final_return", np.nan)
         lines.append(
             (
                 _session_name(found, session),
@@ -321,7 +345,9 @@ def _sessions(entry: CatalogEntry, query: Query) -> Any:
             )
         )
     header = ("Session", "ended", "frame", "frames/s", "return", "reason")
-    return section("Sessions", rows_table(header, lines, words=1)) if lines else []
+    if lines:
+        return section("Sessions", rows_table(header, lines, words=1))
+    return []
 
 
 def _findings(entry: CatalogEntry, query: Query) -> Any:

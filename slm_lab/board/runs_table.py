@@ -11,7 +11,9 @@ from slm_lab.board.elements import part
 from slm_lab.board.query import Query, run_link
 from slm_lab.board.refresh import Part
 
-ROW, MOST_ROWS, FEW_ROWS = 34, 16, 7
+ROW = 34
+MOST_ROWS = 16
+FEW_ROWS = 7
 """Pixels of a row; the rows that are seen without scrolling, without and with ticked
 runs."""
 _TEXTS: dict[str, tuple[str, int]] = {
@@ -39,7 +41,9 @@ _NUMBERS = ("left", "frames", "final_return", "frames_per_s", "bytes")
 def layout(catalog: Catalog, query: Query) -> list[Any]:
     """The page, with the runs of now."""
     rows = _rows(catalog)
-    shown = FEW_ROWS if query.runs else MOST_ROWS
+    shown = MOST_ROWS
+    if query.runs:
+        shown = FEW_ROWS
     hint = "filter: part of a name, environment, status …"
     field = dcc.Input(query.q, "search", 0.2, hint, id={"control": "q"})
     return [
@@ -95,7 +99,8 @@ def _rows(catalog: Catalog) -> list[dict[str, Any]]:
 def _row(entry: CatalogEntry, started: str) -> dict[str, Any]:
     """Values to sort by, and the texts that are shown. `started` keeps it below its
     outer run: the grid's sort is stable."""
-    run, folder = entry.overview, entry.name.rpartition("/")[2]
+    run = entry.overview
+    folder = entry.name.rpartition("/")[2]
     texts = {**run.cells(), "run": f"↳ {folder}" if "/" in entry.name else folder}
     values = {
         name: getattr(run, name) for name in ("run", "env", "mode", *_NUMBERS[1:])

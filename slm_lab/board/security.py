@@ -79,11 +79,14 @@ def secure(server: Flask, root: Path, script_hashes: Sequence[str]) -> None:
         if isinstance(error, HTTPException):
             return error
         logger.debug("refused", exc_info=error)
-        return NotFound() if isinstance(error, OSError) else BadRequest()
+        if isinstance(error, OSError):
+            return NotFound()
+        return BadRequest()
 
     @server.get("/files/<path:path>")
     def file(path: str) -> Response:
-        if (found := served(root, path)) is None:
+        found = served(root, path)
+        if found is None:
             abort(404)
         response = send_file(found, SERVED[found.suffix], conditional=True, max_age=0)
         response.headers["Content-Security-Policy"] = _OF_FILES
@@ -95,10 +98,8 @@ def is_allowed(asked: Request) -> bool:
     page."""
     if urlsplit(f"//{asked.host}").hostname not in HOSTS:
         return False
-    origin, site = (
-        asked.headers.get("Origin"),
-        asked.headers.get("Sec-Fetch-Site", "none"),
-    )
+    origin = asked.headers.get("Origin")
+    site = asked.headers.get("Sec-Fetch-Site", "none")
     if origin not in (None, f"http://{asked.host}") and asked.method != "GET":
         return False
     is_own = site in ("same-origin", "none")
@@ -121,7 +122,9 @@ def served(root: Path, path: str) -> Path | None:
     ):
         return None  # unlike the method, the function is false for a name too long
     is_hidden = any(part.startswith(".") for part in found.relative_to(root).parts)
-    return None if is_hidden else found
+    if is_hidden:
+        return None
+    return found
 
 
 class _Handler(WSGIRequestHandler):

@@ -52,7 +52,8 @@ def parts(catalog: Catalog, query: Query) -> dict[str, Part]:
 def _trials(entries: Sequence[CatalogEntry]) -> tuple[dict[str, RunRecord], list[str]]:
     """The trial of each run, by name, of a search the best one so far; why others have
     none."""
-    trials, problems = dict[str, RunRecord](), list[str]()
+    trials = dict[str, RunRecord]()
+    problems = list[str]()
     for entry in entries:
         try:
             trials[entry.name] = entry.trial()
@@ -65,7 +66,8 @@ def _entries(catalog: Catalog, names: Sequence[str]) -> list[CatalogEntry]:
     """Those of the ticked names; a comparison stands for its trainings."""
     found: list[CatalogEntry] = []
     for name in names:
-        if (entry := catalog.entries().get(name)) is not None:
+        entry = catalog.entries().get(name)
+        if entry is not None:
             is_comparison = entry.run is None and not entry.problem
             found += catalog.inside(name) if is_comparison else [entry]
     return list({entry.name: entry for entry in found}.values())
@@ -74,11 +76,9 @@ def _entries(catalog: Catalog, names: Sequence[str]) -> list[CatalogEntry]:
 def _about(query: Query, entries: Sequence[CatalogEntry]) -> Any:
     if not entries:
         return "tick runs to compare them"
-    more = (
-        f", the first {MAX_RUNS} of {len(entries)} are drawn"
-        if len(entries) > MAX_RUNS
-        else ""
-    )
+    more = ""
+    if len(entries) > MAX_RUNS:
+        more = f", the first {MAX_RUNS} of {len(entries)} are drawn"
     clear = Query(q=query.q).search or "?"
     return [
         f"{len(query.runs)} ticked{more} · ",
@@ -140,10 +140,16 @@ def _curves(entries: Sequence[CatalogEntry], query: Query) -> Any:
     drawn = overlay(seeds, aggregate, np.random.default_rng(0))
     curves = [c._replace(band=None) if query.of == "mean" else c for c in drawn.curves]
     graph = curves_graph(
-        curves, x.label, repr((query.y, query.x, query.runs)), _HEIGHT, True
+        curves=curves,
+        x=x.label,
+        name=repr((query.y, query.x, query.runs)),
+        height=_HEIGHT,
+        legend=True,
     )
     notes = [html.P(note, className="note") for note in about_curves(methods, "", ())]
-    hint = "mean of the seeds" if query.of == "mean" else drawn.subtitle
+    hint = drawn.subtitle
+    if query.of == "mean":
+        hint = "mean of the seeds"
     return section(query.axis.label, graph, *notes, *warnings, hint=hint)
 
 
@@ -178,7 +184,9 @@ def _videos(catalog: Catalog, entries: Sequence[CatalogEntry]) -> Any:
         for entry in entries
         for file in videos(entry.folder)[-1:]
     ]
-    return section("Videos", html.Div(shown, className="videos")) if shown else []
+    if shown:
+        return section("Videos", html.Div(shown, className="videos"))
+    return []
 
 
 def video(catalog: Catalog, file: Path) -> html.Video:

@@ -66,7 +66,9 @@ def learner_axis(column: str) -> Axis:
 
 def column_axis(column: str) -> Axis:
     """The y axis of any column."""
-    return RETURNS[0] if column == RETURNS[0].column else learner_axis(column)
+    if column == RETURNS[0].column:
+        return RETURNS[0]
+    return learner_axis(column)
 
 
 def frames(of: str = "") -> Axis:
@@ -91,7 +93,9 @@ def x_axis(word: str, longest: float, of: str = "per Session") -> Axis:
     """The x axis of a word; `longest` is the training time, in s, that has to fit on
     it. `of` as for `frames`."""
     axes = {"frames": frames(of), "total_frames": TOTAL_FRAMES}
-    return axes[word] if word in axes else wall_clock(longest)
+    if word in axes:
+        return axes[word]
+    return wall_clock(longest)
 
 
 def line(rows: Rows, x: Axis, y: Axis) -> Line:

@@ -80,7 +80,9 @@ class Bar(NamedTuple):
     @property
     def fill(self) -> Ink:
         """The colour inside; that of its edge is `ink`."""
-        return self.ink._replace(strength=HOLLOW) if self.hollow else self.ink
+        if self.hollow:
+            return self.ink._replace(strength=HOLLOW)
+        return self.ink
 
 
 class Dots(NamedTuple):
@@ -161,7 +163,9 @@ class Table(NamedTuple):
     @property
     def left(self) -> set[int]:
         """The columns that are aligned to the left."""
-        return {0, self.text.words + 1} if self.inks else {self.text.words}
+        if self.inks:
+            return {0, self.text.words + 1}
+        return {self.text.words}
 
     @property
     def widths(self) -> list[float]:

@@ -94,4 +94,6 @@ def _joined(parts: Iterable[str]) -> str:
 def _text(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
-    return value if isinstance(value, str) else json.dumps(value)
+    if isinstance(value, str):
+        return value
+    return json.dumps(value)

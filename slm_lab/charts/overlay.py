@@ -193,7 +193,9 @@ def _curves(
     if len(lines) == 1:
         only = decimate(lines[0])
         return [look._replace(x=only.x, mean=only.y)]
-    points = MAX_POINTS if aggregate == "mean" else _BOOTSTRAP_POINTS
+    points = _BOOTSTRAP_POINTS
+    if aggregate == "mean":
+        points = MAX_POINTS
     over = without_ragged_ends(spread(lines, common_grid(lines, points)), len(lines))
     centre = over.mean
     band = around(over.mean, over.std)

@@ -168,7 +168,9 @@ def _script(plotly_js: str | None) -> str:
 
 def _section(chart: Chart, number: int) -> str:
     """A chart under its heading."""
-    level = 2 if number else 1
+    level = 1
+    if number:
+        level = 2
     parts = [f"<h{level}>{markup(chart.title)}</h{level}>"]
     parts.append(f"<p>{markup(chart.subtitle)}</p>")
     if chart.rows:
@@ -215,14 +217,18 @@ def _table_html(table: Table) -> str:
     """The cells; the colours of the rows before them."""
     lines = []
     for number, row in enumerate(table.cells):
-        kind = "td" if number else "th"
+        kind = "th"
+        if number:
+            kind = "td"
         cells = []
         for column, text in enumerate(row):
             style = ""
             if number and table.inks and column == 0:
                 ink = table.inks[number - 1]
                 style = f' style="color:{colour(*ink)}"'
-            align = ' class="words"' if column in table.left else ""
+            align = ""
+            if column in table.left:
+                align = ' class="words"'
             cells.append(f"<{kind}{align}{style}>{markup(text)}</{kind}>")
         lines.append(f"<tr>{''.join(cells)}</tr>")
     return f'<div class="scroll"><table>{"".join(lines)}</table></div>'
@@ -275,7 +281,9 @@ def content(chart: Chart) -> dict[str, Any]:
             traces.append(_parallel(place.part, chart))
             continue
         number += 1
-        suffix = str(number) if number > 1 else ""
+        suffix = ""
+        if number > 1:
+            suffix = str(number)
         axes = {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
         traces += [{**trace, **axes} for trace in panel_traces(place.part, chart)]
         _add_axes(layout, place.part, suffix, links)
@@ -289,7 +297,9 @@ def _cells(chart: Chart) -> dict[str, Any]:
 
     specs: list[list[Any]] = [[None] * chart.columns for _ in chart.rows]
     for place in chart.places:
-        kind = "domain" if isinstance(place.part, Parallel) else "xy"
+        kind = "xy"
+        if isinstance(place.part, Parallel):
+            kind = "domain"
         spans = {"rowspan": place.height, "colspan": place.width}
         specs[place.row][place.column] = {"type": kind, **spans}
     gap = 0.3
@@ -386,7 +396,9 @@ def _number_format(scale: Scale) -> str | None:
     largest = max(map(abs, scale.ends))
     if BIG <= largest < HUGE:
         return "~s"  # 50k; small numbers it would write as 500m
-    return "d" if scale.whole else None
+    if scale.whole:
+        return "d"
+    return None
 
 
 def panel_traces(panel: Panel, chart: Chart) -> list[Trace]:

@@ -90,7 +90,9 @@ def render_print(chart: Chart, form: Form) -> bytes:
 def _saved(chart: Chart, form: Form, dpi: Any) -> bytes:
     from matplotlib import rc_context
 
-    word = "Subject" if form == "pdf" else "Description"
+    word = "Description"
+    if form == "pdf":
+        word = "Subject"
     dates = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
     metadata: dict[str, str | None] = {**dates[form]}
     if chart.about:
@@ -127,7 +129,9 @@ class _Picture:
         if chart.paper_width is not None:
             self._width = chart.paper_width / _POINTS
         self._cell = self._width / chart.columns
-        share = _FLAT if self._cell > _WIDE else _TALL
+        share = _TALL
+        if self._cell > _WIDE:
+            share = _FLAT
         highest = _ROWS.get(len(chart.rows), _LOW_ROW)
         self._row = min(share * self._cell, highest)
         self.drawing: Drawn = Figure((self._width, self._width))

@@ -240,7 +240,9 @@ def _of_target(
     trials = [read_trial(trial, request.x, y) for trial in found]
     with_values = [trial for trial in trials if trial.trainings]
     if not with_values:
-        where = found[0].where if len(found) == 1 else target
+        where = target
+        if len(found) == 1:
+            where = found[0].where
         raise _nothing_of(found, where, y)
     num_empty = len(trials) - len(with_values)
     if num_empty:
@@ -301,7 +303,9 @@ def _are_seeds(trials: Sequence[ReadTrial]) -> bool:
 
 
 def _without_seeds(found: RunRecord) -> dict[str, Any]:
-    count = "max_session" if found.meta.distributed is False else "max_run"
+    count = "max_run"
+    if found.meta.distributed is False:
+        count = "max_session"
     spec = {
         key: value for key, value in found.spec.items() if key not in ("name", "search")
     }
@@ -315,7 +319,9 @@ def _named(group: Sequence[ReadTrial], per_env: bool = False) -> Named:
     spec = _without_seeds(first)
     if per_env:
         spec["env"] = {key: each for key, each in spec["env"].items() if key != "name"}
-    tag = f"t{first.trial}" if first.of_search else ""
+    tag = ""
+    if first.of_search:
+        tag = f"t{first.trial}"
     del spec["name"]
     return Named(first.label or first.name, leaves(spec), first.stamp, tag)
 

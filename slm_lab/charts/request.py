@@ -25,7 +25,8 @@ USUAL_WIDTH = 5.5 * 72
 """Points: the width of the text in the style of many conferences."""
 _POINTS = {"in": 72.0, "cm": 72 / 2.54, "mm": 72 / 25.4, "pt": 72 / 72.27}
 """Of 1/72 inch, as files count them; those of TeX are a little smaller."""
-_LEAST, _MOST = 1.5 * 72, 40 * 72.0
+_LEAST = 1.5 * 72
+_MOST = 40 * 72.0
 RETURN_COLUMNS = (RETURNS[0].column, EVAL_RETURNS.column)
 """The columns that a final return can be compared with."""
 
@@ -61,10 +62,14 @@ class PlotRequest(NamedTuple):
     def axis(self) -> Axis:
         """The y axis: one of the words, or any column, smoothed over a share of the
         frames. A figure for paper leaves that share to its caption."""
-        word = RETURNS[0].file if self.y == RETURNS[1].file else self.y
+        word = self.y
+        if self.y == RETURNS[1].file:
+            word = RETURNS[0].file
         axis = Y_AXES.get(word) or column_axis(word)
         if self.smooth is None:
-            share = Y_AXES[self.y].window_share if self.y in Y_AXES else 0.0
+            share = 0.0
+            if self.y in Y_AXES:
+                share = Y_AXES[self.y].window_share
         else:
             share = self.smooth / 100
         if share and not self.is_file:
@@ -82,7 +87,9 @@ class PlotRequest(NamedTuple):
         if self.width is None:
             return USUAL_WIDTH
         found = re.fullmatch(r"(\d+(?:\.\d+)?) *(in|cm|mm|pt)", self.width)
-        points = float(found[1]) * _POINTS[found[2]] if found else 0.0
+        points = 0.0
+        if found:
+            points = float(found[1]) * _POINTS[found[2]]
         if not _LEAST <= points <= _MOST:
             raise UsageError(
                 f"--width {self.width}: must be like 3.4in, 8.6cm, 86mm or 245pt, and "

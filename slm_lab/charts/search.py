@@ -124,7 +124,9 @@ def _dots_chart(
         rows.append(tuple(row))
     cells: Cells = tuple(rows)
     if not metrics or not variables:
-        nothing = "no results yet" if variables else "nothing is varied"
+        nothing = "nothing is varied"
+        if variables:
+            nothing = "no results yet"
         cells = ((Panel(note=nothing),),)
     marks = [text for is_full, text in _MARKS.items() if is_full in full]
     return Chart(
@@ -224,7 +226,9 @@ def importance_text(importance: Importance) -> str:
     share = f"{100 * importance.share:.0f} %"
     if importance.sure:
         return f"explains {share}"
-    return "no effect seen" if share == "0 %" else f"{share}, maybe chance"
+    if share == "0 %":
+        return "no effect seen"
+    return f"{share}, maybe chance"
 
 
 def _parallel_chart(

@@ -96,7 +96,9 @@ def _text(value: Any) -> str:
 
 def _item_text(value: Any) -> str:
     text = _text(value)
-    return f"[{text}]" if isinstance(value, list | tuple) else text
+    if isinstance(value, list | tuple):
+        return f"[{text}]"
+    return text
 
 
 def number_text(value: float | None, count: int = 3) -> str:
@@ -169,8 +171,6 @@ def metric_names(trials: Iterable[TrialState]) -> list[str]:
 
 
 def _cell(value: Any) -> Any:
-    return (
-        value
-        if isinstance(value, str) or numeric([value])
-        else json.dumps(value, default=str)
-    )
+    if isinstance(value, str) or numeric([value]):
+        return value
+    return json.dumps(value, default=str)

@@ -64,7 +64,9 @@ class Training(NamedTuple):
     @property
     def frames_per_s(self) -> float | None:
         """Total frames over training time."""
-        return self.frames / self.seconds if self.seconds > 0 else None
+        if self.seconds > 0:
+            return self.frames / self.seconds
+        return None
 
     @property
     def cores_used(self) -> float | None:
@@ -73,7 +75,9 @@ class Training(NamedTuple):
         if not self.wall_t.size or not self.wall_t[-1] > 0:
             return None
         share = float(self.cpu_t[-1] / self.wall_t[-1])
-        return share if np.isfinite(share) else None
+        if np.isfinite(share):
+            return share
+        return None
 
     def clock(self, column: str) -> FloatArray:
         """(P,): the clock of this column at each of `total_frame`."""
@@ -83,7 +87,9 @@ class Training(NamedTuple):
         """Where `episode_return` first reaches `threshold`, from the first whole window
         on."""
         there = (self.total_frame >= self.window) & (self.episode_return >= threshold)
-        return int(there.argmax()) if there.any() else None
+        if there.any():
+            return int(there.argmax())
+        return None
 
 
 def window_of(max_frame: int, log_frequency: int, most_workers: int) -> float:
@@ -323,7 +329,9 @@ def _label(variant: Variant, row: Any) -> str:
 
 def _speed(row: Any) -> str:
     if not row.finished:
-        return "failed" if row.failed else "–"
+        if row.failed:
+            return "failed"
+        return "–"
     return _with(row.frames_per_s, "{:,.0f}")
 
 
@@ -339,13 +347,19 @@ def _late(value: float, row: Any, unit: str) -> str:
     """With the number of seeds that reached the threshold, unless all did."""
     of = f"{row.reached} of {row.finished}"
     if np.isinf(value):
-        return f"in {of} only" if row.reached else "never"
+        if row.reached:
+            return f"in {of} only"
+        return "never"
     share = f" ({of})" * (row.reached < row.finished)
     forms = {1e5: "{:,.0f}k", 1e4: "{:,.1f}k", 100: "{:,.0f}", 0: "{:.3g}"}
     form = next(form for least, form in forms.items() if not value < least)
-    shown = value / 1000 if value >= 1e4 else value
+    shown = value
+    if value >= 1e4:
+        shown = value / 1000
     return _with(shown, f"{form}{unit}{share}")
 
 
 def _with(value: float, form: str) -> str:
-    return "–" if np.isnan(value) else form.format(value)
+    if np.isnan(value):
+        return "–"
+    return form.format(value)

@@ -36,7 +36,9 @@ class ReadTrial(NamedTuple):
     def final_return(self) -> float:
         """Mean over its trainings of which episodes have ended; −∞ without any."""
         known = [x for each in self.trainings if np.isfinite(x := each.final_return)]
-        return float(np.mean(known)) if known else -np.inf
+        if known:
+            return float(np.mean(known))
+        return -np.inf
 
     def scaled(self, zero: float, unit: float) -> "ReadTrial":
         """The Trial with values less `zero`, in units of `unit`."""
@@ -53,7 +55,9 @@ class ReadTrial(NamedTuple):
 def read_trial(record: RunRecord, x: str, y: Axis) -> ReadTrial:
     """The trainings with values so far. Raises UsageError for a damaged file."""
     trainings = []
-    read = record.evaluation_rows if y.file == EVAL_RETURNS.file else record.rows
+    read = record.rows
+    if y.file == EVAL_RETURNS.file:
+        read = record.evaluation_rows
     for sessions in record.meta.trainings:
         rows = [read(session) for session in record.sessions if session in sessions]
         lines = [line(each, x_axis(x, 0.0), y) for each in rows]

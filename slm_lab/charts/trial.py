@@ -79,7 +79,9 @@ def _mean_curves(lines: Sequence[Line], of: str) -> list[Curve]:
 def sessions_text(with_rows: int, planned: int, of: str = "Session") -> str:
     """ "4 Sessions", or "3 of 4 Sessions" while one has no rows."""
     every = count_text(planned, of)
-    return every if with_rows == planned else f"{with_rows} of {every}"
+    if with_rows == planned:
+        return every
+    return f"{with_rows} of {every}"
 
 
 def chart_of_rows(

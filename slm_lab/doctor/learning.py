@@ -126,7 +126,7 @@ def endless(history: SessionHistory) -> Iterator[Finding]:
     very many."""
     random = history.random_length
     limit = history.key("env.max_t", 0.0)
-    enough = LONG_EPISODE if random is None else SEVERAL_EPISODES * random
+    enough = SEVERAL_EPISODES * random if random is not None else LONG_EPISODE
     if history.column("epi")[-1] == 0 and history.steps > max(enough, limit):
         numbers = f"0 episodes in {history.column('frame')[-1]:,.0f} frames"
         if random is not None:

@@ -39,7 +39,9 @@ class PolicyAdapter:
         """Raises as `env.make.make_env`."""
         self._spec = spec
         env, conversions = make_one(spec)
-        own = env.env if isinstance(env, FlatObservation) else env
+        own = env
+        if isinstance(env, FlatObservation):
+            own = env.env
         self._is_flattened = own is not env
         self.flat_space: AnySpace = env.observation_space
         """The space of one row of a `Batch`."""
@@ -58,7 +60,9 @@ class PolicyAdapter:
         and game settings. It has its own observations, actions and rewards: the adapter
         converts them."""
         env, _ = make_one(self._spec.with_arguments(kwargs))
-        return env.env if isinstance(env, FlatObservation) else env
+        if isinstance(env, FlatObservation):
+            return env.env
+        return env
 
     def batch(self, obs: Any) -> Batch:
         """One observation of `env_observation_space`, or a batch of them. A batch has
@@ -72,11 +76,9 @@ class PolicyAdapter:
             rows = [_rows(*each, lead) for each in parts]
             flat = _flat(parts, rows) if self._is_flattened else rows[0]
         except ValueError as error:
-            why = (
-                " (reset and step return more than it)"
-                if isinstance(obs, tuple)
-                else ""
-            )
+            why = ""
+            if isinstance(obs, tuple):
+                why = " (reset and step return more than it)"
             env = self._spec.name
             raise ValueError(
                 f"no observation of {env}, and no batch: {error}{why}"
@@ -90,7 +92,8 @@ class PolicyAdapter:
         frames = conversions.observation.convert(obs)
         if conversions.normalizer is not None:
             frames = conversions.normalizer.normalize(frames)
-        if (joiner := conversions.joiner) is None:
+        joiner = conversions.joiner
+        if joiner is None:
             return frames
         if self.joined is None or starts.all():
             self.joined = joiner.begin(frames)

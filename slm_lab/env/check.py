@@ -74,7 +74,9 @@ def _check_pooled(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
         if is_atari(entry):
             return pool_problems(spec, entry, None)
         arguments = _arguments(_single_creator(entry), spec, entry)
-        accepted = None if arguments.open_ended else set(arguments.named)
+        accepted = None
+        if not arguments.open_ended:
+            accepted = set(arguments.named)
         problems = pool_problems(spec, entry, accepted)
     except SpecError as error:
         return list(error.problems)
@@ -117,9 +119,12 @@ def _index_problems(
 ) -> list[Problem]:
     """The problem of an argument for copies' numbers that the environment does not
     accept."""
-    if (key := spec.index_key) is None:
+    key = spec.index_key
+    if key is None:
         return []
-    numbered = Arguments({}, False) if arguments is None else arguments
+    numbered = arguments
+    if numbered is None:
+        numbered = Arguments({}, False)
     refused = numbered.problems(entry.id, "env", {key: spec.first_index}, {})
     return [Problem("env.index_key", problem.message, key) for problem in refused]
 
@@ -130,7 +135,7 @@ def _arguments(
     """The arguments for `entry`: those of its class or function, and those of its
     registration."""
     declared = arguments_of(creator)
-    of_a_pool = THREAD_KEYS if spec.backend == "envpool" else ()
+    of_a_pool = () if spec.backend != "envpool" else THREAD_KEYS
     named = dict.fromkeys(of_a_pool, Argument(Any)) | declared.named
     for key, value in entry.kwargs.items():
         argument = named.get(key, Argument(Any))

@@ -51,7 +51,8 @@ def as_exception(error: BaseException) -> BaseException:
 def raise_if_exit(error: BaseException) -> None:
     """Raises the EnvironmentExitError that replaces an environment's `error`, if one
     does."""
-    if (exception := as_exception(error)) is not error:
+    exception = as_exception(error)
+    if exception is not error:
         raise exception from error
 
 

@@ -35,7 +35,8 @@ def checked_reset(env: Env, result: Any) -> tuple[Array, Any]:
     """A `result` of `env.reset`, its observation in the shape and type of the space.
     Raises LabError if it breaks the interface."""
     space = env.observation_space
-    if (fault := reset_fault(result, space)) is not None:
+    fault = reset_fault(result, space)
+    if fault is not None:
         raise _refusal(env, fault)
     obs, info = result
     return _typed_obs(env, space, obs), info
@@ -45,7 +46,8 @@ def checked_step(env: Env, result: Any) -> tuple[Any, ...]:
     """A `result` of `env.step`, its observation in the shape and type of the space.
     Raises LabError if it breaks the interface."""
     space = env.observation_space
-    if (fault := step_fault(result, space)) is not None:
+    fault = step_fault(result, space)
+    if fault is not None:
         raise _refusal(env, fault)
     obs, *rest = result
     return _typed_obs(env, space, obs), *rest
@@ -103,7 +105,9 @@ def _first_lost(array: Array, dtype: np.dtype[Any]) -> Any:
 
 def named(path: tuple[str, ...]) -> str:
     """A part of an observation in messages."""
-    return f'the observation "{".".join(path)}"' if path else "the observation"
+    if path:
+        return f'the observation "{".".join(path)}"'
+    return "the observation"
 
 
 def breaks_its_space(name: str, fault: object) -> LabError:
@@ -188,7 +192,9 @@ def check_spaces(name: str, observation_space: object, action_space: object) -> 
 def name_of(env: Env) -> str:
     """The id of an environment, or the name of its class."""
     spec = env.unwrapped.spec
-    return type(env.unwrapped).__name__ if spec is None else spec.id
+    if spec is None:
+        return type(env.unwrapped).__name__
+    return spec.id
 
 
 def reset_fault(result: Any, space: AnySpace) -> str | None:
@@ -204,12 +210,16 @@ def step_fault(result: Any, space: AnySpace) -> str | None:
     """The fault of a result of `step`; None if it has none."""
     if not isinstance(result, tuple) or len(result) != 5:
         old = isinstance(result, tuple) and len(result) == 4
-        hint = ": done was split into terminated and truncated" if old else ""
+        hint = ""
+        if old:
+            hint = ": done was split into terminated and truncated"
         return f"step() must return {STEP}, and returned {_described(result)}{hint}"
     obs, *numbers, info = result
     for name, value in zip(("reward", "terminated", "truncated"), numbers, strict=True):
         if np.ndim(value) != 0 or value is None:
-            what = "one number" if name == "reward" else "true or false"
+            what = "true or false"
+            if name == "reward":
+                what = "one number"
             return f"{name} of step() must be {what}, and was {_described(value)}"
     if not isinstance(info, Mapping):
         return f"info of step() must be a dict, and was {_described(info)}"

@@ -40,7 +40,8 @@ class Extra:
 
     def owns(self, name: str) -> bool:
         """Whether the environment called `name` belongs to the family."""
-        if (entry := gymnasium.registry.get(name)) is None:
+        entry = gymnasium.registry.get(name)
+        if entry is None:
             return self.id_part is not None and self.id_part in name
         return is_of(entry, self.entry_point or f"{self.module}.", f"{self.module}:")
 
@@ -61,7 +62,9 @@ def is_of(entry: GymnasiumSpec, *families: str) -> bool:
 
 def step_limit(spec: EnvSpec, entry: GymnasiumSpec) -> int | None:
     """Steps after which an episode is truncated; None: never."""
-    return entry.max_episode_steps if spec.max_t is None else spec.max_t
+    if spec.max_t is None:
+        return entry.max_episode_steps
+    return spec.max_t
 
 
 def require(module: str, extra: str) -> None:
@@ -190,7 +193,9 @@ def find_env(name: str) -> GymnasiumSpec:
         ):
             reasons.append(ELSEWHERE)
         raise SpecError("env", [Problem("env.name", "; ".join(reasons), name)])
-    return _without_own_skip(entry) if "NoFrameskip-" in env_id else entry
+    if "NoFrameskip-" in env_id:
+        return _without_own_skip(entry)
+    return entry
 
 
 def _without_own_skip(entry: GymnasiumSpec) -> GymnasiumSpec:
@@ -207,7 +212,8 @@ def _import_registrar(module_name: str, name: str) -> None:
         with running_import_of(module_name):
             importlib.import_module(module_name)
     except (Exception, SystemExit) as error:
-        if (message := not_there(module_name, error)) is None:
+        message = not_there(module_name, error)
+        if message is None:
             why = import_failure(error)
             message = (
                 f"the module {module_name} that should register it does not import: "
@@ -242,7 +248,8 @@ def _register_plug_in(env_id: str) -> None:
         raise SpecError("env", [Problem("env.name", plug_in.fault, env_id)])
     if plug_in is None:
         return
-    if (known := gymnasium.registry.get(env_id)) is None:
+    known = gymnasium.registry.get(env_id)
+    if known is None:
         gymnasium.register(env_id, entry_point=plug_in.target)
     elif known.entry_point != plug_in.target:
         taken = (
@@ -263,7 +270,8 @@ def _is_stub(entry: GymnasiumSpec) -> bool:
 def _why_unknown(module_name: str, env_id: str) -> str:
     """The message for an id that is unknown even after the import of `module_name` ("":
     none)."""
-    if (replaced := replaced_message(env_id)) is not None:
+    replaced = replaced_message(env_id)
+    if replaced is not None:
         return replaced
     if env_id in _ids_of_old_gym():
         return (
@@ -286,13 +294,12 @@ def _why_unknown(module_name: str, env_id: str) -> str:
         )
     package = module_name.partition(".")[0]
     own = [each for each in known if _package_of(each) == package]
-    if (nearest_own := _nearest_id(env_id, own)) is not None:
+    nearest_own = _nearest_id(env_id, own)
+    if nearest_own is not None:
         return f"there is no such environment{_hint(f'{module_name}:{nearest_own}')}"
-    some = (
-        f"; {package} has {', '.join(own[:3])}{' and others' if own[3:] else ''}"
-        if own
-        else ""
-    )
+    some = ""
+    if own:
+        some = f"; {package} has {', '.join(own[:3])}{' and others' if own[3:] else ''}"
     return f"there is no such environment{_hint(nearest)}{some}"
 
 
@@ -361,21 +368,28 @@ def _parted(env_id: str) -> tuple[str, int]:
     """The name in an id, without its namespace, and its version (-1: none)."""
     full_name = env_id.rpartition("/")[2]
     name, _, version = full_name.rpartition("-v")
-    return (name, int(version)) if version.isdecimal() else (full_name, -1)
+    if version.isdecimal():
+        return (name, int(version))
+    return (full_name, -1)
 
 
 def _package_of(env_id: str) -> str:
     """The package with the code of a known id; "" if it is unknown."""
     entry = gymnasium.registry.get(env_id)
-    target = None if entry is None else entry.entry_point
-    module = target if isinstance(target, str) else getattr(target, "__module__", "")
+    target = None
+    if entry is not None:
+        target = entry.entry_point
+    module = (
+        getattr(target, "__module__", "") if not isinstance(target, str) else target
+    )
     return module.partition(":")[0].partition(".")[0]
 
 
 def replaced_message(env_id: str) -> str | None:
     """The message for a replaced environment; None for an id of no replaced family."""
     for pattern, replacement in SUCCESSORS:
-        if match := pattern.fullmatch(env_id):
+        match = pattern.fullmatch(env_id)
+        if match:
             return f"its simulator is gone; use {match.expand(replacement)}"
     if env_id.startswith("Roboschool"):
         return "its simulator is gone, and this environment has no successor"

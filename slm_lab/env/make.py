@@ -109,7 +109,9 @@ class EnvFactory(NamedTuple):
             problems = check_env(spec)
         if problems:
             raise SpecError("env", problems)
-        game = atari_keys(spec, entry) if is_atari(entry) else None
+        game = None
+        if is_atari(entry):
+            game = atari_keys(spec, entry)
         return cls(spec, entry, game, log)
 
     def make_single(self, copy: int = 0) -> Env:
@@ -133,7 +135,9 @@ class EnvFactory(NamedTuple):
 
     def _plain(self, copy: int) -> Env:
         """One environment with its time limit, without Gymnasium's slow checks."""
-        of_a_pool = THREAD_KEYS if self.spec.backend == "envpool" else frozenset()
+        of_a_pool = THREAD_KEYS
+        if self.spec.backend != "envpool":
+            of_a_pool = frozenset()
         arguments = self.spec.arguments_of(copy)
         given = {key: value for key, value in arguments.items() if key not in of_a_pool}
         entry = _unchecked(self.entry)
@@ -144,7 +148,9 @@ class EnvFactory(NamedTuple):
             log_mujoco_warnings(entry)
             env = gymnasium.make(entry, max_episode_steps=-1)
         limit = step_limit(self.spec, entry)
-        return env if limit is None else TimeLimit(env, limit)
+        if limit is None:
+            return env
+        return TimeLimit(env, limit)
 
     def _plain_game(self, game: AtariKeys) -> Env:
         """Raises MissingExtraError without OpenCV, which resizes frames."""
@@ -247,9 +253,12 @@ def _constructed(factory: EnvFactory, make: Callable[[], MadeT]) -> MadeT:
     except LabError:
         raise
     except BaseException as raised:
-        if not isinstance(error := as_exception(raised), Exception):
+        error = as_exception(raised)
+        if not isinstance(error, Exception):
             raise
-        given = f" with {dict(arguments)}" if arguments else ""
+        given = ""
+        if arguments:
+            given = f" with {dict(arguments)}"
         why = (
             f"{type(error).__name__}: {error}" if str(error) else import_failure(error)
         )
@@ -291,7 +300,9 @@ def _vectorise(
         return make_async(makers, seed, process_seed, marks)
     envs = [factory.make_single(copy) for copy in range(spec.num_envs)]
     if film is not None:
-        fps = None if game is None else ATARI_FPS / game.frameskip
+        fps = None
+        if game is not None:
+            fps = ATARI_FPS / game.frameskip
         envs = [Filmed(envs[0], spec.name, film, fps)]
     return SyncEnvs(envs, env_seeds(seed, spec.num_envs), marks)
 
@@ -336,7 +347,9 @@ def _conversions(
     spec = factory.spec
     game = factory.game
     # A game resizes and stacks its frames itself.
-    image_size = spec.image_downsize if game is None else None
+    image_size = None
+    if game is None:
+        image_size = spec.image_downsize
     observation = ObservationConverter(
         raw.observation_space, spec.name, image_size, spec.image_channels
     )
@@ -356,12 +369,14 @@ def _conversions(
         RunningStatistics(part, size) if size else None
         for size, part in zip(sizes, np.split(statistics, lengths[:1]), strict=True)
     )
-    normalizer = (
-        None if of_obs is None else ObservationNormalizer(of_obs, spec.clip_obs)
-    )
+    normalizer = None
+    if of_obs is not None:
+        normalizer = ObservationNormalizer(of_obs, spec.clip_obs)
     joiner = None
     if game is None and spec.frame_op is not None and spec.frame_op_len is not None:
-        frame = space if normalizer is None else normalizer.space(space)
+        frame = space
+        if normalizer is not None:
+            frame = normalizer.space(space)
         joiner = FrameJoiner(spec.frame_op, spec.frame_op_len, frame)
     # A wrapper may change the frames of a game: its observations are stored whole.
     frames_of_a_game = 1 if game is None or spec.wrappers else game.stack_num

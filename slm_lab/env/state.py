@@ -180,7 +180,8 @@ def load_env_state(env: Env, state: StateDict) -> bool:
     if saved is None or own is None or own["bit_generator"] != saved["bit_generator"]:
         return False
     env.unwrapped.np_random.bit_generator.state = saved
-    if (episode := state["episode"]) is None:
+    episode = state["episode"]
+    if episode is None:
         return True
     ENV_ADAPTERS[_key(env.unwrapped)].load(env.unwrapped, episode["env"])
     for wrapper, wrapper_state in zip(_wrappers(env), episode["wrappers"], strict=True):
@@ -199,7 +200,9 @@ def _generator_state(env: Env) -> StateDict | None:
         return None
     bits = generator.bit_generator
     is_known = type(bits).__module__.startswith("numpy.random")
-    return dict(bits.state) if is_known else None
+    if is_known:
+        return dict(bits.state)
+    return None
 
 
 def _wrappers(env: Env) -> Iterator[gymnasium.Wrapper[Any, Any, Any, Any]]:
@@ -215,4 +218,6 @@ def _key(env: Env) -> str:
 def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
-    return np.array(value) if isinstance(value, np.ndarray | tuple | list) else value
+    if isinstance(value, np.ndarray | tuple | list):
+        return np.array(value)
+    return value

@@ -83,11 +83,15 @@ class CurrentNormalization(Normalization):
 
     @override
     def obs(self, raw: Array) -> Array:
-        return raw if self.observation is None else self.observation.normalize(raw)
+        if self.observation is None:
+            return raw
+        return self.observation.normalize(raw)
 
     @override
     def reward(self, raw: FloatArray) -> FloatArray:
-        return self.rewards.normalize(raw) if self.rewards.normalizes else raw
+        if self.rewards.normalizes:
+            return self.rewards.normalize(raw)
+        return raw
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,9 @@ class Conversions:
         if self.joiner is not None:
             return self.joiner.space
         space = self.observation.space
-        return space if self.normalizer is None else self.normalizer.space(space)
+        if self.normalizer is None:
+            return space
+        return self.normalizer.space(space)
 
 
 @final
@@ -234,10 +240,18 @@ class VectorEnv(HasState):
         self._raw_obs = raw_obs
         unnormalized = None
         if self.normalization is not None:
-            raw_reward = scaled if self._reward.normalizes else reward
+            raw_reward = reward
+            if self._reward.normalizes:
+                raw_reward = scaled
             unnormalized = Unnormalized(raw_before, raw_reward, raw_next)
         return Step(
-            obs, next_obs, reward, raw.terminated, raw.truncated, finished, unnormalized
+            obs=obs,
+            next_obs=next_obs,
+            reward=reward,
+            terminated=raw.terminated,
+            truncated=raw.truncated,
+            finished=finished,
+            raw=unnormalized,
         )
 
     def _fail(self, error: BaseException) -> None:

@@ -42,7 +42,9 @@ def env_record(spec: EnvSpec) -> dict[str, Any]:
         keys = atari_keys(spec, entry)
         arguments = {"game": entry.kwargs["game"], **keys.model_dump(exclude_none=True)}
     pooled = is_pooled(spec)
-    mode = "native" if pooled else choose_mode(spec, entry)
+    mode = "native"
+    if not pooled:
+        mode = choose_mode(spec, entry)
     return {
         "id": entry.id,
         "backend": "envpool" if pooled else "gymnasium",
@@ -76,7 +78,8 @@ def code_digest(spec: EnvSpec) -> str:
         package = module.partition(".")[0]
         if file is None or package in sys.stdlib_module_names or package == "slm_lab":
             continue
-        if (found := _installed_version(package, file)) is not None:
+        found = _installed_version(package, file)
+        if found is not None:
             parts.append(f"{package} {found}")
             continue
         content = file.read_bytes()
@@ -91,7 +94,9 @@ def is_from(spec: EnvSpec, packages: Collection[str]) -> bool:
     """Whether the code of an environment comes from these packages. Raises as
     `find_env`."""
     target = find_env(spec.name).entry_point
-    module = target if isinstance(target, str) else getattr(target, "__module__", "")
+    module = (
+        getattr(target, "__module__", "") if not isinstance(target, str) else target
+    )
     return module.partition(":")[0].partition(".")[0].replace("_", "-") in packages
 
 
@@ -104,7 +109,9 @@ def _code_of(spec: EnvSpec, entry: GymnasiumSpec) -> Iterator[Any]:
 
 def _modules_of(target: Any) -> Iterator[str]:
     """The modules of a class, and of its bases, or of a function."""
-    thing = load_target(target) if isinstance(target, str) else target
+    thing = target
+    if isinstance(target, str):
+        thing = load_target(target)
     thing = thing.func if isinstance(thing, functools.partial) else thing
     for part in inspect.getmro(thing) if inspect.isclass(thing) else (thing,):
         yield getattr(part, "__module__", None) or type(part).__module__
@@ -116,11 +123,14 @@ def _file_of(module: str) -> Path | None:
     places = None
     for end in range(module.count(".") + 1) if origin is None else ():
         name = ".".join(module.split(".")[: end + 1])
-        if (found := PathFinder.find_spec(name, places)) is None:
+        found = PathFinder.find_spec(name, places)
+        if found is None:
             return None
         origin = found.origin
         places = found.submodule_search_locations
-    return Path(origin) if origin is not None and Path(origin).is_file() else None
+    if origin is not None and Path(origin).is_file():
+        return Path(origin)
+    return None
 
 
 def _installed_version(package: str, file: Path) -> str | None:
@@ -138,7 +148,9 @@ def _imported_by(module: str, file: Path, content: bytes) -> Iterator[str]:
     contain."""
     if file.suffix != ".py":
         return
-    package = module if file.stem == "__init__" else module.rpartition(".")[0]
+    package = module
+    if file.stem != "__init__":
+        package = module.rpartition(".")[0]
     tree = ast.Module([], [])
     with suppress(SyntaxError, ValueError):  # it is being edited
         tree = ast.parse(content)

@@ -54,10 +54,14 @@ def _problems(path: str, name: str, kwargs: Mapping[str, Any]) -> Iterator[Probl
         )
         yield Problem(path, f"must be {allowed} and returns one", name)
         return
-    called = creator.__init__ if is_class else creator
+    called = creator
+    if is_class:
+        called = creator.__init__
     arguments = arguments_of(called)
     parameters = [*inspect.signature(called).parameters.values()]
-    first = 2 if is_class else 1  # after self and the environment
+    first = 1
+    if is_class:
+        first = 2  # after self and the environment
     for parameter in parameters[:first]:
         arguments.named.pop(parameter.name, None)
     yield from arguments.problems(name, path, kwargs, {})

@@ -198,7 +198,8 @@ class RowFile:
                 file.seek(0)
             text = file.read()
         whole = text[: text.rfind(b"\n") + 1]
-        if lines := whole.splitlines(keepends=True):
+        lines = whole.splitlines(keepends=True)
+        if lines:
             self._offset += len(whole)
             self._last_line = lines[-1]
         return [line.rstrip(b"\r\n") for line in lines]

@@ -88,4 +88,6 @@ class RecentEpisodes(HasState):
 
     def _mean(self, count: int) -> float | None:
         last = islice(reversed(self._returns), count)
-        return math.fsum(last) / count if count else None
+        if count:
+            return math.fsum(last) / count
+        return None

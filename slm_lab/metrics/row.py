@@ -113,4 +113,6 @@ def _cell_text(cell: Cell) -> str:
     if cell is None:
         return ""
     # float() first, because the repr of a numpy float is not a plain number.
-    return str(int(cell)) if isinstance(cell, int | np.integer) else repr(float(cell))
+    if isinstance(cell, int | np.integer):
+        return str(int(cell))
+    return repr(float(cell))

@@ -244,7 +244,9 @@ class Tracker(SavedFields):
         self._sums = dict(zip(self._reported, state["sums"], strict=True))
         self._counts = dict(zip(self._reported, state["counts"], strict=True))
         cells = state["last_row"]
-        last_row = None if cells is None else Row(self.columns, tuple(cells))
+        last_row = None
+        if cells is not None:
+            last_row = Row(self.columns, tuple(cells))
         self._close(last_row, self.last_frame, self.last_wall_t)
 
     def _report_missing_info(self) -> None:
@@ -272,7 +274,9 @@ class Tracker(SavedFields):
 
     def _mean_over_envs(self, values: FloatArray | IntArray) -> float | None:
         known = values[self._has_episode]
-        return float(known.mean(dtype=np.float64)) if known.size else None
+        if known.size:
+            return float(known.mean(dtype=np.float64))
+        return None
 
 
 def next_multiple(frame: int, frequency: int) -> int:
@@ -290,7 +294,9 @@ def info_means(keys: Sequence[str], info: FloatArray) -> dict[str, float | None]
 
 def _quotient(total: float, count: float) -> float | None:
     """None where there is nothing to divide by."""
-    return total / count if count > 0 else None
+    if count > 0:
+        return total / count
+    return None
 
 
 @final

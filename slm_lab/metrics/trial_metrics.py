@@ -89,7 +89,9 @@ def session_metrics(
     `why_unknown` is why there is no `random_return`."""
     known = ~np.isnan(rows["total_reward"])
     returns = rows["total_reward"][known]
-    reason = why_unknown if random_return is None else ""
+    reason = ""
+    if random_return is None:
+        reason = why_unknown
     if not returns.size:
         reason = "no row has a return"
     scalars = dict.fromkeys(SESSION_METRICS, Scalar(None, reason))
@@ -220,7 +222,9 @@ def _deviation(
         if value is not None:
             runs.setdefault(run, []).append(value)
     means = [np.mean(values) for values in runs.values()]
-    return float(np.std(means)) if len(means) > 1 else None
+    if len(means) > 1:
+        return float(np.std(means))
+    return None
 
 
 def _returns_over_frames(rows: Rows) -> Line:
@@ -307,7 +311,9 @@ def _per_second(
         if len(each) and each["wall_t"][-1] > 0:
             speed = float(each[count][-1] / each["wall_t"][-1])
             speeds[training] = speeds.get(training, 0.0) + speed
-    return float(np.mean(list(speeds.values()))) if speeds else None
+    if speeds:
+        return float(np.mean(list(speeds.values())))
+    return None
 
 
 def _of_all(
@@ -318,4 +324,6 @@ def _of_all(
         for each in rows
         if column in each.columns and each.has_values(column)
     ]
-    return float(what(np.concatenate(known))) if known else None
+    if known:
+        return float(what(np.concatenate(known)))
+    return None

@@ -62,7 +62,9 @@ class RowWriter:
         self._sum = hashlib.sha256()
         """The checksum of the whole file."""
         header = ",".join(self.columns).encode() + b"\n"
-        content = self.path.read_bytes() if self.path.exists() else b""
+        content = b""
+        if self.path.exists():
+            content = self.path.read_bytes()
         if content:
             _check_continuable(self.path, content, header)
             self._sum.update(content)
@@ -141,7 +143,9 @@ class RowFiles:
         """The extent of each file up to its last whole line at or before `frame`."""
         extents = {}
         for name in names:
-            content = (folder / name).read_bytes() if (folder / name).exists() else b""
+            content = b""
+            if (folder / name).exists():
+                content = (folder / name).read_bytes()
             header, *lines = content.splitlines(keepends=True) or [b""]
             whole = [line for line in lines if line.endswith(b"\n")]
             kept = [line for line in whole if int(line.split(b",")[0]) <= frame]
@@ -169,7 +173,8 @@ def truncate_rows(path: str | Path, extent: Extent) -> None:
     CheckpointError if the file is missing, or its beginning differs from that
     content."""
     path = Path(path)
-    if (misfit := extent.misfit(path)) is not None:
+    misfit = extent.misfit(path)
+    if misfit is not None:
         raise UnusableCheckpointError(misfit)
     with open(open_own(path, os.O_RDWR), "r+b") as file:
         file.truncate(extent.size)

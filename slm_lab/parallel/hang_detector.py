@@ -45,7 +45,9 @@ class Work(NamedTuple):
 
     def why_hung(self, session: int) -> str:
         """The message once it has taken longer."""
-        see = f"; see {self.key}" if self.key else ""
+        see = ""
+        if self.key:
+            see = f"; see {self.key}"
         return (
             f"Session {session} hangs: {self.what} has not ended for {self.seconds:g} "
             f"s{see}"
@@ -82,7 +84,8 @@ class HangDetector:
         self._checked_at = now
         hung = []
         for index, session in enumerate(self._sessions):
-            due, marks = self._due(index), self._board.marks[session].tobytes()
+            due = self._due(index)
+            marks = self._board.marks[session].tobytes()
             sign = due, self._board.records[session].tobytes(), marks
             work = self._work(session, marks)
             is_silent = due is not None and sign == self._signs[index]
@@ -94,7 +97,8 @@ class HangDetector:
         return hung
 
     def _work(self, session: int, marks: bytes) -> Work:
-        board, (step, reset) = self._board, self._limits
+        board = self._board
+        (step, reset) = self._limits
         starts = board.phase(session) is Phase.STARTING
         if self._seconds is not None:
             return Work("its start" if starts else "its step", self._seconds)
@@ -122,8 +126,6 @@ def _copies(marks: bytes, mark: int) -> str:
 
 def session_due(board: StatusBoard, sessions: Sequence[int], index: int) -> bool | None:
     """Progress is due from a Session that starts or runs."""
-    return (
-        True
-        if board.phase(sessions[index]) in (Phase.STARTING, Phase.RUNNING)
-        else None
-    )
+    if board.phase(sessions[index]) in (Phase.STARTING, Phase.RUNNING):
+        return True
+    return None

@@ -58,7 +58,9 @@ class Child:
         message. It has `seconds` to exit after its result."""
         result = None
         with suppress(EOFError, OSError):
-            result = self._receiver.recv() if self._receiver.poll() else None
+            result = None
+            if self._receiver.poll():
+                result = self._receiver.recv()
         self.process.join(seconds)
         self.kill()
         return result, _how_it_ended(self.process.exitcode)

@@ -31,7 +31,8 @@ def aligned_record(
     ends = list(
         accumulate(ALIGNMENT * -(-each.itemsize // ALIGNMENT) for each in formats)
     )
-    names, offsets = list(arrays), [0, *ends[:-1]]
+    names = list(arrays)
+    offsets = [0, *ends[:-1]]
     return np.dtype(
         {"names": names, "formats": formats, "offsets": offsets, "itemsize": ends[-1]}
     )

@@ -178,10 +178,16 @@ class Supervisor:
         def due_off_disk(index: int) -> Hashable | None:
             sign = due(index)
             waits = sign is not None and self._runner.waits_for_disk(sessions[index])
-            return None if waits else sign
+            if waits:
+                return None
+            return sign
 
         detector = HangDetector(
-            self._board, sessions, due_off_disk, self._limits, limit
+            board=self._board,
+            sessions=sessions,
+            due=due_off_disk,
+            limits=self._limits,
+            seconds=limit,
         )
         self._watched.append((detector, why))
 
@@ -202,17 +208,23 @@ class Supervisor:
                 task.session, int(self._board.clock_slots[task.session])
             )
             self._board.saving[task.session] = 0
-            if (ended := self._runner.start(task)) is not None:
+            ended = self._runner.start(task)
+            if ended is not None:
                 self._collect(ended)
 
     def _collect(self, ended: SessionEnd) -> None:
-        session, result = ended.session, ended.result
+        session = ended.session
+        result = ended.result
         if result is None and session in self._given_up:
-            error = self._why_ended(session) if self._given_up[session] else None
+            error = None
+            if self._given_up[session]:
+                error = self._why_ended(session)
             result = replace(self._interrupted(session), error=error)
         elif result is None:
             kept = self._kept(session)
-            ended_why = ended.why if kept is None else f"{ended.why}; {kept}"
+            ended_why = ended.why
+            if kept is not None:
+                ended_why = f"{ended.why}; {kept}"
             why = self._hung.pop(session, "") or ended_why
             result = self._failed(session, why, ended.lost)
         result = replace(
@@ -235,12 +247,14 @@ class Supervisor:
 
     def _restarts_after(self, failed: SessionResult) -> bool:
         """Whether a failed Session is restarted; then it waits for its start."""
-        session, board = failed.session, self._board
+        session = failed.session
+        board = self._board
         is_final = session in self._vital or board.stop_requested
         if self._restart is None or is_final or failed.restarts >= self._max_restart:
             return False
         made_frames = bool(board.clock_slots[session] > self._began_at[session])
-        if (task := self._restart(self._tasks[session], failed, made_frames)) is None:
+        task = self._restart(self._tasks[session], failed, made_frames)
+        if task is None:
             return False
         self._restarts[session] += 1
         self._why_restarted[session] = str(failed.error)
@@ -281,22 +295,22 @@ class Supervisor:
 
     def _what_is_slow(self) -> str:
         """What a stop waits for beyond its time, as text; "" if it is no disk."""
-        runner, saving = self._runner, self._board.saving
+        runner = self._runner
+        saving = self._board.saving
         late = [
             each
             for each in runner.running
             if saving[each] or runner.waits_for_disk(each)
         ]
         names = ", ".join(f"Session {session}" for session in late)
-        return (
-            f"waiting for the disk of {names}; Ctrl-C again ends at once"
-            if late
-            else ""
-        )
+        if late:
+            return f"waiting for the disk of {names}; Ctrl-C again ends at once"
+        return ""
 
     def _interrupted(self, session: int) -> SessionResult:
         self._board.write(session, phase=Phase.STOPPED)
-        frame, restarts = int(self._board.clock_slots[session]), self._restarts[session]
+        frame = int(self._board.clock_slots[session])
+        restarts = self._restarts[session]
         return SessionResult(session, Ending.INTERRUPTED, frame, restarts=restarts)
 
     def _failed(self, session: int, why: str, lost: bool = False) -> SessionResult:

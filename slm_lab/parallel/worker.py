@@ -140,7 +140,9 @@ def _seeds(task: SessionTask, board: StatusBoard) -> SessionSeeds:
     """The task's seeds. Those of global generators depend on the frame at which it
     begins, because their state is not saved: with the same ones a resume would repeat
     the first draws."""
-    manifest = read_manifest(task.paths.manifest) if task.resume else None
+    manifest = None
+    if task.resume:
+        manifest = read_manifest(task.paths.manifest)
     frame = int(board.clock_slots[task.session]) if manifest is None else manifest.frame
     processes = process_seeds(task.root_seed, task.trial, task.session, frame)
     return replace(task.seeds, processes=processes)

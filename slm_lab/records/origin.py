@@ -104,7 +104,7 @@ def typed_settings(
     problems. A problem is a variable whose value differs from that at the start. An
     equal value is ignored."""
     recorded = origin.get("set")
-    texts = recorded if isinstance(recorded, list) else []
+    texts = [] if not isinstance(recorded, list) else recorded
     settings = [parse_setting(text) for text in texts if _is_setting(text)]
     variables = {
         setting.key: setting.value for setting in settings if "." not in setting.key

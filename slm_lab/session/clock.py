@@ -25,7 +25,9 @@ class Clock:
     @property
     def total_frame(self) -> int:
         """Frames of all Sessions together."""
-        return self.frame if self._alone else sum(self._slots.tolist())
+        if self._alone:
+            return self.frame
+        return sum(self._slots.tolist())
 
     @property
     def frames(self) -> list[int]:

@@ -61,7 +61,13 @@ def observed(obs: Array, act: Act, step: Step) -> VectorStep:
     """An environment's step as the agent observes it, with the `obs` that it acted
     on."""
     return VectorStep(
-        obs, act, step.reward, step.terminated, step.truncated, step.next_obs, step.raw
+        obs=obs,
+        act=act,
+        reward=step.reward,
+        terminated=step.terminated,
+        truncated=step.truncated,
+        next_obs=step.next_obs,
+        raw=step.raw,
     )
 
 

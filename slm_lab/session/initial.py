@@ -92,7 +92,9 @@ def taken_names(
         if differing:
             name = differing[0]
             more = len(differing) - 1
-            others = f" ({more} more differ)" if more else ""
+            others = ""
+            if more:
+                others = f" ({more} more differ)"
             raise UsageError(
                 f"--init-from: {name} is {_shape(saved, name)} in {source} and "
                 f"{_shape(built, name)} in this spec{others}; give both the same "
@@ -132,7 +134,8 @@ def begin_with(
 
 
 def _full_name(network: str, name: str) -> str:
-    if (wrapper := WRAPPERS.get(network)) is None:
+    wrapper = WRAPPERS.get(network)
+    if wrapper is None:
         return f"{network}.{name}"
     if name.startswith(wrapper):
         return f"net.{name.removeprefix(wrapper)}"

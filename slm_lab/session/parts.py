@@ -278,7 +278,9 @@ def open_rows(
         columns[paths.rows.name] = parts.tracker.columns
         if parts.evaluation is not None:
             columns[paths.eval_rows.name] = parts.evaluation.tracker.columns
-    extents = None if manifest is None else manifest.rows
+    extents = None
+    if manifest is not None:
+        extents = manifest.rows
     if replaces is not None:
         extents = RowFiles.whole_lines(paths.info, columns, parts.clock.frame)
     parts.records.open(columns, extents, parts.clock.frame)
@@ -288,7 +290,9 @@ def take_over(parts: SessionParts, manifest: Manifest | None) -> None:
     """Continues in place of a process that died: same frames and rows, fresh
     episodes."""
     rows_file = parts.paths.rows
-    rows = read_rows(rows_file) if rows_file.exists() else NO_ROWS
+    rows = NO_ROWS
+    if rows_file.exists():
+        rows = read_rows(rows_file)
     parts.tracker.resume_after_rows(rows)
     if len(rows):
         parts.agent.learner.opt_step = int(rows["opt_step"][-1])

@@ -70,9 +70,9 @@ class Session:
         self._has_tried_to_save = False
         self._update_seconds = 0.0
         self._num_events = 0
-        manifest = (
-            self.records.store.manifest() if resume or replaces is not None else None
-        )
+        manifest = None
+        if resume or replaces is not None:
+            manifest = self.records.store.manifest()
         if manifest is not None:
             restore(parts, manifest)
         else:
@@ -126,7 +126,9 @@ class Session:
         self.strategy.barrier.resume()
         self.board.write(self.index, phase=Phase.RUNNING)
         self._show()
-        how = "starting" if self._is_fresh else "resuming"
+        how = "resuming"
+        if self._is_fresh:
+            how = "starting"
         logger.info("%s at frame %d", how, self.clock.frame)
         if self._is_fresh:
             self.parts.experience.begin()
@@ -219,7 +221,9 @@ class Session:
             or self.parts.experience.has_ended
         ):
             finished = self.clock.exhausted or self._solved()
-            vote = Vote.FINISH if finished else Vote.STOP
+            vote = Vote.STOP
+            if finished:
+                vote = Vote.FINISH
             if self._is_granted(vote):
                 self._granted_end = vote
         return self._granted_end is not None
@@ -228,13 +232,17 @@ class Session:
         finished = self._granted_end is Vote.FINISH
         if finished and self.strategy.blueprint.leads:
             finished = self._write_last_rows()
-        end = Vote.FINISH if finished else Vote.STOP
+        end = Vote.STOP
+        if finished:
+            end = Vote.FINISH
         finished = self._is_granted(end) and finished
         state = self.strategy.checkpoint.final_state(self.parts.state_dict, finished)
         self._save(finished, state)
         if finished and self._checks is not None:
             self._checks.at_end()
-        ending = Ending.FINISHED if finished else Ending.INTERRUPTED
+        ending = Ending.INTERRUPTED
+        if finished:
+            ending = Ending.FINISHED
         error = None
         if (
             self.parts.experience.has_ended
@@ -355,9 +363,8 @@ class Session:
 
     def _save_jointly(self) -> None:
         began = time.perf_counter()
-        if (
-            state := self.strategy.checkpoint.joint_state(self.parts.state_dict)
-        ) is not None:
+        state = self.strategy.checkpoint.joint_state(self.parts.state_dict)
+        if state is not None:
             self._save(False, state)
             self.board.paused_us[self.index] = int(1e6 * (time.perf_counter() - began))
 

@@ -183,7 +183,9 @@ class StatusBoard:
         """The flow that a learner last wrote; None if it wrote none, or is no
         learner."""
         numbers = [float(self.records[name][session]) for name in Flow._fields]
-        return None if np.isnan(numbers).all() else Flow(*numbers)
+        if np.isnan(numbers).all():
+            return None
+        return Flow(*numbers)
 
     def phase(self, session: int) -> Phase:
         """The phase of a Session."""

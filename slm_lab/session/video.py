@@ -63,7 +63,8 @@ class VideoFilm(Film):
 def filmed_spec(spec: Spec) -> Spec:
     """The spec with rendering on. Raises UsageError if the environment cannot render
     images."""
-    if (reason := why_not_filmed(spec.env)) is not None:
+    reason = why_not_filmed(spec.env)
+    if reason is not None:
         raise UsageError(f"{spec.env.name} cannot be drawn: {reason}")
     env = spec.env.model_copy(
         update={"vectorization_mode": "sync", "render_mode": IMAGE_MODE}

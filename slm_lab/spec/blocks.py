@@ -237,7 +237,7 @@ def well_formed_blocks(raw: Mapping[str, Any]) -> Blocks:
     """The valid blocks of a spec with problems."""
     raw = resolved(raw)
     agent = raw.get("agent")
-    parts = agent if isinstance(agent, Mapping) else {}
+    parts = {} if not isinstance(agent, Mapping) else agent
     whole = {**parts, "env": raw.get("env"), "meta": raw.get("meta", {})}
     valid: dict[str, Any] = dict.fromkeys(VALIDATORS)
     malformed: set[str] = set()

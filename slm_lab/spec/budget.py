@@ -70,7 +70,9 @@ def resolved(raw: Mapping[str, Any]) -> dict[str, Any]:
 def budget_of(raw: Mapping[str, Any]) -> int | None:
     """The frames of a raw spec's budget; None without a valid number."""
     env = raw.get("env")
-    frames = env.get("max_frame") if isinstance(env, Mapping) else None
+    frames = None
+    if isinstance(env, Mapping):
+        frames = env.get("max_frame")
     if isinstance(frames, int | float) and 1 <= frames <= FRAMES.number:
         return int(frames)
     return None
@@ -109,7 +111,9 @@ def _resolved(tree: Any, budget: int | None) -> Any:
         return [_resolved(item, budget) for item in tree]
     if not isinstance(tree, Mapping):
         return tree
-    whole = FRAMES.number if budget is None else budget
+    whole = budget
+    if whole is None:
+        whole = FRAMES.number
     filled = {**tree, **dict.fromkeys(_open_ends(tree), whole)}
     return {key: _frames(key, value, budget) for key, value in filled.items()}
 
@@ -117,7 +121,9 @@ def _resolved(tree: Any, budget: int | None) -> Any:
 def _frames(key: str, value: Any, budget: int | None) -> Any:
     if not isinstance(value, str):
         return _resolved(value, budget)
-    share = share_of(value) if key in SHARED_KEYS else None
+    share = None
+    if key in SHARED_KEYS:
+        share = share_of(value)
     if share is None:
         return value
     if budget is None:

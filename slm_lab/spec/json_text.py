@@ -79,7 +79,7 @@ def _fault(text: str, where: str) -> Problem:
     read."""
     from slm_lab.spec.yaml_text import first_fault
 
-    found = (
-        first_fault(text.replace("\t", " "), where) if len(text) <= YAML_BYTES else None
-    )
+    found = None
+    if len(text) <= YAML_BYTES:
+        found = first_fault(text.replace("\t", " "), where)
     return found or Problem("file", "has a key twice, or a number that is not finite")

@@ -12,13 +12,16 @@ from typing import Any
 from slm_lab.core.errors import Problem, SpecError
 from slm_lab.core.files import open_file
 
-JSON_BYTES, YAML_BYTES = 4_000_000, 500_000
+JSON_BYTES = 4_000_000
+YAML_BYTES = 500_000
 """The limit is smaller for YAML, which is read forty times more slowly."""
 
-JSON_VALUES, YAML_VALUES = 100_000, 10_000
+JSON_VALUES = 100_000
+YAML_VALUES = 10_000
 """Values of keys and entries of lists; those of a YAML alias count at every use."""
 
-WRITTEN_BYTES, WRITTEN_VALUES = 2_000_000, 50_000
+WRITTEN_BYTES = 2_000_000
+WRITTEN_VALUES = 50_000
 """The same of one spec in a run folder, whose file also holds the record of its
 resumes."""
 
@@ -66,7 +69,8 @@ def check_extent(
 ) -> None:
     """Raises SpecError if `tree` is too deep or holds more than `most` values. `parts`
     returns the children of a node."""
-    seen, left = 0, [(tree, 0)]
+    seen = 0
+    left = [(tree, 0)]
     while left:
         part, level = left.pop()
         seen += 1

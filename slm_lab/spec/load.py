@@ -184,8 +184,10 @@ def _parse(
     """The spec in `data`, which is `raw` with `settings`. If these shorten the budget,
     schedules that no longer end within it are suspicious, and the default replaces a
     log frequency of the file that leaves few rows."""
-    parsed, typed = parsing.parse(name, data), {setting.key for setting in settings}
-    spec, before = parsed.spec, budget_of(parsing.unwrap_lists_of_one(raw)[0])
+    parsed = parsing.parse(name, data)
+    typed = {setting.key for setting in settings}
+    spec = parsed.spec
+    before = budget_of(parsing.unwrap_lists_of_one(raw)[0])
     if spec is None or before is None or not spec.env.max_frame < before:
         return parsed
     late = [
@@ -255,7 +257,9 @@ def chosen_name(where: str, content: Mapping[str, Any], name: str | None) -> str
         return name
     if name is None and len(names) == 1:
         return names[0]
-    listed = ", ".join(names) if names else "no spec {agent, env, meta}"
+    listed = "no spec {agent, env, meta}"
+    if names:
+        listed = ", ".join(names)
     if name is None:
         raise SpecError.of(where, "spec name", f"is missing; the file holds {listed}")
     nearest = nearest_name(name, names)

@@ -111,7 +111,9 @@ def with_value(
     changed = deepcopy(tree)
     for depth, key in enumerate(path):
         above = path[:depth]
-        holder = pydash.get(changed, above) if above else changed
+        holder = changed
+        if above:
+            holder = pydash.get(changed, above)
         if holder is None:
             block = pydash.get(defaults(), above)
             holder = deepcopy(block) if isinstance(block, Mapping) else {}
@@ -143,11 +145,9 @@ def _no_variable(key: str, known: Sequence[str], spec: Mapping[str, Any]) -> Pro
             f"-s {key}", f"is a whole block; set a key of it, as {key}.name=…"
         )
     nearest = nearest_name(key, list(known))
-    hint = (
-        f"did you mean {nearest}?"
-        if nearest
-        else "a key of the spec is written with dots"
-    )
+    hint = "a key of the spec is written with dots"
+    if nearest:
+        hint = f"did you mean {nearest}?"
     hint = next(
         (f"use {path}" for path, _ in nodes(spec) if path.endswith(f".{key}")), hint
     )

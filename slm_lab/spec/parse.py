@@ -76,14 +76,22 @@ def parse(name: str, raw: Mapping[str, Any]) -> Parsed:
     if spec is not None:
         meta = spec.meta.model_copy(update={"log_frequency": spec.log_frequency})
         spec = None if problems else spec.model_copy(update={"meta": meta})
-    searched = (
-        data if spec is None else {**spec.to_json(), "search": data.get("search")}
-    )
+    searched = data
+    if spec is not None:
+        searched = {**spec.to_json(), "search": data.get("search")}
     of_search += search_problems(searched, partial(_validate_as_loaded, notes=legacy))
     if isinstance(data.get("search"), Mapping):
         of_search += search_cross_check(data["search"], blocks)
     problems += of_search
-    return Parsed(spec, problems, legacy, blocks.env, suspicious, of_search, renamed)
+    return Parsed(
+        spec=spec,
+        problems=problems,
+        legacy=legacy,
+        env=blocks.env,
+        suspicious=suspicious,
+        of_search=of_search,
+        renamed=renamed,
+    )
 
 
 def is_of_search(problem: Problem) -> bool:

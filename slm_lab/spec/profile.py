@@ -17,7 +17,9 @@ def dev_profile(spec: Spec) -> Spec:
     sessions = min(spec.meta.max_session, DEV_SESSIONS)
     # A learner trains on the frames of all its actors, so their number does not
     # multiply these.
-    workers = sessions if spec.meta.mode.shares_budget else 1
+    workers = 1
+    if spec.meta.mode.shares_budget:
+        workers = sessions
     frames = spec.agent.algorithm.frames_of_events(DEV_TRAININGS, num_envs, spec.meta)
     max_frame = min(spec.env.max_frame, frames * workers)
     per_row = max(1, max_frame // workers // DEV_ROWS)

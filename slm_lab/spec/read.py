@@ -22,7 +22,8 @@ from slm_lab.spec.limits import JSON_BYTES, YAML_BYTES, check_text, nodes, read_
 SHIPPED = Path(__file__).parent
 SUFFIXES = (".json", ".yaml", ".yml")
 IN_A_CLONE = "slm_lab/spec/"
-RECORD_BYTES, RECORD_VALUES = 16_000_000, 20_000
+RECORD_BYTES = 16_000_000
+RECORD_VALUES = 20_000
 """Limits of a run's spec file, and of a record in it, whose readers need less than the
 file."""
 A_SLIP = 0.75
@@ -90,7 +91,9 @@ def find_file(file: str | Path) -> Path:
     here = {file.stem: str(file) for file in beside if file.suffix in SUFFIXES}
     nearest = nearest_name(path.stem, [*stems, *here], A_SLIP)
     has_suffix = nearest in here or (nearest is not None and path.suffix)
-    suggestion = (stems | here)[str(nearest)] if has_suffix else nearest
+    suggestion = nearest
+    if has_suffix:
+        suggestion = (stems | here)[str(nearest)]
     successor = _successor(path.stem, stems)
     if successor:
         hint = f"; {successor}"
@@ -100,11 +103,9 @@ def find_file(file: str | Path) -> Path:
         hint = f"; write the algorithm first: slm-lab run ppo {file}"
     else:
         hint = ""
-    message = (
-        "is a folder"
-        if os.path.isdir(path)
-        else f"there is no such file, here or shipped{hint}"
-    )
+    message = "is a folder"
+    if not os.path.isdir(path):
+        message = f"there is no such file, here or shipped{hint}"
     raise SpecError.of(str(file), "file", message)
 
 
@@ -113,7 +114,9 @@ def _successor(stem: str, shipped: Mapping[str, str]) -> str | None:
     stem. `shipped` has the names of shipped files by their stems."""
     for pattern, replacement, why in REPLACED:
         match = pattern.fullmatch(stem)
-        name = None if match is None else shipped.get(match.expand(replacement))
+        name = None
+        if match is not None:
+            name = shipped.get(match.expand(replacement))
         if name is not None:
             return f"{name} replaces it: {why}"
     return None

@@ -109,7 +109,9 @@ def dimensions(search: Mapping[str, Any], above: str = "") -> Iterator[Dimension
     """The keys of a search block, nested or dotted, in order. A key without `__` whose
     value is no block, or an empty block, has no sampler ("")."""
     for key, value in search.items():
-        here = f"{above}.{key}" if above else key
+        here = key
+        if above:
+            here = f"{above}.{key}"
         path, separator, sampler = here.rpartition("__")
         if separator and "." not in sampler:
             yield Dimension(here, path, sampler, value)
@@ -151,7 +153,13 @@ def search_problems(spec: Mapping[str, Any], validate: Validate) -> list[Problem
             problems.append(Problem(f"search.{dimension.key}", message, dimension.args))
             continue
         for value in extremes(dimension):
-            wrong = _tried(trial, dimension, value, validate, before)
+            wrong = _tried(
+                spec=trial,
+                dimension=dimension,
+                value=value,
+                validate=validate,
+                before=before,
+            )
             problems.extend(wrong)
             if wrong:
                 break
@@ -170,7 +178,8 @@ def _conflict(dimension: Dimension, seen: dict[str, str]) -> str:
     """The conflict with an earlier key that varies the same path, or a path above or
     below; or "". `seen` maps the paths so far to their keys; this adds the dimension to
     it."""
-    path, key = dimension.path, dimension.key
+    path = dimension.path
+    key = dimension.key
     message = ""
     for other, other_key in seen.items():
         if other == path and other_key == key:
@@ -193,7 +202,8 @@ def _conflict(dimension: Dimension, seen: dict[str, str]) -> str:
 
 def _sampler_message(dimension: Dimension) -> str:
     """The problem of the sampler or its arguments; "" if none."""
-    name, args = dimension.sampler, dimension.args
+    name = dimension.sampler
+    args = dimension.args
     if not name and isinstance(args, Mapping):
         return "holds no key to vary"
     if not name:
@@ -270,8 +280,11 @@ def _between(lower: float, upper: float, q: float | None) -> float:
         return min((round(lower / q) + 1) * q, upper)
     value = lower / 2 + upper / 2
     while lower < value < upper and value.is_integer():
-        upper, value = value, lower / 2 + value / 2
-    return value if value < upper else lower  # beyond 2^53 no number is a fraction
+        upper = value
+        value = lower / 2 + value / 2
+    if value < upper:
+        return value
+    return lower  # beyond 2^53 no number is a fraction
 
 
 def _tried(
@@ -290,7 +303,9 @@ def _tried(
     found = []
     for problem in validate(changed)[1]:
         if str(problem) not in before:
-            at = "" if problem.path == dimension.path else f"{problem.path}: "
+            at = ""
+            if problem.path != dimension.path:
+                at = f"{problem.path}: "
             found.append(
                 Problem(f"search.{dimension.key}", f"{at}{problem.message}", value)
             )

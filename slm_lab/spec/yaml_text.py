@@ -44,7 +44,9 @@ def parse_yaml(text: str, where: str) -> Any:
         return loader.construct_document(root)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        line = f"line {mark.line + 1}" if mark else "file"
+        line = "file"
+        if mark:
+            line = f"line {mark.line + 1}"
         raise SpecError.of(where, line, f"is not YAML: {error.problem}") from None
     except RecursionError:
         raise too_deep(where) from None
@@ -109,7 +111,9 @@ def _faults(node: Node, path: str) -> Iterator[Problem]:
     elif isinstance(node, MappingNode):
         seen: set[str] = set()
         for key, value in node.value:
-            name = key.value if isinstance(key, ScalarNode) else "?"
+            name = "?"
+            if isinstance(key, ScalarNode):
+                name = key.value
             if isinstance(key, ScalarNode) and key.tag != MERGE:
                 if name in seen:
                     yield Problem(_line(key), f'the key "{name}" is given twice')

@@ -57,7 +57,9 @@ class CheckpointStore:
         CheckpointError if the disk fails; then the previous checkpoint stays the
         newest."""
         previous = self.manifest()
-        serial = 1 if previous is None else previous.serial + 1
+        serial = 1
+        if previous is not None:
+            serial = previous.serial + 1
         files = {} if previous is None else dict(previous.files)
         written: list[Path] = []
         try:
@@ -68,7 +70,12 @@ class CheckpointStore:
                 () if log is None else self._save_log(log, previous, serial, written)
             )
             manifest = manifests.Manifest(
-                frame, serial, dict(rows), finished, files, segments
+                frame=frame,
+                serial=serial,
+                rows=dict(rows),
+                finished=finished,
+                files=files,
+                segments=segments,
             )
             temporary = manifests.pending_path(self._manifest_path)
             written.append(temporary)
@@ -236,11 +243,9 @@ def reading(path: Path) -> Iterator[None]:
     except LabError:
         raise
     except Exception as error:
-        name = (
-            ""
-            if isinstance(error, ValueError | TypeError)
-            else f"{type(error).__name__}: "
-        )
+        name = ""
+        if not isinstance(error, ValueError | TypeError):
+            name = f"{type(error).__name__}: "
         why = f"{name}{error}".strip().splitlines()[0].rstrip(": ")
         raise UnusableCheckpointError(
             f"the checkpoint {path} cannot be loaded ({why}); put back a copy, or "
@@ -331,7 +336,9 @@ def to_plain(state: Any, path: tuple[str | int, ...] = ()) -> Any:
 
 
 def _place(path: tuple[str | int, ...]) -> str:
-    return f"{'.'.join(map(str, path))}: " if path else ""
+    if path:
+        return f"{'.'.join(map(str, path))}: "
+    return ""
 
 
 def from_plain(state: Any) -> Any:
@@ -387,7 +394,9 @@ def plan_segments(
     longest = max(log.capacity // SHARE, SHORT)
     kept = [segment for segment in saved if segment.end > log.first]
     # Rewrite the newest saved step: its episodes may have been truncated since.
-    first = max(kept[-1].end - 1, log.first) if kept else log.first
+    first = log.first
+    if kept:
+        first = max(kept[-1].end - 1, log.first)
     while kept and kept[-1].end - kept[-1].first <= min(
         2 * (log.count - first), longest // 2
     ):

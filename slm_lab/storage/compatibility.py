@@ -53,7 +53,8 @@ def check_finite(flats: Mapping[str, StateDict], file: Path) -> None:
 
 def _check_finite(what: str, values: ArrayLike, file: Path) -> None:
     array = np.asarray(values)
-    if count := array.size - int(np.isfinite(array).sum()):
+    count = array.size - int(np.isfinite(array).sum())
+    if count:
         raise UnusableCheckpointError(
             f"{file}: {what} not finite ({count} of {array.size}), so the agent "
             "cannot act; put back a copy, or start a new run"
@@ -88,4 +89,6 @@ def _differences(
 
 
 def _shown(shape: Sequence[int] | None) -> str:
-    return "nothing" if shape is None else "×".join(map(str, shape)) or "a number"
+    if shape is None:
+        return "nothing"
+    return "×".join(map(str, shape)) or "a number"

@@ -113,8 +113,10 @@ class _Saved:
         """Makes its checkpoint `serial` the newest; returns lines to report on the best
         agent. If the best's file is damaged, another checkpoint's replaces it, or
         none."""
-        manifest, lines = self.manifests[serial], []
-        if (problem := self._damaged_best(manifest)) is not None:
+        manifest = self.manifests[serial]
+        lines = []
+        problem = self._damaged_best(manifest)
+        if problem is not None:
             others = [m for m in self.manifests.values() if BEST in m.files]
             intact = [m.files[BEST] for m in others if self._damaged_best(m) is None]
             files = {
@@ -123,9 +125,9 @@ class _Saved:
             if intact:
                 files[BEST] = intact[0]
             manifest = replace(manifest, files=files)
-            instead = (
-                "the one before it stays" if intact else "the next better one is saved"
-            )
+            instead = "the next better one is saved"
+            if intact:
+                instead = "the one before it stays"
             lines.append(
                 f"{self.paths.prefix}: the best agent is lost, {instead}: {problem}"
             )
@@ -134,12 +136,15 @@ class _Saved:
 
     def _damaged_best(self, manifest: Manifest) -> str | None:
         file = manifest.files.get(BEST)
-        return None if file is None else _misfit(self.paths.models / file.name, file)
+        if file is None:
+            return None
+        return _misfit(self.paths.models / file.name, file)
 
 
 def _saved(paths: SessionPaths) -> _Saved:
     manifests: dict[int, Manifest] = {}
-    newest, unreadable = 0, None
+    newest = 0
+    unreadable = None
     for place in (
         previous_path(paths.manifest),
         pending_path(paths.manifest),
@@ -150,23 +155,35 @@ def _saved(paths: SessionPaths) -> _Saved:
             manifest = read_manifest(place)
         # the newest checkpoint does not need the others
         except CheckpointError as error:
-            unreadable = str(error) if is_newest else None
+            unreadable = None
+            if is_newest:
+                unreadable = str(error)
             continue
         if manifest is not None:
             manifests[manifest.serial] = manifest
-            newest = manifest.serial if is_newest else 0
+            newest = 0
+            if is_newest:
+                newest = manifest.serial
     was_saved = paths.manifest.exists() or previous_path(paths.manifest).exists()
-    return _Saved(paths, manifests, newest, unreadable, was_saved)
+    return _Saved(
+        paths=paths,
+        manifests=manifests,
+        newest=newest,
+        unreadable=unreadable,
+        was_saved=was_saved,
+    )
 
 
 def _damage(paths: SessionPaths, manifest: Manifest) -> Iterator[str]:
     """Yields what is wrong with the files that training needs."""
     parts = [file for part, file in manifest.files.items() if part != BEST]
     for file in (*manifest.segments, *parts):
-        if (problem := _misfit(paths.models / file.name, file)) is not None:
+        problem = _misfit(paths.models / file.name, file)
+        if problem is not None:
             yield problem
     for name, extent in manifest.rows.items():
-        if (problem := extent.misfit(paths.info / name)) is not None:
+        problem = extent.misfit(paths.info / name)
+        if problem is not None:
             yield problem
 
 
@@ -180,11 +197,9 @@ def _misfit(path: Path, file: SavedFile) -> str | None:
             found = hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         return f"{path} cannot be read: {error.strerror}"
-    return (
-        None
-        if found == file.sha256
-        else f"{path} is damaged: its checksum does not match"
-    )
+    if found == file.sha256:
+        return None
+    return f"{path} is damaged: its checksum does not match"
 
 
 def _make_newest(paths: SessionPaths, manifest: Manifest) -> None:

@@ -113,7 +113,9 @@ class RunDir:
             file.name.removesuffix(_SPEC_END) for file in root.glob(f"*{_SPEC_END}")
         }
         own = [stem for stem in stems if _OF_TRIAL.sub("", stem) not in stems - {stem}]
-        return cls(root, own[0]) if len(own) == 1 else None
+        if len(own) == 1:
+            return cls(root, own[0])
+        return None
 
     @property
     def trials(self) -> list[int]:
@@ -143,9 +145,12 @@ class RunDir:
         """A sort key: not a dev run, start time (UTC), number within that second. If
         the spec file holds no time, that in the folder's name, in local time, is
         used."""
-        stamp, number = "", 0
-        if match := _STAMP_PATTERN.search(self.root.resolve().name):
-            stamp, number = match[1], int(match[2] or 0)
+        stamp = ""
+        number = 0
+        match = _STAMP_PATTERN.search(self.root.resolve().name)
+        if match:
+            stamp = match[1]
+            number = int(match[2] or 0)
         about = origin_of(self.spec_file)
         try:
             started = datetime.fromisoformat(
@@ -221,9 +226,9 @@ def order_after(runs: Sequence[RunDir], now: datetime) -> str | None:
     back."""
     newest = max((run.age()[1] for run in runs), default=now)
     with suppress(OverflowError):  # no time is later
-        return (
-            (newest + timedelta(microseconds=1)).isoformat() if newest > now else None
-        )
+        if newest > now:
+            return (newest + timedelta(microseconds=1)).isoformat()
+        return None
     return None
 
 
@@ -241,7 +246,9 @@ def safe_name(spec_name: str) -> str:
 def origin_of(spec_file: Path) -> dict[str, Any]:
     """The origin block of a run's spec file; empty if it cannot be read."""
     about = read_object(spec_file).get(RUN_BLOCK)
-    return about if isinstance(about, dict) else {}
+    if isinstance(about, dict):
+        return about
+    return {}
 
 
 def videos(folder: Path) -> list[Path]:

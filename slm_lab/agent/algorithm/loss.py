@@ -43,7 +43,9 @@ _SQUARED_ERROR = ValueLoss(nn.MSELoss, {})
 
 def weighted_mean(losses: Tensor, weight: Tensor | None) -> Tensor:
     """E[w l] over losses and weights, both (B,); without weights E[l]."""
-    return losses.mean() if weight is None else (losses * weight).mean()
+    if weight is None:
+        return losses.mean()
+    return (losses * weight).mean()
 
 
 def policy_gradient_loss(
@@ -57,7 +59,9 @@ def policy_gradient_loss(
 def with_entropy(loss: Tensor, entropy: Tensor, coef: Number) -> Tensor:
     """L − c S of scalars. At c = 0 it is L, so that the gradient of S takes no time."""
     is_zero = isinstance(coef, float) and coef == 0.0
-    return loss if is_zero else loss - coef * entropy
+    if is_zero:
+        return loss
+    return loss - coef * entropy
 
 
 MAX_LOG_RATIO = 20.0
@@ -157,4 +161,6 @@ def explained_variance(value: Tensor, target: Tensor) -> float:
     """1 − Var(V^targ − V) / Var(V^targ); NaN where the targets do not vary. Both on the
     CPU."""
     _, std = _mean_and_std(target) if target.numel() > 1 else (0.0, 0.0)
-    return 1 - (_mean_and_std(target - value)[1] / std) ** 2 if std else math.nan
+    if std:
+        return 1 - (_mean_and_std(target - value)[1] / std) ** 2
+    return math.nan

@@ -48,7 +48,9 @@ class ActionPolicy:
 
     def explore_var(self, frame: int) -> float | None:
         """ε or τ at the trial's clock `frame`; None if the policy has neither."""
-        return None if self.exploration is None else self.exploration.at(frame)
+        if self.exploration is None:
+            return None
+        return self.exploration.at(frame)
 
     def draw(
         self, params: FloatArray, explore_var: float | None, generators: Generators
@@ -119,7 +121,9 @@ class PolicyActor(SavedFields, Actor):
 
     @override
     def memory_obs(self, obs: Array) -> Array:
-        return obs if self._recurrent is None else self._recurrent.packed_obs(obs)
+        if self._recurrent is None:
+            return obs
+        return self._recurrent.packed_obs(obs)
 
     @override
     def begin(self, num_envs: int) -> None:

@@ -224,7 +224,9 @@ class PPO(Learner[Rollout]):
         transform = self.network.transform
         # Before the update of the units: values are clipped against the critic's own
         # output.
-        old_raw_value = transform.encode(flat(value)) if self.spec.clip_vloss else None
+        old_raw_value = None
+        if self.spec.clip_vloss:
+            old_raw_value = transform.encode(flat(value))
         target = flat(returns)
         transform.update(target, group)
         samples = Samples(
@@ -291,7 +293,9 @@ class PPO(Learner[Rollout]):
         is_too_far = self._exceeds_target_kl(change.approx_kl)
         if is_too_far is True:
             return Update(report, was_left_out=True)
-        skip = is_too_far if isinstance(is_too_far, Tensor) else None
+        skip = None
+        if isinstance(is_too_far, Tensor):
+            skip = is_too_far
         losses = batch_pass.losses(1.0, self.spec.val_loss_coef, entropy_coef)
         step = self.network.minimise(*losses, skip=skip)
         report |= {"loss": step.loss, "grad_norm": step.grad_norm}

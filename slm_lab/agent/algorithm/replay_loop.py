@@ -31,7 +31,9 @@ def train_on_replay(
     failed = learner.train_state.failed
     for left in reversed(range(source.num_batches)):
         batch = source.sample(frame)
-        on_device = batch if failed is None else batch.to(failed.device)
+        on_device = batch
+        if failed is not None:
+            on_device = batch.to(failed.device)
         with describe_on_error(batch):
             for _ in range(steps_per_batch):
                 done = update(on_device)

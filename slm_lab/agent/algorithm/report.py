@@ -33,7 +33,9 @@ stands for no tensor."""
 
 def number(scalar: Tensor) -> Number:
     """The value of a scalar: a float, or on a GPU a tensor there, without gradient."""
-    return scalar.item() if scalar.is_cpu else scalar.detach()
+    if scalar.is_cpu:
+        return scalar.item()
+    return scalar.detach()
 
 
 def mean(x: Tensor) -> Number:

@@ -33,7 +33,8 @@ def _discounted_sum(delta: Tensor, decay: Tensor) -> Tensor:
     """Σ_t = δ_t + decay_t Σ_{t+1}, Σ_T = 0; all (T, N)."""
     total = delta.clone()
     # five times as fast as tensors
-    rows, factors = list(total.numpy()), list(decay.numpy())
+    rows = list(total.numpy())
+    factors = list(decay.numpy())
     for t in reversed(range(len(rows) - 1)):
         rows[t] += factors[t] * rows[t + 1]
     return total
@@ -119,12 +120,11 @@ def n_step_returns(
     Fewer rewards are summed where an episode or the rollout ends. Tensors and masks as
     in `gae`."""
     returns = reward + gamma * next_value.masked_fill(terminated, 0.0)
-    rewards, cut, one_step = (
-        reward.numpy()[:-1],
-        done.numpy()[:-1],
-        returns.numpy()[:-1].copy(),
-    )
-    longer, following = returns.numpy()[:-1], returns.numpy()[1:]
+    rewards = reward.numpy()[:-1]
+    cut = done.numpy()[:-1]
+    one_step = returns.numpy()[:-1].copy()
+    longer = returns.numpy()[:-1]
+    following = returns.numpy()[1:]
     for _ in range(min(num_steps, len(reward)) - 1):
         longer[...] = np.where(cut, one_step, rewards + gamma * following)
     return returns
@@ -134,4 +134,12 @@ def discounted_returns(reward: Tensor, done: Tensor, gamma: float) -> Tensor:
     """G_t = r_t + γ (1 − done_t) G_{t+1}: the return within the episode, (T, N).
     Nothing is bootstrapped: a truncated episode counts up to its end."""
     zero = torch.zeros_like(reward)
-    return gae(reward, zero, zero, done, done, gamma, 1.0)
+    return gae(
+        reward=reward,
+        value=zero,
+        next_value=zero,
+        terminated=done,
+        done=done,
+        gamma=gamma,
+        gae_lambda=1.0,
+    )

@@ -86,10 +86,14 @@ def build_soft(context: BuildContext, agent: AgentSpec) -> SoftParts:
     discrete = isinstance(context.action_space, spaces.Discrete)
     policy = SQUASHED
     if discrete:
-        policy = GUMBEL_SOFTMAX if spec.action_pdtype == "GumbelSoftmax" else EXACT
+        policy = EXACT
+        if spec.action_pdtype == "GumbelSoftmax":
+            policy = GUMBEL_SOFTMAX
     make_family = distribution_family if discrete else squashed_family
     family = make_family(context.action_space, spec.action_pdtype)
-    num_actions = family.param_dim if discrete else family.action_shape[0]
+    num_actions = family.param_dim
+    if not discrete:
+        num_actions = family.action_shape[0]
     generator = seeded_generator(context.seeds.init)
     actor = build_policy_only(agent, family, context.obs_shape, generator)
     critic = build_twin_q(

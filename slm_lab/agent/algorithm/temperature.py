@@ -81,7 +81,9 @@ class TunedTemperature(Temperature):
     @override
     def alpha(self, scheduled: Number) -> Number:
         log_alpha = number(self.log_alpha)
-        return log_alpha.exp() if isinstance(log_alpha, Tensor) else math.exp(log_alpha)
+        if isinstance(log_alpha, Tensor):
+            return log_alpha.exp()
+        return math.exp(log_alpha)
 
     @override
     def update(self, entropy: Tensor) -> None:

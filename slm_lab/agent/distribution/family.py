@@ -57,7 +57,9 @@ def distribution_family(action_space: Space, pdtype: str) -> DistributionFamily:
     Raises LabError when the two do not fit."""
     known = FAMILIES[type(action_space)]
     default = next(iter(known))
-    name = default if pdtype == "default" else pdtype
+    name = pdtype
+    if pdtype == "default":
+        name = default
     if name not in known:
         allowed = ", ".join(f'"{other}"' for other in known)
         raise LabError(

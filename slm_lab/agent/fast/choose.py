@@ -127,7 +127,9 @@ def traced_nets(nets: Sequence[nn.Module]) -> list[TracedNet] | None:
     arrays: list[TracedNet] = []
     for net in nets:
         on_cpu = all(parameter.is_cpu for parameter in net.parameters())
-        traced = array_net(net) if on_cpu else None
+        traced = None
+        if on_cpu:
+            traced = array_net(net)
         if not isinstance(traced, TracedNet):
             return None
         arrays.append(traced)

@@ -98,7 +98,9 @@ class ArrayLayer:
 
     def forward(self, x: FloatArray) -> tuple[FloatArray, Any]:
         """(B, in) to x Wᵀ + b, (B, out), and what `backward` needs."""
-        product = np.dot if len(x) <= self._max_rows else _by_torch
+        product = _by_torch
+        if len(x) <= self._max_rows:
+            product = np.dot
         output = product(x, self._transposed)
         output += self.bias
         return output, x
@@ -108,10 +110,14 @@ class ArrayLayer:
     ) -> FloatArray:
         """From the gradient of the output, (B, out), to that of the input, (B, in), if
         that is passed on. Adds to the gradients of the parameters if they learn."""
-        product = np.dot if len(grad) <= self._max_rows else _by_torch
+        product = _by_torch
+        if len(grad) <= self._max_rows:
+            product = np.dot
         if learns:
             self._add(product(grad.T, saved), grad)
-        return product(grad, self.weight) if passes_on else grad
+        if passes_on:
+            return product(grad, self.weight)
+        return grad
 
     def _add(self, weight_grad: FloatArray, grad: FloatArray) -> None:
         self.weight_grad += weight_grad
@@ -144,7 +150,9 @@ class HalfLayer(ArrayLayer):
         half = _half(grad)
         if learns:
             self._add(half.t().mm(x).float().numpy(), grad)
-        return half.mm(weight).float().numpy() if passes_on else grad
+        if passes_on:
+            return half.mm(weight).float().numpy()
+        return grad
 
 
 def _half(array: FloatArray) -> Tensor:

@@ -140,7 +140,9 @@ def imitation_value_loss(
 ) -> Term:
     """`loss.imitation_value_loss`."""
     gain = np.maximum(target.numpy() - value, 0)
-    weighted = gain if weight is None else gain * weight.numpy()
+    weighted = gain
+    if weight is not None:
+        weighted = gain * weight.numpy()
     size = len(gain)
     mean = np.add.reduce(0.5 * weighted * gain) / size
     return Term(mean, lambda grad: weighted * (-grad / size))

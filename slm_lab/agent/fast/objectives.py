@@ -252,7 +252,9 @@ class WrittenActor:
         gain = np.minimum(first, second) + alpha * entropy
         value = -(np.add.reduce(gain) / size)
         coef = self._learner.spec.entropy_penalty_coef
-        penalty = losses.entropy_change(entropy, batch.log_prob) if coef > 0 else None
+        penalty = None
+        if coef > 0:
+            penalty = losses.entropy_change(entropy, batch.log_prob)
         if penalty is not None:
             value = value + coef * penalty.value
 

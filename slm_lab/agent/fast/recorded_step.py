@@ -146,7 +146,9 @@ def _fields(given: Input) -> tuple[Tensor | None, ...]:
     """The tensors of a record; of a scalar or zero none."""
     if isinstance(given, Tensor | float):
         return ()
-    return given if isinstance(given, tuple) else tuple(vars(given).values())
+    if isinstance(given, tuple):
+        return given
+    return tuple(vars(given).values())
 
 
 def _key(given: Input) -> Hashable:
@@ -161,4 +163,6 @@ def _copied(given: Input) -> Input:
     if isinstance(given, Tensor | float):
         return given
     copies = (None if t is None else t.clone() for t in _fields(given))
-    return tuple(copies) if type(given) is tuple else type(given)(*copies)
+    if type(given) is tuple:
+        return tuple(copies)
+    return type(given)(*copies)

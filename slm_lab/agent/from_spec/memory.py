@@ -54,7 +54,9 @@ def _registered(spec: MemorySpec, layout: MemoryLayout) -> Memory[Any]:
 def _replay(spec: ReplaySpec, layout: MemoryLayout) -> Replay:
     priority = None
     if isinstance(spec, PrioritizedReplaySpec):
-        beta = None if spec.beta is None else build_schedule(spec.beta)
+        beta = None
+        if spec.beta is not None:
+            beta = build_schedule(spec.beta)
         priority = Priority(spec.alpha, spec.epsilon, beta)
     return Replay(
         layout,

@@ -270,13 +270,17 @@ def _mlp(
 def _norms(spec: keys.NetSpec, batch_norm: Norm, layer_norm: Norm) -> Sequence[Norm]:
     """The normalisations of each hidden layer."""
     norms = _batch_norms(spec, batch_norm)
-    return [*norms, layer_norm] if spec.layer_norm else norms
+    if spec.layer_norm:
+        return [*norms, layer_norm]
+    return norms
 
 
 def _batch_norms(spec: keys.NetSpec, batch_norm: Norm) -> Sequence[Norm]:
     if spec.batch_norm == "renorm":
         return [BatchRenorm]
-    return [batch_norm] if spec.batch_norm else []
+    if spec.batch_norm:
+        return [batch_norm]
+    return []
 
 
 def _per_head(
@@ -341,7 +345,9 @@ def arc_problems(agent: AgentSpec, shape: Shape, discrete: bool) -> list[Problem
             continue
         if spec.arc is None or sees_actions:
             continue
-        key = f"{role}_{BODY}" if f"{role}_arc" in net.variants else BODY
+        key = BODY
+        if f"{role}_arc" in net.variants:
+            key = f"{role}_{BODY}"
         try:
             build_body(spec.arc.layers(), shape)
         except ArcError as error:

@@ -106,7 +106,13 @@ def build_q_network(
     flat = FlatParameters(net)
     target_network = _target_network(net_spec, flat, FlatParameters(twin))
     optimizer = build_optimizer(net_spec, flat)
-    return QNetwork(net, twin, optimizer, target_network, recurrent_layout(net))
+    return QNetwork(
+        net=net,
+        target=twin,
+        optimizer=optimizer,
+        target_network=target_network,
+        recurrent=recurrent_layout(net),
+    )
 
 
 def build_twin_q(
@@ -144,13 +150,27 @@ def build_twin_q(
     flat = FlatParameters(online)
     optimizer = build_optimizer(net_spec, flat)
     if not algorithm.HAS_TARGETS:
-        return TwinQ(online, None, discrete, transform, optimizer, None)
+        return TwinQ(
+            nets=online,
+            targets=None,
+            discrete=discrete,
+            transform=transform,
+            optimizer=optimizer,
+            target_network=None,
+        )
     twins = pair()
     for module in twins.modules():
         if isinstance(module, ParametrizationList):
             module.train(True)  # its singular vectors follow the averaged weights
     target_network = _target_network(net_spec, flat, FlatParameters(twins))
-    return TwinQ(online, twins, discrete, transform, optimizer, target_network)
+    return TwinQ(
+        nets=online,
+        targets=twins,
+        discrete=discrete,
+        transform=transform,
+        optimizer=optimizer,
+        target_network=target_network,
+    )
 
 
 def _target_network(

@@ -50,7 +50,9 @@ class DeviceRows:
 
     @staticmethod
     def _place(where: slice | IntArray) -> slice | Tensor:
-        return where if isinstance(where, slice) else torch.from_numpy(where)
+        if isinstance(where, slice):
+            return where
+        return torch.from_numpy(where)
 
     def take(self, indices: IntArray) -> Tensor:
         """The rows at `indices`, of any shape and counted from either end, modulo their
@@ -212,7 +214,9 @@ class Observations:
 
     def _stacks(self, indices: IntArray, later: bool = False) -> Array | Tensor:
         """The stacks (B, L, *frame) at `indices` (B,), or one step `later`."""
-        newest = indices + self._num_envs if later else indices
+        newest = indices
+        if later:
+            newest = indices + self._num_envs
         if not self._history:
             return self._taken(newest)[:, None]
         depth = np.minimum(self._depth[indices] + later, self._history)

@@ -114,7 +114,9 @@ class Replay(SavedFields, Memory[TransitionSource], TransitionSource):
 
     @override
     def ready(self) -> bool:
-        return self.num_stored >= self._least if self._is_free else self._is_due
+        if self._is_free:
+            return self.num_stored >= self._least
+        return self._is_due
 
     @override
     def take(self) -> TransitionSource:

@@ -203,7 +203,9 @@ class PrioritizedSampler(Sampler):
 
 
 def _joined(drawn: IntArray, given: IntArray) -> IntArray:
-    return np.concatenate([drawn, given]) if len(given) else drawn
+    if len(given):
+        return np.concatenate([drawn, given])
+    return drawn
 
 
 MAX_PENDING = 1000

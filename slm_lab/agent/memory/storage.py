@@ -59,7 +59,8 @@ def _reserve(descriptor: int, size: int) -> None:
     """Makes an empty file `size` bytes long and reserves its space on the disk. A page
     without space kills the process when it is first written. Where the system cannot
     reserve space (macOS), only the free space is checked. Raises OSError."""
-    if (take_room := getattr(os, "posix_fallocate", None)) is not None:
+    take_room = getattr(os, "posix_fallocate", None)
+    if take_room is not None:
         take_room(descriptor, 0, size)
         return
     disk = os.fstatvfs(descriptor)

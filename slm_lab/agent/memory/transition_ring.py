@@ -137,7 +137,9 @@ class TransitionRing(HasState, AppendLog):
             "done": self._done,
         }
         self._normalization = layout.normalization
-        recurrent = None if layout.replay is None else layout.replay.recurrent
+        recurrent = None
+        if layout.replay is not None:
+            recurrent = layout.replay.recurrent
         self._obs_size = (
             None if recurrent is None else layout.obs_shape[0] - recurrent.extra_size
         )
@@ -167,7 +169,9 @@ class TransitionRing(HasState, AppendLog):
     @property
     def starts(self) -> BoolArray:
         """(N,) whether the next step starts an episode, or follows a break."""
-        return self._done[self._row(self.count - 1)] if self.count else self._all_begin
+        if self.count:
+            return self._done[self._row(self.count - 1)]
+        return self._all_begin
 
     def indices(self, age: IntArray) -> IntArray:
         """The indices of the transitions of `age` (B,): 0 is the oldest, `num_stored` −

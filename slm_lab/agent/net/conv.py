@@ -79,7 +79,9 @@ class ConvBody(nn.Module):
     def _activated(self, x: Tensor) -> Tensor:
         if self._activation is torch.relu:
             return torch.relu_(x)  # in place: its input may be large, and is not needed
-        return x if self._activation is None else self._activation(x)
+        if self._activation is None:
+            return x
+        return self._activation(x)
 
 
 @final

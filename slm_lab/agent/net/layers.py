@@ -18,7 +18,9 @@ from slm_lab.core.errors import LabError
 
 def as_floats(obs: Tensor) -> Tensor:
     """uint8 as float32; floats as they are."""
-    return obs if obs.is_floating_point() else obs.float()
+    if obs.is_floating_point():
+        return obs
+    return obs.float()
 
 
 def image_input(obs: Tensor, normalize: bool, half: bool = False) -> Tensor:
@@ -28,7 +30,9 @@ def image_input(obs: Tensor, normalize: bool, half: bool = False) -> Tensor:
     than torch's own conversion."""
     if obs.dim() != 4:
         x = as_floats(obs)
-        return x * (1 / 255) if normalize else x
+        if normalize:
+            return x * (1 / 255)
+        return x
     x = torch.stack(obs.unbind(1), -1)
     if normalize:
         x = x * (1 / 255)
@@ -215,8 +219,12 @@ class _NumPyProduct(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         needs_x, needs_weight = ctx.needs_input_grad
-        x_grad = _dot(grad, weight) if needs_x else None
-        weight_grad = _dot(grad.t(), x) if needs_weight else None
+        x_grad = None
+        if needs_x:
+            x_grad = _dot(grad, weight)
+        weight_grad = None
+        if needs_weight:
+            weight_grad = _dot(grad.t(), x)
         return x_grad, weight_grad
 
 

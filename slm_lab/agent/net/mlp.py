@@ -91,7 +91,9 @@ class MLPNet(nn.Module):
     def train(self, mode: bool = True) -> Self:
         """A net of plain layers has no modes, and walking through the layers takes 30
         µs."""
-        return super().train(mode) if self._has_modes else self
+        if self._has_modes:
+            return super().train(mode)
+        return self
 
     @override
     def forward(self, obs: Tensor) -> tuple[Tensor, ...]:

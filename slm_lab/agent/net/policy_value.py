@@ -81,7 +81,9 @@ class ActingNetwork:
     def losses(self, *terms: Tensor) -> tuple[Tensor, ...]:
         """The loss of each optimizer: of one net the sum of the terms of actor and
         critic, of two one each."""
-        return (reduce(torch.add, terms),) if len(self.nets) == 1 else terms
+        if len(self.nets) == 1:
+            return (reduce(torch.add, terms),)
+        return terms
 
     def minimise(self, *losses: Loss, skip: Tensor | None = None) -> StepReport:
         """One gradient step of each optimizer on its loss; none if one of the losses is
@@ -139,7 +141,9 @@ class PolicyHead(nn.Module):
 def host_forward(net: nn.Module, device: torch.device) -> HostForward:
     """The way of torch, for any net on any device."""
     compute: Callable[[Tensor], tuple[Tensor, ...]] = net.forward
-    inner = net.net if isinstance(net, PolicyHead) else net
+    inner = net
+    if isinstance(net, PolicyHead):
+        inner = net.net
     if isinstance(net, PolicyHead | RecurrentNet) and isinstance(inner, RecurrentNet):
         compute = net.step
 

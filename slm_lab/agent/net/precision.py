@@ -41,4 +41,6 @@ def products(half: bool) -> Products:
 
 def restored(x: Tensor) -> Tensor:
     """bfloat16 as float32, other numbers as they are."""
-    return x.float() if x.dtype == torch.bfloat16 else x
+    if x.dtype == torch.bfloat16:
+        return x.float()
+    return x

@@ -31,7 +31,8 @@ class QNetwork(ActingNetwork):
         recurrent: RecurrentLayout | None,
     ) -> None:
         super().__init__([net], {"q": optimizer}, recurrent)
-        self.target, self.target_network = target, target_network
+        self.target = target
+        self.target_network = target_network
 
     def q(self, obs: Tensor) -> Tensor:
         """Q of every action, (B, n)."""
@@ -71,7 +72,9 @@ class TwinQ:
     def target_networks(self) -> dict[str, TargetNetwork]:
         """The target network by name, if there is one."""
         network = self.target_network
-        return {} if network is None else {"target_network": network}
+        if network is None:
+            return {}
+        return {"target_network": network}
 
     def q_values(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Both nets' outputs for the actions that were taken, (B,) each."""
@@ -88,7 +91,9 @@ class TwinQ:
         batch. So that batch normalisation sees both at once: section 3.2 of
         arXiv:1902.05605."""
         both = torch.cat([obs, next_obs])
-        actions = None if next_action is None else torch.cat([action, next_action])
+        actions = None
+        if next_action is not None:
+            actions = torch.cat([action, next_action])
         now: list[Tensor] = []
         following: list[Tensor] = []
         for net in self.nets:

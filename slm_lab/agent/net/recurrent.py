@@ -168,7 +168,9 @@ class RecurrentNet(nn.Module):
         size = self.cell.hidden_size
         parts = state.reshape(-1, self._gates, layers, size)
         parts = parts.permute(1, 2, 0, 3).contiguous()
-        return (parts[0], parts[1]) if len(parts) == 2 else parts[0]
+        if len(parts) == 2:
+            return (parts[0], parts[1])
+        return parts[0]
 
     def _as_state(self, hidden: Any) -> Tensor:
         parts = (

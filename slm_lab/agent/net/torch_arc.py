@@ -72,7 +72,9 @@ class TorchArcNet(nn.Module):
         self._normalize = normalize
         self.body = body
         self._products = products(half)
-        num_exact = 0 if self._is_image else 1
+        num_exact = 1
+        if self._is_image:
+            num_exact = 0
         self._exact = tuple(body)[:num_exact]
         self._rest = tuple(body)[num_exact:]
         self.tail = tail
@@ -119,7 +121,9 @@ def _split(layers: Sequence[Layer]) -> tuple[Sequence[Layer], list[int], str]:
     rest = list(layers)
     widths: list[int] = []
     last, _ = layers[-1]
-    activation = last if last in PERCEPTRON_ACTIVATIONS else "ReLU"
+    activation = "ReLU"
+    if last in PERCEPTRON_ACTIVATIONS:
+        activation = last
     while len(rest) > 1:
         (before, args), (after, _) = rest[-2:]
         is_linear = before == "LazyLinear" and args.get("bias", True)

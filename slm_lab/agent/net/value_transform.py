@@ -60,7 +60,9 @@ class ValueTransform(nn.Module):
 
     def encode(self, returns: Tensor) -> Tensor:
         """Returns to targets of the critic's output; any shape."""
-        x = symlog(returns) if self._symlog else returns
+        x = returns
+        if self._symlog:
+            x = symlog(returns)
         if self._normalize:
             _, mean, _ = self._moments()
             x = (x - mean) / self._std()
@@ -73,7 +75,9 @@ class ValueTransform(nn.Module):
         if self._normalize:
             _, mean, _ = self._moments()
             x = x.to(mean.device) * self._std() + mean
-        return symexp(x) if self._symlog else x
+        if self._symlog:
+            return symexp(x)
+        return x
 
     def _moments(self) -> tuple[Tensor, Tensor, Tensor]:
         return self.get_buffer("count"), self.get_buffer("mean"), self.get_buffer("m2")

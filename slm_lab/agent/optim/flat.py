@@ -66,7 +66,9 @@ class Layout:
     def order_of(self, saved: SavedLayout | None) -> Order | None:
         """The order of a vector that was saved with this layout; None if it is the
         same. Without a record it is that of older versions."""
-        layout = self.older if saved is None else saved
+        layout = saved
+        if layout is None:
+            layout = self.older
         before = [name for name, _ in layout[: len(self.names)]]
         if before == list(self.names):
             return None
@@ -274,7 +276,9 @@ def rearranged(saved: Any, order: Order | None) -> Any:
     if isinstance(saved, Mapping):
         return {name: rearranged(part, order) for name, part in saved.items()}
     is_vector = isinstance(saved, Tensor) and saved.shape == order.entries.shape
-    return saved[order.entries] if is_vector else saved
+    if is_vector:
+        return saved[order.entries]
+    return saved
 
 
 def _moments(keys: list[str], shapes: list[torch.Size]) -> list[slice]:

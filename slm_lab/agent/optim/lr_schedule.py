@@ -52,7 +52,9 @@ class TorchRate(LearningRate):
     @override
     def set_frame(self, frame: int) -> None:
         """The rate at epoch `frame`; a one-cycle policy stays at its end."""
-        epoch = min(frame, self._last) if self._last >= 0 else frame
+        epoch = frame
+        if self._last >= 0:
+            epoch = min(frame, self._last)
         with warnings.catch_warnings():  # torch prefers to count epochs itself
             warnings.simplefilter("ignore", UserWarning)
             self._scheduler.step(epoch)

@@ -181,7 +181,8 @@ class Optimizer:
         elif limit is not None and norm > limit:
             flat.grad.mul_(limit / norm)
         vector, grad = self._sync.operands(flat)
-        if (failed := self.failed) is not None:
+        failed = self.failed
+        if failed is not None:
             skip = (
                 failed if skip is None else torch.maximum(failed, skip.to(failed.dtype))
             )

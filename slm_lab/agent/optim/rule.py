@@ -294,4 +294,6 @@ def check_same_rule(saved: Mapping[str, Any], built: Mapping[str, Any]) -> None:
 
 
 def _message(state: Mapping[str, Any]) -> str:
-    return str(state["optimizer"]) if "optimizer" in state else ", ".join(sorted(state))
+    if "optimizer" in state:
+        return str(state["optimizer"])
+    return ", ".join(sorted(state))

@@ -89,7 +89,9 @@ def _scaled(action: Array, scaling: Scaling) -> Array:
 
 
 def _unless_zero(start: Array) -> Array | None:
-    return start if np.any(start) else None
+    if np.any(start):
+        return start
+    return None
 
 
 def _unsupported(space: Space[Any], env_name: str) -> Problem:

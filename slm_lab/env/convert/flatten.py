@@ -112,7 +112,9 @@ def flatten_parts(env: Env, env_name: str) -> Env:
         ((key, part),) = space.items()
         if is_image(part):
             return gymnasium.wrappers.TransformObservation(env, itemgetter(key), part)
-    return FlatObservation(env, env_name) if isinstance(space, COMPOSITE) else env
+    if isinstance(space, COMPOSITE):
+        return FlatObservation(env, env_name)
+    return env
 
 
 def parts_of(
@@ -170,7 +172,9 @@ def as_array(observed: Any, path: tuple[str, ...]) -> Array:
         return np.asarray(observed)
     except (ValueError, TypeError, RuntimeError) as error:
         # Lists of different lengths, or a tensor on a GPU or with a gradient.
-        why = "" if isinstance(error, ValueError) else f": {error}"
+        why = ""
+        if not isinstance(error, ValueError):
+            why = f": {error}"
         raise ValueError(f"{named(path)} is no array{why}") from None
 
 

@@ -85,7 +85,9 @@ class ImageConverter:
     def convert(self, images: Array) -> Array:
         """Images (B, …) in the layout of the environment → (B, C, H, W)."""
         images = self._first(images)
-        return images if self.size is None else self._resized(images, self.size)
+        if self.size is None:
+            return images
+        return self._resized(images, self.size)
 
     def _first(self, images: Array) -> Array:
         if self._ndim == 2:

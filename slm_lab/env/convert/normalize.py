@@ -83,7 +83,9 @@ class ObservationNormalizer:
 
     def space(self, space: Space[Any]) -> spaces.Box:
         """The space of normalised observations of `space`."""
-        bound = np.inf if self.clip is None else self.clip
+        bound = self.clip
+        if bound is None:
+            bound = np.inf
         return spaces.Box(-bound, bound, space.shape, np.float32)
 
     def update(self, obs: Array) -> None:

@@ -51,7 +51,9 @@ class ObservationConverter:
         elif image_size is not None:
             raise SpecError("env", [_no_image(raw_space, image_size)])
         elif isinstance(raw_space, spaces.Box):
-            box = raw_space if raw_space.dtype == np.uint8 else float32_box(raw_space)
+            box = raw_space
+            if raw_space.dtype != np.uint8:
+                box = float32_box(raw_space)
             self.space = self._arranged(box)
         elif isinstance(raw_space, spaces.MultiBinary):
             self.space = self._arranged(
@@ -60,10 +62,8 @@ class ObservationConverter:
         elif isinstance(raw_space, spaces.Discrete | spaces.MultiDiscrete):
             start, sizes = _discrete_parts(raw_space)
             ends = np.cumsum(sizes)
-            self.first_column, self._columns = (
-                ends - sizes - start,
-                (ends - sizes, ends - 1),
-            )
+            self.first_column = ends - sizes - start
+            self._columns = (ends - sizes, ends - 1)
             self._raw_space = raw_space
             self.space = spaces.Box(0.0, 1.0, (int(sizes.sum()),), np.float32)
         else:
@@ -97,7 +97,9 @@ class ObservationConverter:
                 obs = self._as_agents_type(obs)
             if self.channels_last:
                 return np.ascontiguousarray(np.moveaxis(obs, -1, 1))
-            return obs if self._shape is None else obs.reshape(len(obs), *self._shape)
+            if self._shape is None:
+                return obs
+            return obs.reshape(len(obs), *self._shape)
         columns = raw_obs.reshape(len(raw_obs), -1) + self.first_column
         is_outside = ((columns < self._columns[0]) | (columns > self._columns[1])).any(
             axis=1
@@ -178,9 +180,9 @@ def unsupported(
 ) -> Problem:
     """The problem of an unsupported `space`, or of its part at `path`; `left`: the
     usable keys."""
-    subject = (
-        f'its observation "{".".join(path)}" is' if path else "its observations are"
-    )
+    subject = "its observations are"
+    if path:
+        subject = f'its observation "{".".join(path)}" is'
     remedy = "observes one of these"
     if path:
         remedy = f"leaves this part out: {only_parts(left or ['…'])}"

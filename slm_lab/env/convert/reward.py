@@ -50,7 +50,9 @@ class RewardConverter:
     def convert(self, raw_reward: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Rewards (N,) of one step → (N,) float32, and the same before `normalize`. In
         training it adds the discounted returns to the statistics."""
-        reward = np.sign(raw_reward) if self._sign_first else raw_reward
+        reward = raw_reward
+        if self._sign_first:
+            reward = np.sign(raw_reward)
         if self._scale is not None:
             reward = (
                 np.sign(reward)
@@ -81,11 +83,9 @@ class RewardConverter:
     def state_dict(self) -> StateDict | None:
         """The discounted returns of the running episodes; the owner of the statistics'
         vector saves them."""
-        return (
-            {"discounted_return": self._discounted_return.copy()}
-            if self.normalizes
-            else None
-        )
+        if self.normalizes:
+            return {"discounted_return": self._discounted_return.copy()}
+        return None
 
     def load_state_dict(self, state: StateDict | None) -> None:
         """Restores `state_dict`."""

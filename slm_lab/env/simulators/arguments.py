@@ -57,7 +57,9 @@ class Argument(NamedTuple):
         union = get_origin(annotation) in (Union, UnionType)
         parts = get_args(annotation) if union else (annotation,)
         known = {plain for plain in PLAIN for part in parts if part is plain}
-        return known if len(known) == len(parts) else None
+        if len(known) == len(parts):
+            return known
+        return None
 
 
 class Arguments(NamedTuple):
@@ -77,12 +79,13 @@ class Arguments(NamedTuple):
         """The problems of the arguments `given` to `name` in the block at `path`.
         `other_names` are known names of the same argument."""
         for key, value in given.items():
-            if (argument := self.named.get(key)) is not None:
+            argument = self.named.get(key)
+            if argument is not None:
                 message = argument.why_not(value)
             else:
-                message = (
-                    None if self.open_ended else self._unknown(name, key, other_names)
-                )
+                message = None
+                if not self.open_ended:
+                    message = self._unknown(name, key, other_names)
             if message is not None:
                 yield Problem(f"{path}.{key}", message, value)
 

@@ -162,7 +162,8 @@ def atari_keys(spec: EnvSpec, entry: GymnasiumSpec) -> AtariKeys:
         keys = AtariKeys.model_validate({**registered, **spec.arguments})
     except ValidationError as error:
         raise SpecError("env", problems_of(error, "env")) from None
-    if problems := list(_contradictions(spec, keys)):
+    problems = list(_contradictions(spec, keys))
+    if problems:
         raise SpecError("env", problems)
     update: dict[str, Any] = {key: value for key, _, value in _game_keys(spec, keys)}
     if keys.reward_clipping is None:
@@ -216,7 +217,8 @@ def variant_problems(keys: AtariKeys, entry: GymnasiumSpec) -> list[Problem]:
         return []
     from ale_py import ALEInterface, LoggerMode, roms
 
-    if (path := roms.get_rom_path(entry.kwargs["game"])) is None:
+    path = roms.get_rom_path(entry.kwargs["game"])
+    if path is None:
         return []  # the construction of the game reports it
     ALEInterface.setLoggerMode(LoggerMode.Error)  # without this it prints a banner
     game = ALEInterface()
@@ -302,7 +304,15 @@ class AtariEnvs(autoreset.SameStepEnvs):
         # info["final_obs"] is valid only in the rows of games that are over.
         final_obs = obs[done_index]
         final_obs[over] = info["final_obs"][done_index[over]]
-        return RawStep(obs, reward, terminated, truncated, done_index, final_obs, over)
+        return RawStep(
+            obs=obs,
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            done_index=done_index,
+            final_obs=final_obs,
+            over=over,
+        )
 
 
 def _frames_before(info: Mapping[str, Any]) -> IntArray:

@@ -112,7 +112,9 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any], RecordConstructorArgs
     def draw_no_ops(self) -> int:
         """The number of frames at the start of a game in which nothing is done."""
         bound = self._keys.noop_max
-        return int(self._game.np_random.integers(bound)) if bound > 0 else 0
+        if bound > 0:
+            return int(self._game.np_random.integers(bound))
+        return 0
 
     @override
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:

@@ -197,7 +197,13 @@ class EnvpoolEnvs(SavedFields, RawEnvs):
         final_obs = obs[done_index]
         self._begin_episodes(over.nonzero()[0], obs)
         return RawStep(
-            obs, reward, terminated, truncated, done_index, final_obs, over[done_index]
+            obs=obs,
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            done_index=done_index,
+            final_obs=final_obs,
+            over=over[done_index],
         )
 
     def _lost_life(self, lives: IntArray) -> BoolArray:

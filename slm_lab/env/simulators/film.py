@@ -89,11 +89,9 @@ class Filmed(gymnasium.Wrapper[Any, Any, Any, Any]):
             and frame.shape[2:] == (3,)
         ):
             return frame
-        given = (
-            f"{frame.dtype} of shape {frame.shape}"
-            if isinstance(frame, np.ndarray)
-            else frame
-        )
+        given = frame
+        if isinstance(frame, np.ndarray):
+            given = f"{frame.dtype} of shape {frame.shape}"
         raise UsageError(
             f"{self._name} cannot be drawn: render() gave {given!r:.60} instead of an "
             "image (H, W, 3) of bytes"
@@ -179,7 +177,9 @@ def why_no_display() -> str | None:
     display = os.environ.get("DISPLAY")
     if not display:
         return "there is no display"
-    return None if _x_server_answers() else f"no X server answers at DISPLAY={display}"
+    if _x_server_answers():
+        return None
+    return f"no X server answers at DISPLAY={display}"
 
 
 def _x_server_answers() -> bool:
@@ -192,6 +192,7 @@ def _x_server_answers() -> bool:
     library.XOpenDisplay.argtypes = (ctypes.c_char_p,)
     library.XOpenDisplay.restype = ctypes.c_void_p
     library.XCloseDisplay.argtypes = (ctypes.c_void_p,)
-    if (connection := library.XOpenDisplay(None)) is not None:
+    connection = library.XOpenDisplay(None)
+    if connection is not None:
         library.XCloseDisplay(connection)
     return connection is not None

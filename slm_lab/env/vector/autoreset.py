@@ -63,7 +63,9 @@ def choose_mode(spec: EnvSpec, entry: GymnasiumSpec) -> Vectorisation:
         return spec.vectorization_mode
     only_single = ONLY_SINGLE | OWN_OF_NATIVE
     may_be_native = spec.single_only is None and only_single.isdisjoint(spec.arguments)
-    return "native" if may_be_native and why_not_native(entry) is None else "sync"
+    if may_be_native and why_not_native(entry) is None:
+        return "native"
+    return "sync"
 
 
 def why_not_native(entry: GymnasiumSpec) -> str | None:
@@ -81,7 +83,9 @@ def why_not_native(entry: GymnasiumSpec) -> str | None:
         creator = vector_creator(entry)
     except ImportError as error:
         return f"its native vector version does not import ({error})"
-    return None if _takes_mode(creator) else _why_not_same_step(_own_mode(creator))
+    if _takes_mode(creator):
+        return None
+    return _why_not_same_step(_own_mode(creator))
 
 
 def _why_not_same_step(mode: AutoresetMode | None) -> str | None:
@@ -112,14 +116,18 @@ def _own_mode(creator: Callable[..., object]) -> AutoresetMode | None:
         # the dict of the base is no class's own: ale-py writes its mode into it
         return None
     mode = creator.metadata.get("autoreset_mode")
-    return mode if isinstance(mode, AutoresetMode) else None
+    if isinstance(mode, AutoresetMode):
+        return mode
+    return None
 
 
 def vector_creator(entry: GymnasiumSpec) -> Callable[..., GymnasiumVectorEnv]:
     """The class or function of the native vector version of `entry`."""
     target: Any = entry.vector_entry_point
     creator: Callable[..., GymnasiumVectorEnv]
-    creator = load_target(target) if isinstance(target, str) else target
+    creator = target
+    if isinstance(target, str):
+        creator = load_target(target)
     return creator
 
 
@@ -196,11 +204,20 @@ class SameStepEnvs(SavedFields, RawEnvs):
         # An object array from Gymnasium, a dense one from ALE; other rows are invalid
         # in both.
         final_obs = np.stack([info["final_obs"][i] for i in done_index])
-        over = ~info[CONTINUES][done_index] if CONTINUES in info else None
+        over = None
+        if CONTINUES in info:
+            over = ~info[CONTINUES][done_index]
         numbers = info.get("final_info", {}).get(NUMBERS)
         numbers = None if numbers is None else numbers[done_index]
         return RawStep(
-            obs, reward, terminated, truncated, done_index, final_obs, over, numbers
+            obs=obs,
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            done_index=done_index,
+            final_obs=final_obs,
+            over=over,
+            info=numbers,
         )
 
     @override

@@ -112,7 +112,14 @@ class CartPoleEnvs(RawEnvs):
         done_index = done.nonzero()[0]
         final_obs = obs[done_index]
         self._begin_episodes(done_index, obs)
-        return RawStep(obs, reward, terminated, truncated, done_index, final_obs)
+        return RawStep(
+            obs=obs,
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            done_index=done_index,
+            final_obs=final_obs,
+        )
 
     def _advance(self, action: Array) -> BoolArray:
         """One Euler step with the actions left (0) and right (1).

@@ -68,7 +68,9 @@ class SyncEnvs(RawEnvs):
 
     @override
     def reset(self) -> Array:
-        seeds = [None] * self.num_envs if self._seeds is None else self._seeds
+        seeds = self._seeds
+        if seeds is None:
+            seeds = [None] * self.num_envs
         self._seeds = None
         obs = np.empty(self._obs_shape, self._obs_dtype)
         for index, (env, seed) in enumerate(zip(self.envs, seeds, strict=True)):
@@ -127,9 +129,18 @@ class SyncEnvs(RawEnvs):
             obs[i], info = self._begin(int(i), self.envs[i].reset)
             over[k] = not info.get(CONTINUES, False)
         has_any = NUMBERS in infos[done_index[0]]
-        numbers = np.stack([infos[i][NUMBERS] for i in done_index]) if has_any else None
+        numbers = None
+        if has_any:
+            numbers = np.stack([infos[i][NUMBERS] for i in done_index])
         return RawStep(
-            obs, reward, terminated, truncated, done_index, final_obs, over, numbers
+            obs=obs,
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            done_index=done_index,
+            final_obs=final_obs,
+            over=over,
+            info=numbers,
         )
 
     def _begin(self, index: int, reset: Callable[[], Any]) -> tuple[Array, Any]:

@@ -74,7 +74,9 @@ class RawStep(NamedTuple):
         observations, and (R, I) the numbers of the last info."""
         assert self.done_index is not None
         assert self.final_obs is not None
-        info = np.empty((len(self.done_index), 0)) if self.info is None else self.info
+        info = self.info
+        if info is None:
+            info = np.empty((len(self.done_index), 0))
         over = slice(None) if self.over is None else self.over
         return self.done_index[over], self.final_obs[over], info[over]
 
@@ -175,7 +177,9 @@ class ResetOptions(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        given = dict(self._options) if options is None else options
+        given = options
+        if given is None:
+            given = dict(self._options)
         return self.env.reset(seed=seed, options=given)
 
 
@@ -209,7 +213,9 @@ def _number(info: Mapping[str, Any], key: str) -> float:
     if not isinstance(value, bool | int | float | np.generic | np.ndarray):
         return nan
     array = np.asarray(value)
-    number = (
-        float(array.item()) if array.size == 1 and array.dtype.kind in "biuf" else nan
-    )
-    return number if isfinite(number) else nan
+    number = nan
+    if array.size == 1 and array.dtype.kind in "biuf":
+        number = float(array.item())
+    if isfinite(number):
+        return number
+    return nan

@@ -96,7 +96,9 @@ class Reporting:
         _, _, error, _ = failure
         is_of_lab = isinstance(error, LabError)
         text = bounded(str(error)) if is_of_lab else error_text(error)
-        name = "in its constructor" if self._env is None else str(self._env.env)
+        name = "in its constructor"
+        if self._env is not None:
+            name = str(self._env.env)
         in_reset = self._env is not None and self._env.in_reset
         self._pipe.send((None, False))
         self._pipe.send(Report(text, is_of_lab, bounded(name), in_reset))
@@ -206,7 +208,8 @@ class Stateful(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     @override
     def close(self) -> None:
-        if (why := self.lab_close()) is not None:
+        why = self.lab_close()
+        if why is not None:
             warn_of_close(str(self.env), why)
 
 

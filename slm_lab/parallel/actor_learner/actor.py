@@ -61,7 +61,8 @@ class UnrollActor:
             self._networks, self.layout.num_statistics
         )
         if acting_half is not None:
-            self.agent.actor, self._networks = acting_half, {}
+            self.agent.actor = acting_half
+            self._networks = {}
         self._before = self.env.statistics.copy()
         """The statistics at the start of the next unroll."""
         self._taken = 0
@@ -76,12 +77,15 @@ class UnrollActor:
     def play(self, unroll: Unroll, is_over: Callable[[], bool] = lambda: False) -> bool:
         """Fills an unroll; False if `is_over` becomes true first."""
         self._take_newest()
-        agent, env, writer = self.agent, self.env, self.writer
+        agent = self.agent
+        env = self.env
+        writer = self.writer
         writer.begin(unroll, self._before, self._begins)
         while not writer.ready():
             if is_over():
                 return False
-            if (finished := self._acting.step()) is not None:
+            finished = self._acting.step()
+            if finished is not None:
                 writer.note(finished)
         writer.end(env.statistics, agent.actor.explore_var, time.perf_counter())
         self._before = env.statistics.copy()
@@ -150,7 +154,12 @@ def run_actor(
     clock = Clock(slots[1:], actor, task.spec.env.max_frame)
     marks = own_board.marks_of(session)
     unroll_actor = UnrollActor(
-        task.spec, seeds, clock, queue.weights, end.acting_half, marks
+        spec=task.spec,
+        seeds=seeds,
+        clock=clock,
+        weights=queue.weights,
+        acting_half=end.acting_half,
+        marks=marks,
     )
     with closing(unroll_actor):
         own_board.write(session, phase=Phase.READY)
@@ -160,7 +169,9 @@ def run_actor(
             unroll_actor.reset()
             with suppress(TrainingOver):
                 _play(unroll_actor, end)
-        ending = Ending.INTERRUPTED if board.stop_requested else Ending.FINISHED
+        ending = Ending.FINISHED
+        if board.stop_requested:
+            ending = Ending.INTERRUPTED
         logger.info("%s at frame %d", ending, clock.frame)
         return SessionResult(task.session, ending, clock.frame)
 

@@ -44,7 +44,9 @@ class ActorExperience(Experience):
         self._clock = clock
         self._flow = spec.meta.actor_learner
         uses_once = isinstance(agent.memory, UnrollMemory)
-        per_iteration = self._flow.learn_queue if uses_once else 1
+        per_iteration = 1
+        if uses_once:
+            per_iteration = self._flow.learn_queue
         self.stats = PipelineStats(per_iteration * spec.env.num_envs)
         self._published_version = -1
         self._held: list[int] = []  # actors whose unrolls are in use
@@ -90,7 +92,8 @@ class ActorExperience(Experience):
         actor, unroll = received
         self._held.append(actor)
         self.stats.lags.append(self._agent.learner.version - int(unroll.version[0]))
-        total, (before, after) = self._env.statistics, unroll.statistics
+        total = self._env.statistics
+        (before, after) = unroll.statistics
         require_finite(after)
         if len(total):  # those of all actors
             total[:] = merged(total, before, after, self._env.moments)
@@ -143,7 +146,8 @@ class OnPolicyExperience(ActorExperience):
         if self.source.num_slots in Counter(self._held).values():
             memory.detach()
             self._give_back()
-        if (received := self._receive()) is None:
+        received = self._receive()
+        if received is None:
             return None
         actor, unroll = received
         memory.put(unroll)
@@ -193,7 +197,8 @@ class ReplayExperience(ActorExperience):
     def step(self) -> FinishedEpisodes | None:
         """Adds one step of an actor's environments, or all waiting unrolls if the
         learner trains freely; nothing if none has arrived."""
-        if (unroll := self._current()) is None:
+        unroll = self._current()
+        if unroll is None:
             return None
         if self._is_free:
             return self._add_waiting(unroll)
@@ -213,7 +218,9 @@ class ReplayExperience(ActorExperience):
             finished = _finished(unroll, self._actor, slice(first, None))
             found += [] if finished is None else [finished]
             unroll = self._current()
-        return join_episodes(found) if found else None
+        if found:
+            return join_episodes(found)
+        return None
 
     def _current(self) -> Unroll | None:
         unroll = self._unroll
@@ -226,7 +233,8 @@ class ReplayExperience(ActorExperience):
                 self.stats.end_iteration()
             self._publish_and_give_back()
         can_wait = not (self._is_free and self._memory.ready())
-        if (received := self._receive(LOOK_SECONDS if can_wait else 0.0)) is None:
+        received = self._receive(LOOK_SECONDS if can_wait else 0.0)
+        if received is None:
             return None
         self._actor, self._unroll = received
         self._t = 0
@@ -272,9 +280,11 @@ class ReplayExperience(ActorExperience):
     @override
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
-        saved, last_obs = state["unroll"], state["last_obs"]
+        saved = state["unroll"]
+        last_obs = state["last_obs"]
         self._unroll = None if saved is None else Unroll.restored(saved)
-        self._actor, self._t = int(state["actor"]), int(state["t"])
+        self._actor = int(state["actor"])
+        self._t = int(state["t"])
         self._last_obs = None if last_obs is None else np.asarray(last_obs)
 
 

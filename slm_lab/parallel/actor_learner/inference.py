@@ -73,15 +73,14 @@ class InferenceClient(SavedFields, Actor):
         """Raises TrainingOver at the training's end, PeerLostError without a reply in
         time."""
         request = self._request
-        request["obs"], request["frame"] = obs, frame
+        request["obs"] = obs
+        request["frame"] = frame
         number = int(max(request["requested"], request["replied"])) + 1
         request["requested"] = number
         if not self._wait(lambda: bool(request["replied"] == number), NAP_SECONDS):
             raise TrainingOver
-        self.version, explore_var = (
-            int(request["version"]),
-            float(request["explore_var"]),
-        )
+        self.version = int(request["version"])
+        explore_var = float(request["explore_var"])
         self.explore_var = None if math.isnan(explore_var) else explore_var
         action, log_prob, value = (
             request[name].copy() for name in ("action", "log_prob", "value")
@@ -159,7 +158,8 @@ class InferenceServer:
                 self._agent.learner.flats, self._statistics
             )
         requests = self._requests[waiting]  # a copy
-        obs, lead = requests["obs"], requests["log_prob"].shape
+        obs = requests["obs"]
+        lead = requests["log_prob"].shape
         act = actor.act(obs.reshape(-1, *obs.shape[2:]), int(requests["frame"].max()))
         reply = {
             "action": act.action.reshape(*lead, *act.action.shape[1:]),

@@ -122,24 +122,31 @@ def _ended_with_learner(
 
 def actor_due(board: StatusBoard, queue: UnrollQueue, actor: int) -> bool | None:
     """Progress is due from an actor that starts, or that acts and has a free slot."""
-    ring, phase = queue.rings[actor], board.phase(1 + actor)
+    ring = queue.rings[actor]
+    phase = board.phase(1 + actor)
     has_room = ring["handed"] - ring["returned"] < queue.slots.shape[1]
     acts = phase is Phase.RUNNING and has_room
-    return True if acts or phase is Phase.STARTING else None
+    if acts or phase is Phase.STARTING:
+        return True
+    return None
 
 
 def evaluation_due(board: StatusBoard, learner: int) -> bool | None:
     """Progress is due from a learner that steps environments, while it pauses for an
     evaluation or a video."""
     pauses = board.at_barrier[learner] == PAUSED
-    return True if pauses and board.phase(learner) is Phase.RUNNING else None
+    if pauses and board.phase(learner) is Phase.RUNNING:
+        return True
+    return None
 
 
 def late_due(board: StatusBoard, actor: int) -> bool | None:
     """Progress is due from an actor that still acts after the learner's end. After a
     stop the `Supervisor` ends actors, which is no failure."""
     is_late = board.at_barrier[0] == END and not board.stop_requested
-    return True if is_late and board.phase(1 + actor) is Phase.RUNNING else None
+    if is_late and board.phase(1 + actor) is Phase.RUNNING:
+        return True
+    return None
 
 
 def learner_due(board: StatusBoard, queue: UnrollQueue, learner: int) -> int | None:

@@ -82,7 +82,8 @@ class UnrollQueue:
         has no room."""
         assert isinstance(agent.memory, UnrollWriter)
         layout = UnrollLayout(agent.memory.layout, len(env.statistics), env.num_info)
-        actors, steps = spec.meta.max_session, layout.steps
+        actors = spec.meta.max_session
+        steps = layout.steps
         requests = None
         if spec.meta.actor_learner.inference == "learner":
             num_bytes = request_record(steps).itemsize
@@ -204,7 +205,8 @@ class ActorQueue(QueueEnd):
     def _wait(self, until: Callable[[], bool], nap: float) -> bool:
         """Like `_bounded`; adds the time to `waited` at every poll, for rows written
         meanwhile."""
-        before, began = float(self._ring["waited"]), time.perf_counter()
+        before = float(self._ring["waited"])
+        began = time.perf_counter()
 
         def is_true() -> bool:
             self._ring["waited"] = before + time.perf_counter() - began

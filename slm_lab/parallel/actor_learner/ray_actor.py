@@ -63,16 +63,19 @@ class RayActor:
         self._unroll = Unroll.allocate(self._actor.layout)
         self.take(weights)
         self._actor.reset()
-        self._ended_at, self._cpu_t = time.perf_counter(), time.process_time()
+        self._ended_at = time.perf_counter()
+        self._cpu_t = time.process_time()
 
     def play(self, others: int) -> UnrollMessage:
         """Plays one unroll; `others` are the frames of the other actors."""
         began = time.perf_counter()
         self._slots[1] = others
         self._actor.play(self._unroll)
-        now, cpu_t = time.perf_counter(), time.process_time()
+        now = time.perf_counter()
+        cpu_t = time.process_time()
         seconds = ActorSeconds(began - self._ended_at, now - began, cpu_t - self._cpu_t)
-        self._ended_at, self._cpu_t = now, cpu_t
+        self._ended_at = now
+        self._cpu_t = cpu_t
         return UnrollMessage(packed(self._unroll), self.frame(), seconds)
 
     def take(self, weights: Weights) -> None:

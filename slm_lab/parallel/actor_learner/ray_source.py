@@ -96,7 +96,8 @@ class RaySource(UnrollSource, Runner):
         spec = task.spec
         self.num_actors = spec.meta.max_session
         self.weights = WeightStore.of(agent.learner.flats, len(env.statistics))
-        self._task, self._losses = task, lost
+        self._task = task
+        self._losses = lost
         self._learner_frame = int(board.clock_slots[0])
         self._board = board.part(range(1, 1 + self.num_actors))
         self._frames = self._board.clock_slots
@@ -194,7 +195,8 @@ class RaySource(UnrollSource, Runner):
 
     @override
     def start(self, task: SessionTask) -> None:
-        learner, actor = self._task, task.session
+        learner = self._task
+        actor = task.session
         if task.replaces is not None:
             logger.warning("actor %d is replaced: %s", actor, task.replaces)
         options: dict[str, Any] = {
@@ -204,8 +206,10 @@ class RaySource(UnrollSource, Runner):
         kind: Any = ray.remote(scheduling_strategy="SPREAD", **options)(RayActor)
         remote = kind.remote(os.getcwd())
         taken, weights = self._newest_weights()
-        frame, others = int(self._frames[actor]), self._frames_of_others(actor)
-        session, since = learner.session + actor, self._learner_frame + frame
+        frame = int(self._frames[actor])
+        others = self._frames_of_others(actor)
+        session = learner.session + actor
+        since = self._learner_frame + frame
         seeds = session_seeds(learner.root_seed, learner.trial, session, since)
         spec = learner.spec.of_session(learner.trial, learner.session + 1 + actor)
         own = replace(learner, spec=spec)
@@ -247,10 +251,13 @@ class RaySource(UnrollSource, Runner):
             handle.frame_ref = _control(handle.remote.frame).remote()
 
     def _due(self, actor: int) -> bool | None:
-        if (handle := self._handles.get(actor)) is None:
+        handle = self._handles.get(actor)
+        if handle is None:
             return None
         acts = bool(handle.plays) and not _is_ready(handle.plays[-1][1])
-        return True if acts or handle.begin_ref is not None else None
+        if acts or handle.begin_ref is not None:
+            return True
+        return None
 
     def _note_frame(self, actor: int, frame: int) -> None:
         self._frames[actor] = max(frame, self._frames[actor])

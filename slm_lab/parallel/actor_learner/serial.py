@@ -39,7 +39,9 @@ class SerialSource(UnrollSource):
             for actor in range(self.num_actors):
                 seeds = session_seeds(root_seed, trial, first + actor)
                 clock = Clock(slots, actor, spec.env.max_frame)
-                weights = self._actors[0].weights if actor else None
+                weights = None
+                if actor:
+                    weights = self._actors[0].weights
                 own = spec.of_session(trial, first).numbered(actor * spec.env.num_envs)
                 unroll_actor = UnrollActor(
                     own, seeds, clock, weights, marks=board.marks_of(0)
@@ -112,7 +114,8 @@ class SerialSource(UnrollSource):
     @override
     def load_state_dict(self, state: StateDict) -> None:
         self._turn = int(state["turn"])
-        first, saved_first = self._actors[0], state["actors"][0]
+        first = self._actors[0]
+        saved_first = state["actors"][0]
         layouts = {name: flat["layout"] for name, flat in saved_first["flats"].items()}
         self.weights.load_state_dict(
             state["weights"], first.agent.learner.flats, layouts

@@ -56,7 +56,8 @@ class PipelineStats:
             (self._whole if self._is_whole else self._parts).append(
                 now - self._began_at
             )
-        self._began_at, self._is_whole = now, True
+        self._began_at = now
+        self._is_whole = True
 
     def pause(self, actors: ActorSeconds) -> None:
         """Interrupts the iteration; `actors` are the actors' seconds so far."""
@@ -65,25 +66,29 @@ class PipelineStats:
     def resume(self, actors: ActorSeconds) -> None:
         """Restarts the iteration. The actors' seconds since the pause are not
         counted."""
-        self._began_at, self._is_whole = time.perf_counter(), False
+        self._began_at = time.perf_counter()
+        self._is_whole = False
         self._actors = self._actors + actors - self._paused_at
 
     def _seconds_of_iteration(self) -> float | None:
         """T_iter: the median since the last report, or its last value if no iteration
         has ended. Partial iterations count until there is a whole one: otherwise a
         learner that evaluates after every iteration would never be measured."""
-        if measured := self._whole or ([] if self._knows_whole else self._parts):
+        measured = self._whole or ([] if self._knows_whole else self._parts)
+        if measured:
             self._known, self._knows_whole = (
                 statistics.median(measured),
                 bool(self._whole),
             )
-        self._whole, self._parts = [], []
+        self._whole = []
+        self._parts = []
         return self._known
 
     def report(self, seconds: float, actors: ActorSeconds) -> dict[str, float]:
         """The report on the `seconds` since the last one; `actors` as in `pause`."""
         report: dict[str, float] = {}
-        if (seconds_of_iteration := self._seconds_of_iteration()) is not None:
+        seconds_of_iteration = self._seconds_of_iteration()
+        if seconds_of_iteration is not None:
             report["eps"] = self._num_slices / seconds_of_iteration
         if self.lags:
             report["policy_lag"] = sum(self.lags) / len(self.lags)
@@ -94,5 +99,6 @@ class PipelineStats:
         if seconds > 0:
             report["learner_wait_share"] = self.waited / seconds
         self.lags = []
-        self.waited, self._actors = 0.0, np.array(actors)
+        self.waited = 0.0
+        self._actors = np.array(actors)
         return report

@@ -162,11 +162,11 @@ def queue_source(
         return LearnerQueue(queue, board)
     layout = queue.layout.steps
     agent = build_agent(
-        spec.agent.model_copy(update={"memory": None}),
-        env.observation_space,
-        env.action_space,
-        layout.num_envs * spec.meta.max_session,
-        AgentSeeds(seeds.init, seeds.action, seeds.sampling),
+        spec=spec.agent.model_copy(update={"memory": None}),
+        observation_space=env.observation_space,
+        action_space=env.action_space,
+        num_envs=layout.num_envs * spec.meta.max_session,
+        seeds=AgentSeeds(seeds.init, seeds.action, seeds.sampling),
     )
     return LearnerQueue(
         queue, board, InferenceServer(queue.request_records, agent, queue.weights)
@@ -177,7 +177,11 @@ def serial_source(task: SessionTask, board: StatusBoard, *_: object) -> UnrollSo
     """Actors in the learner's process, in turn; the first uses the seeds of the
     learner's task."""
     return SerialSource(
-        task.spec.as_learned(), task.root_seed, task.trial, task.session, board
+        spec=task.spec.as_learned(),
+        root_seed=task.root_seed,
+        trial=task.trial,
+        first=task.session,
+        board=board,
     )
 
 
@@ -194,4 +198,4 @@ def ray_source(
     with importing():
         from slm_lab.parallel.actor_learner.ray_source import RaySource
 
-    return RaySource(task, board, agent, env, losses)
+    return RaySource(task=task, board=board, agent=agent, env=env, lost=losses)

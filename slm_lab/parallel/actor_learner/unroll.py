@@ -37,7 +37,8 @@ class UnrollLayout:
     @cached_property
     def record(self) -> np.dtype[np.void]:
         """The arrays of an unroll in its bytes."""
-        steps, lead = self.steps, (self.steps.horizon, self.steps.num_envs)
+        steps = self.steps
+        lead = (self.steps.horizon, self.steps.num_envs)
         arrays: dict[str, tuple[DTypeLike, tuple[int, ...]]] = {
             "obs": (steps.obs_dtype, (lead[0] + 1, lead[1], *steps.obs_shape)),
             "end_obs": (steps.obs_dtype, (*lead, *steps.obs_shape)),
@@ -132,7 +133,9 @@ class Unroll:
     @property
     def explore_var(self) -> float | None:
         """The exploration variable of its last act."""
-        return None if math.isnan(self.head[1]) else float(self.head[1])
+        if math.isnan(self.head[1]):
+            return None
+        return float(self.head[1])
 
     @property
     def handed_at(self) -> float:
@@ -142,13 +145,20 @@ class Unroll:
     def step(self, t: int) -> VectorStep:
         """Step t, for `Memory.add`."""
         act = Act(self.action[t], self.log_prob[t], self.value[t], int(self.version[t]))
-        terminated, truncated = self.terminated[t], self.truncated[t]
-        next_obs, ended = self.obs[t + 1], terminated | truncated
+        terminated = self.terminated[t]
+        truncated = self.truncated[t]
+        next_obs = self.obs[t + 1]
+        ended = terminated | truncated
         if t + 1 < self.num_steps and ended.any():
             next_obs = next_obs.copy()
             next_obs[ended] = self.end_obs[t][ended]
         return VectorStep(
-            self.obs[t], act, self.reward[t], terminated, truncated, next_obs
+            obs=self.obs[t],
+            act=act,
+            reward=self.reward[t],
+            terminated=terminated,
+            truncated=truncated,
+            next_obs=next_obs,
         )
 
 
@@ -187,7 +197,8 @@ class UnrollWriter(SavedFields, Memory[Unroll]):
     def add(self, step: VectorStep) -> None:
         if self._writes_raw:
             step = step.unnormalized()
-        t, unroll = self._t, self._unroll
+        t = self._t
+        unroll = self._unroll
         for name, value in step.fields(raw=False).items():
             getattr(unroll, name)[t] = value
         if t + 1 == self._horizon:
@@ -200,7 +211,8 @@ class UnrollWriter(SavedFields, Memory[Unroll]):
 
     def note(self, finished: FinishedEpisodes) -> None:
         """Records the episodes that ended in the newest step."""
-        unroll, at = self._unroll, (self._t - 1, finished.env_index)
+        unroll = self._unroll
+        at = (self._t - 1, finished.env_index)
         unroll.episode_return[at] = finished.episode_return
         unroll.episode_length[at] = finished.episode_length
         unroll.info[at] = finished.info
@@ -248,7 +260,8 @@ class UnrollMemory(Memory[Rollout]):
 
     @override
     def take(self) -> Rollout:
-        unrolls, self._unrolls = self._unrolls, []
+        unrolls = self._unrolls
+        self._unrolls = []
         return as_rollout(unrolls)
 
     @override
@@ -283,7 +296,8 @@ def as_rollout(unrolls: Sequence[Unroll]) -> Rollout:
 def _one_rollout(unroll: Unroll, part: int) -> Rollout:
     """The rollout of one unroll; the environments of `part` are numbered after earlier
     parts'."""
-    last, num_envs = unroll.num_steps - 1, unroll.reward.shape[1]
+    last = unroll.num_steps - 1
+    num_envs = unroll.reward.shape[1]
     cut_t, cut_n = np.nonzero(unroll.truncated[:last])
     end_obs = np.concatenate([unroll.end_obs[cut_t, cut_n], unroll.obs[last + 1]])
     bootstrap_n = np.concatenate([cut_n, np.arange(num_envs)]) + part * num_envs

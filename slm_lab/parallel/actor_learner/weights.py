@@ -88,7 +88,8 @@ class WeightStore:
         """A copy of the newest weights; only for the publisher, which is never
         overtaken."""
         here = self.count % 2
-        vector, statistics = self.vectors[here].numpy(), self.statistics[here].numpy()
+        vector = self.vectors[here].numpy()
+        statistics = self.statistics[here].numpy()
         return Weights(vector.copy(), statistics.copy(), int(self.versions[here]))
 
     def relay(self, weights: Weights) -> None:
@@ -146,7 +147,8 @@ class WeightStore:
         start = 0
         for name, flat in networks.items():
             vectors = self.vectors[:, start : start + len(flat.vector)]
-            if (order := flat.layout.order_of(layouts[name])) is not None:
+            order = flat.layout.order_of(layouts[name])
+            if order is not None:
                 vectors.copy_(vectors[:, order.entries])
             start += len(flat.vector) + len(flat.statistics)
 

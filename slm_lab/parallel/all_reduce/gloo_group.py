@@ -39,7 +39,9 @@ class GlooGroup(ProcessGroup):
             # By default the store would listen at every address of the machine.
             listening = None
             if rank == 0:
-                family = socket.AF_INET6 if ":" in host else socket.AF_INET
+                family = socket.AF_INET
+                if ":" in host:
+                    family = socket.AF_INET6
                 server = socket.create_server((host, port), family=family, backlog=size)
                 listening = server.detach()
             store = TCPStore(

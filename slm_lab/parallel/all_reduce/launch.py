@@ -47,7 +47,8 @@ def train_ranks(
     pickle. Raises LabError if shared memory has no room."""
 
     def attempt(ranks: Sequence[SessionTask]) -> list[SessionResult]:
-        buffers, workers = GroupBuffers.of(len(ranks)), ranks[0].workers
+        buffers = GroupBuffers.of(len(ranks))
+        workers = ranks[0].workers
         ranks = [
             replace(rank, make_strategy=partial(strategy_in, buffers, kind))
             for rank in ranks
@@ -67,7 +68,9 @@ def rank_due(board: StatusBoard, buffers: GroupBuffers, rank: int) -> int | None
     arrivals = buffers.arrivals.numpy()
     waits = arrivals.min() < arrivals[rank] == arrivals.max()
     acts = board.phase(rank) in (Phase.STARTING, Phase.RUNNING)
-    return int(arrivals[rank]) if acts and not waits else None
+    if acts and not waits:
+        return int(arrivals[rank])
+    return None
 
 
 def train_in_step(
@@ -80,7 +83,9 @@ def train_in_step(
     to `meta.max_restart` times. They do not if the failure would repeat, or if a rank
     failed by itself before its first step."""
     spec = tasks[0].spec
-    restarts, results, why = 0, list[SessionResult](), None
+    restarts = 0
+    results = list[SessionResult]()
+    why = None
     while True:
         began_at = board.clock_slots.copy()
         try:

@@ -68,7 +68,8 @@ class SharedMemoryGroup(ProcessGroup):
         began = time.perf_counter()
         own = np.frombuffer(content, np.uint8)
         parts: list[list[bytes]] = [[] for _ in range(self.size)]
-        longest, first = 1, 0
+        longest = 1
+        first = 0
         while first < longest:
             slots = self._slots[self._exchanges % 2]
             piece = own[first : first + SLOT_BYTES]
@@ -81,7 +82,8 @@ class SharedMemoryGroup(ProcessGroup):
                 parts[rank].append(
                     slots[rank, HEAD_BYTES : HEAD_BYTES + left].tobytes()
                 )
-            longest, first = int(lengths.max()), first + SLOT_BYTES
+            longest = int(lengths.max())
+            first = first + SLOT_BYTES
         self.seconds += time.perf_counter() - began
         return [b"".join(each) for each in parts]
 

@@ -85,7 +85,8 @@ class RankBallot(strategy.Ballot, strategy.EpisodeExchange):
     def agree(self, vote: strategy.Vote, num_samples: int = 1) -> strategy.Vote:
         """Also exchanges frames, sample counts and episodes. FINISH is granted only if
         the total budget is spent or a rank has reached the target return."""
-        rank, clock = self._group.rank, self.clock
+        rank = self._group.rank
+        clock = self.clock
         own = np.array([vote, clock.frame, num_samples, self._is_solved])
         unsent = join_episodes(self._unsent) if self._unsent else ()
         messages = self._group.all_gather_arrays([own, *unsent])
@@ -127,7 +128,9 @@ class RankBallot(strategy.Ballot, strategy.EpisodeExchange):
     def eval_share(self, num_envs: int) -> int:
         """The first ranks play one more if the environments do not divide evenly."""
         if not self._shares_evaluation:
-            return num_envs if self._group.rank == 0 else 0
+            if self._group.rank == 0:
+                return num_envs
+            return 0
         each, left = divmod(num_envs, self._group.size)
         return each + (self._group.rank < left)
 
@@ -168,8 +171,15 @@ class RankStrategy(strategy.Strategy, strategy.StartBarrier, strategy.JointCheck
         """`group.seconds` at the last pause."""
         self._ballot = RankBallot(group, shares_evaluation=self.always_equal)
         leads = group.rank == 0
-        slots, columns = board.clock_slots, self.columns
-        blueprint = strategy.Blueprint(slots, group.rank, columns, group.size, leads)
+        slots = board.clock_slots
+        columns = self.columns
+        blueprint = strategy.Blueprint(
+            clock_slots=slots,
+            index=group.rank,
+            columns=columns,
+            num_sessions=group.size,
+            leads=leads,
+        )
         super().__init__(blueprint, self, self._ballot, self._ballot, self)
         self._cpu_t_of_others = 0.0
         self._statistics: FloatArray | None = None
@@ -215,7 +225,8 @@ class RankStrategy(strategy.Strategy, strategy.StartBarrier, strategy.JointCheck
         finite."""
         own = np.array([cpu_t, *report.values()], np.float64)
         gathered = self._group.all_gather(np.concatenate([own, self._env.statistics]))
-        numbers, statistics = gathered[:, : len(own)], gathered[:, len(own) :]
+        numbers = gathered[:, : len(own)]
+        statistics = gathered[:, len(own) :]
         require_finite(statistics)
         assert self._statistics is not None
         self._cpu_t_of_others = float(numbers[:, 0].sum()) - cpu_t
@@ -232,8 +243,11 @@ class RankStrategy(strategy.Strategy, strategy.StartBarrier, strategy.JointCheck
 
     @override
     def report(self, seconds: float) -> dict[str, float]:
-        waited, self._group.seconds = self._group.seconds, 0.0
-        return {"sync_share": waited / seconds} if seconds > 0 else {}
+        waited = self._group.seconds
+        self._group.seconds = 0.0
+        if seconds > 0:
+            return {"sync_share": waited / seconds}
+        return {}
 
     @override
     def state_dict(self) -> StateDict:
@@ -294,7 +308,8 @@ class RankStrategy(strategy.Strategy, strategy.StartBarrier, strategy.JointCheck
         The statistics are those after the last training event: they diverge while ranks
         act."""
         assert self._statistics is not None
-        digest, tensors = hashlib.sha256(), self.networks()
+        digest = hashlib.sha256()
+        tensors = self.networks()
         if self.always_equal:
             optimizers = self._train_state.optimizers.values()
             tensors += chain.from_iterable(each.state_tensors() for each in optimizers)

@@ -27,7 +27,8 @@ class AllReduceSync(GradientSync):
 
     @override
     def begin(self) -> None:
-        self._share, self.share = self.share, self._even_share
+        self._share = self.share
+        self.share = self._even_share
 
     @override
     def before_step(self, flat: FlatParameters) -> None:

@@ -45,7 +45,8 @@ def global_state(mode: HogwildMode, one: SessionTask) -> GlobalState:
             rewards = one.spec.env.normalize_reward
             begin_with(one.paths.initial, agent, env.statistics, rewards)
         state = GlobalState.of(mode, agent, env, len(one.workers))
-    newest, file = (-1, -1), None
+    newest = (-1, -1)
+    file = None
     for file, saved in _saved(one) if one.resume else ():
         with reading(file):
             if state.is_in(saved) and (age := state.age(saved)) > newest:
@@ -64,13 +65,16 @@ def global_state(mode: HogwildMode, one: SessionTask) -> GlobalState:
 def worker_spec(spec: Spec, mode: HogwildMode) -> Spec:
     """The workers' spec. "shared" is on the CPU unless a GPU is required. Target
     networks count the steps of all workers, see `scaled`."""
-    return scaled(spec) if mode == "synced" else on_cpu(scaled(spec), only="auto")
+    if mode == "synced":
+        return scaled(spec)
+    return on_cpu(scaled(spec), only="auto")
 
 
 def _saved(one: SessionTask) -> Iterator[tuple[Path, StateDict]]:
     """The existing checkpoints of the workers and their parent, each with its file."""
     for store in _stores(one):
-        if (manifest := store.manifest()) is not None:
+        manifest = store.manifest()
+        if manifest is not None:
             yield store.file(manifest), store.load(manifest)
 
 
@@ -159,7 +163,9 @@ def worker_due(board: StatusBoard, worker: int) -> bool | None:
     evaluation."""
     phase = board.phase(worker)
     steps = phase is Phase.RUNNING and board.at_barrier[worker] not in (EARLY, END)
-    return True if steps or phase is Phase.STARTING else None
+    if steps or phase is Phase.STARTING:
+        return True
+    return None
 
 
 def train_workers(
@@ -167,8 +173,10 @@ def train_workers(
 ) -> list[SessionResult]:
     """Trains workers, one process each; replaces dead ones. Raises LabError as
     `global_state`."""
-    one, workers = tasks[0], tasks[0].workers
-    meta, mode = one.spec.meta, one.spec.meta.distributed
+    one = tasks[0]
+    workers = tasks[0].workers
+    meta = one.spec.meta
+    mode = one.spec.meta.distributed
     assert mode in ("shared", "synced")
     state = global_state(mode, one)
     own_board = board.part(workers)
@@ -193,9 +201,10 @@ def train_workers(
         on_tick()
 
     results = supervisor.run(tick)
-    if late := [
+    late = [
         each for each in results if each.ending is Ending.INTERRUPTED and each.error
-    ]:
+    ]
+    if late:
         note = _save_for_late(state, one, own_board)
         results = [
             replace(each, error=note) if each in late else each for each in results

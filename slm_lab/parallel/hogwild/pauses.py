@@ -65,8 +65,10 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
 
     @override
     def resume(self) -> None:
-        board, wanted = self._board, self._board.save_requested
-        at, done = board.at_barrier, board.checkpointed
+        board = self._board
+        wanted = self._board.save_requested
+        at = board.at_barrier
+        done = board.checkpointed
         _wait(
             lambda: (
                 not any(at[other] == wanted > done[other] for other in self._running())
@@ -88,11 +90,13 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
 
     @override
     def joint_state(self, copy: Callable[[], StateDict]) -> StateDict | None:
-        board, me = self._board, self._me
+        board = self._board
+        me = self._me
         began = time.perf_counter()
         self._joined = wanted = board.save_requested
         board.at_barrier[me] = wanted
-        if (state := self._copy_when_all_pause(wanted, copy)) is None:
+        state = self._copy_when_all_pause(wanted, copy)
+        if state is None:
             # first, so that no other worker counts it as paused
             board.at_barrier[me] = 0
             logger.warning(
@@ -100,7 +104,8 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
             )
         board.checkpointed[me] = wanted
         if state is not None:
-            at, done = board.at_barrier, board.checkpointed
+            at = board.at_barrier
+            done = board.checkpointed
             _wait(
                 lambda: all(done[o] >= wanted or at[o] == END for o in self._running())
             )
@@ -113,9 +118,12 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
         """A worker that did not wait for all marks itself EARLY before it copies. Later
         workers do not rely on its copy, so the last copy always holds all shared
         state."""
-        board, me = self._board, self._me
+        board = self._board
+        me = self._me
         board.at_barrier[me] = END
-        seconds = STOP_PAUSE_SECONDS if board.user_waits else PAUSE_SECONDS
+        seconds = PAUSE_SECONDS
+        if board.user_waits:
+            seconds = STOP_PAUSE_SECONDS
         if not (finished or board.stop_requested):
             seconds = 0.0  # this worker has failed; the others go on
         all_pause = _wait(lambda: self._all_pause(END), seconds)
@@ -147,7 +155,9 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
         state = self._copy(
             copy, any(board.at_barrier[o] == wanted for o in self._before())
         )
-        return state if (board.clock_slots == frames).all() else None
+        if (board.clock_slots == frames).all():
+            return state
+        return None
 
     @property
     def _patience(self) -> float:

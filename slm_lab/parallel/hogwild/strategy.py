@@ -110,7 +110,8 @@ class HogwildStrategy(Strategy, Ballot):
             self,
             checkpoint=self._pauses,
         )
-        self._board, self._session = board, session
+        self._board = board
+        self._session = session
         self._state = state
         self._total = state.statistics.numpy()
         self._refreshed = time.perf_counter()
@@ -126,7 +127,8 @@ class HogwildStrategy(Strategy, Ballot):
 
     @override
     def join(self, agent: Agent, env: VectorEnv) -> None:
-        self._agent, self._env = agent, env
+        self._agent = agent
+        self._env = env
         self._syncs: dict[str, HogwildSync] = {}
         for name, optimizer in agent.learner.train_state.optimizers.items():
             in_place = self._state.mode == "shared" and is_on_cpu(optimizer)
@@ -173,7 +175,8 @@ class HogwildStrategy(Strategy, Ballot):
         for sync in self._syncs.values():
             sync.staleness.clear()
         steps = self._agent.learner.opt_step
-        taken, self._opt_step = steps - self._opt_step, steps
+        taken = steps - self._opt_step
+        self._opt_step = steps
         report = {"updates_per_s": taken / seconds} if seconds > 0 else {}
         if staleness:
             median, most = np.percentile(staleness, [50, 95])

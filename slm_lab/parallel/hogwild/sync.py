@@ -107,7 +107,8 @@ class HogwildSync(GradientSync):
 
     def refresh(self, flat: FlatParameters) -> None:
         """Reads the global weights if another worker has changed them."""
-        if (others := self._of_others()) != self._seen:
+        others = self._of_others()
+        if others != self._seen:
             self._seen = others
             self._pull(flat)
 
@@ -166,7 +167,14 @@ class SyncedSync(HogwildSync):
         if not np.isfinite(own).all():
             raise NonFiniteLossError("running statistics of a network are not finite")
         share = 1 / len(self._updates)
-        now = merged(total, self._pulled, own, flat.moments, share, MOMENTS_WINDOW)
+        now = merged(
+            total=total,
+            before=self._pulled,
+            after=own,
+            moments=flat.moments,
+            share=share,
+            window=MOMENTS_WINDOW,
+        )
         counted = flat.counters
         now[counted] = total[counted] + own[counted] - self._pulled[counted]
         now[flat.directions] = own[flat.directions]

@@ -59,7 +59,12 @@ def strategy_at(
     """The strategy of one of `size` ranks that connect at one address; `limit` bounds
     waits."""
     own = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
-    return kind(board, GlooGroup(host, port, rank, size, limit, own))
+    return kind(
+        board,
+        GlooGroup(
+            host=host, port=port, rank=rank, size=size, seconds=limit, own_ip=own
+        ),
+    )
 
 
 def train_seeds(
@@ -113,8 +118,11 @@ def reserved(
     there is room for all, or a stop is requested. Raises LabError if the cluster is too
     small. After the loss of a node it first waits for a replacement. The stage of the
     board names what it waits for."""
-    needs, count = _resources(ranks[0]), len(ranks)
-    patience = 0.0 if ranks[0].restarted_because is None else NEW_NODE_SECONDS
+    needs = _resources(ranks[0])
+    count = len(ranks)
+    patience = NEW_NODE_SECONDS
+    if ranks[0].restarted_because is None:
+        patience = 0.0
     group = placement_group([needs] * count, strategy="SPREAD")
     ready = group.ready()
 
@@ -184,7 +192,8 @@ class ClusterSessions(supervision.Runner):
     @override
     def start(self, task: SessionTask) -> supervision.SessionEnd | None:
         """The first rank's node is where all ranks connect."""
-        needs, group = _resources(task), self._group
+        needs = _resources(task)
+        group = self._group
         where: Any = "SPREAD"
         if group is not None:
             bundle = len(self._handles)
@@ -240,7 +249,8 @@ class ClusterSessions(supervision.Runner):
     def _take_news(self, handle: SessionHandle) -> None:
         """Processes the requested news, if any. The end of its `run` call reports a
         lost actor."""
-        request, handle.news = handle.news, None
+        request = handle.news
+        handle.news = None
         with suppress(RayError):
             if request is not None:
                 self._process(handle.task, ray.get(request))
@@ -267,7 +277,8 @@ class ClusterSessions(supervision.Runner):
         for paths, manifest in complete:
             write_atomically(pending_path(paths.manifest), manifest.to_json().encode())
         for paths, manifest in complete:
-            if (before := read_manifest(paths.manifest)) is not None:
+            before = read_manifest(paths.manifest)
+            if before is not None:
                 write_atomically(
                     previous_path(paths.manifest), before.to_json().encode()
                 )
@@ -304,8 +315,11 @@ def _resources(task: SessionTask) -> dict[str, float]:
 def _files_of(task: SessionTask) -> Mapping[str, bytes]:
     """The files of the run folder that a Session needs to resume; of one that starts
     fresh, only the weights that it begins with, if they are another run's."""
-    paths, root = task.paths, task.run_dir.root
-    manifest = read_manifest(paths.manifest) if task.resume else None
+    paths = task.paths
+    root = task.run_dir.root
+    manifest = None
+    if task.resume:
+        manifest = read_manifest(paths.manifest)
     wanted = [paths.initial] if paths.initial.is_file() else []
     if manifest is not None:
         wanted = [paths.manifest, *(paths.models / name for name in manifest.names)]

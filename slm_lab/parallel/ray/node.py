@@ -54,7 +54,9 @@ class NodeSession:
     def address(self) -> tuple[str, int]:
         """An address at which other nodes can reach this one, and a free port."""
         host = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        family = socket.AF_INET
+        if ":" in host:
+            family = socket.AF_INET6
         with socket.create_server((host, 0), family=family) as free:
             return host, free.getsockname()[1]
 
@@ -76,7 +78,8 @@ class NodeSession:
     def news(self, stop: bool) -> NodeUpdate | None:
         """What is new; None before the Session starts. `stop` requests it to save and
         end."""
-        board, task = self._board, self._task
+        board = self._board
+        task = self._task
         if board is None or task is None:
             return None
         if stop:
@@ -90,7 +93,8 @@ class NodeSession:
         ]
         files = {name: (self._root / name).read_bytes() for name in changed}
         self._stamps |= stamps
-        known, self._manifest = self._manifest, manifest
+        known = self._manifest
+        self._manifest = manifest
         return NodeUpdate(record, files, manifest if manifest != known else None)
 
     def _files(self, manifest: Manifest | None) -> dict[str, tuple[int, int]]:
@@ -111,7 +115,8 @@ class NodeSession:
 
 def _remove_stale_folders() -> None:
     for path in Path(tempfile.gettempdir()).glob("slm_lab_*_*"):
-        if (owner := re.fullmatch(r"slm_lab_(\d+)_\w+", path.name)) is None:
+        owner = re.fullmatch(r"slm_lab_(\d+)_\w+", path.name)
+        if owner is None:
             continue
         try:
             os.kill(int(owner[1]), 0)

@@ -224,7 +224,9 @@ def _unrolls_fill_the_memory(blocks: Blocks) -> Iterator[Problem]:
         return
     if isinstance(memory, model):
         return
-    steps = "" if algorithm.replays else ", where training_frequency counts steps"
+    steps = ", where training_frequency counts steps"
+    if algorithm.replays:
+        steps = ""
     message = (
         f'cannot be filled by the actors of distributed "{blocks.settings.mode.word}"'
         ", which send unrolls of a fixed length; use "
@@ -245,7 +247,9 @@ def _unrolls_hold_replayed_steps(blocks: Blocks) -> Iterator[Problem]:
         needed["agent.net.seq_len"] = blocks.net.sequence_length
     unroll_length = meta.actor_learner.unroll_length
     length = blocks.unroll_length
-    default = f"means {length} steps here, and " if unroll_length is None else ""
+    default = ""
+    if unroll_length is None:
+        default = f"means {length} steps here, and "
     for key, steps in needed.items():
         if length < steps:
             message = (

@@ -21,9 +21,13 @@ OF_IMITATION = ("sil_replay_name", "batch_size", "max_size", "use_cer")
 def with_lab_names(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The spec with the lab's names of algorithm, memory and nets, and one line per
     other name."""
-    agent, meta = raw.get("agent"), raw.get("meta")
-    mode = meta.get("distributed") if isinstance(meta, Mapping) else None
-    blocks, notes = dict(agent) if isinstance(agent, Mapping) else {}, []
+    agent = raw.get("agent")
+    meta = raw.get("meta")
+    mode = None
+    if isinstance(meta, Mapping):
+        mode = meta.get("distributed")
+    blocks = dict(agent) if isinstance(agent, Mapping) else {}
+    notes = []
     for key, kind in PARTS.items():
         block = blocks.get(key)
         if not isinstance(block, Mapping):

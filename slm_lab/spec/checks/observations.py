@@ -115,7 +115,9 @@ def _problems_of(
 ) -> Iterator[Problem]:
     # A plug-in may have the keys of a net but take other observations.
     is_vector_net = type(net) in VECTOR_NETS
-    message = no_vector(net.type, shape) if is_vector_net else None
+    message = None
+    if is_vector_net:
+        message = no_vector(net.type, shape)
     if type(net) in IMAGE_NETS:
         message = no_image(shape)
     if message is not None:

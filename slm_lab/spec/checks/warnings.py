@@ -115,7 +115,9 @@ def _nothing_is_explored(blocks: Blocks) -> Iterator[Problem]:
         yield Problem("agent.algorithm.action_policy", message, algorithm.action_policy)
     schedule = algorithm.explore_var_spec
     if algorithm.explores and schedule is not None:
-        end = schedule.end_val if schedule.changes else None
+        end = None
+        if schedule.changes:
+            end = schedule.end_val
         if schedule.start_val == 0 and end in (0, None):
             path = "agent.algorithm.explore_var_spec.start_val"
             yield Problem(path, "and stays 0, so nothing is explored", 0)
@@ -148,7 +150,9 @@ def _targets_lag_behind(blocks: Blocks) -> Iterator[Problem]:
 
 def _algorithm_of_one(blocks: Blocks) -> AlgorithmSpec:
     """The algorithm with the values of one rank, or the spec's own without ranks."""
-    num_envs = None if blocks.env is None else blocks.env.num_envs
+    num_envs = None
+    if blocks.env is not None:
+        num_envs = blocks.env.num_envs
     algorithm, _ = shares(blocks.algorithm, None, blocks.settings, num_envs)
     return known(algorithm)
 
@@ -172,9 +176,13 @@ def _nothing_is_learned(blocks: Blocks) -> Iterator[Problem]:
     env = known(blocks.env)
     meta = blocks.settings
     first = known(_first_learning_frame(blocks))
-    workers = meta.max_session if meta.mode.shares_budget else 1
+    workers = 1
+    if meta.mode.shares_budget:
+        workers = meta.max_session
     if first * workers > env.max_frame:
-        of_each = " of each worker" if workers > 1 else ""
+        of_each = ""
+        if workers > 1:
+            of_each = " of each worker"
         message = (
             f"ends before the first training event, which comes after {first} "
             f"frames{of_each}: nothing is learned"

@@ -72,7 +72,9 @@ def _layer_problems(index: int, row: Any) -> list[InitErrorDetails]:
 
 def _area(kernel: Any) -> int:
     """The area of a square kernel, or of [height, width]."""
-    sizes = kernel if isinstance(kernel, list | tuple) else [kernel, kernel]
+    sizes = kernel
+    if not isinstance(kernel, list | tuple):
+        sizes = [kernel, kernel]
     return prod(size if isinstance(size, int) else 1 for size in sizes)
 
 

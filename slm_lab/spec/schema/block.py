@@ -190,7 +190,8 @@ class Block(RuledBlock):
     def _reworded(
         cls, details: ErrorDetails, spelling: Mapping[str, str]
     ) -> InitErrorDetails:
-        loc, message = details["loc"], details["msg"]
+        loc = details["loc"]
+        message = details["msg"]
         if loc and isinstance(loc[0], str):
             loc = (spelling.get(loc[0], loc[0]), *loc[1:])
         if details["type"] != SPEC_ERROR:

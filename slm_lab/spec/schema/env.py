@@ -53,7 +53,9 @@ def _names_of_columns(keys: tuple[str, ...]) -> tuple[str, ...]:
 
 def _named_wrappers(entries: tuple[Any, ...]) -> tuple[Any, ...]:
     for entry in entries:
-        name = entry.get("name") if isinstance(entry, Mapping) else entry
+        name = entry
+        if isinstance(entry, Mapping):
+            name = entry.get("name")
         if not isinstance(name, str) or not re.fullmatch(r"[\w.]+:[\w.]+", name):
             form = (
                 'each entry must be "package.module:Class", or a block with this as '

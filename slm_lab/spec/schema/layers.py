@@ -37,7 +37,9 @@ def stacks_of(part: Any) -> tuple[Stack, ...]:
     if not isinstance(part, list | tuple):
         raise ValueError("not a list")
     nested = bool(part) and all(isinstance(item, list | tuple) for item in part)
-    stacks = part if nested else [part]
+    stacks = part
+    if not nested:
+        stacks = [part]
     if not all(_whole(size, 1) for stack in stacks for size in stack):
         raise ValueError("not units per layer")
     return tuple(tuple(stack) for stack in stacks)

@@ -50,11 +50,16 @@ def reword(
 ) -> str:
     """The message for a pydantic error in a block with `fields` and the valid keys
     `file_keys`."""
-    kind, loc = details["type"], details["loc"]
-    key = str(loc[0]) if loc else ""
+    kind = details["type"]
+    loc = details["loc"]
+    key = ""
+    if loc:
+        key = str(loc[0])
     field = fields.get(key)
     if kind == "missing":
-        about = field.description if field and len(loc) == 1 else None
+        about = None
+        if field and len(loc) == 1:
+            about = field.description
         return f"is missing: {about}" if about else "is missing"
     if kind == "extra_forbidden":
         return unknown_name("key", key, file_keys)
@@ -109,8 +114,12 @@ def unknown_name(
 def not_among(given: object, allowed: Sequence[object]) -> str:
     """ "must be one of …", with the nearest allowed word if there is one."""
     words = [value for value in allowed if isinstance(value, str)]
-    nearest = nearest_name(given, words) if isinstance(given, str) else None
-    hint = f'; did you mean "{nearest}"?' if nearest else ""
+    nearest = None
+    if isinstance(given, str):
+        nearest = nearest_name(given, words)
+    hint = ""
+    if nearest:
+        hint = f'; did you mean "{nearest}"?'
     listed = ", ".join(show(value) for value in allowed)
     if len(allowed) > 1:
         return f"must be one of {listed}{hint}"

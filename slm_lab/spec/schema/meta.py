@@ -346,7 +346,8 @@ class MetaSpec(Block):
     ) -> Self:
         if not isinstance(data, Mapping):
             return handler(data)
-        blocks, wrong = dict[str, BaseModel](), list[InitErrorDetails]()
+        blocks = dict[str, BaseModel]()
+        wrong = list[InitErrorDetails]()
         for word, model in MODES.models(BaseModel).items():
             try:
                 blocks[word] = model.model_validate(data.get(word, {}))
@@ -415,7 +416,9 @@ class MetaSpec(Block):
     @property
     def num_sessions(self) -> int:
         """The Sessions of one Trial."""
-        trainings = self.max_session if self.distributed is False else 1
+        trainings = 1
+        if self.distributed is False:
+            trainings = self.max_session
         return trainings * self.sessions_per_training * self.max_run
 
     @property

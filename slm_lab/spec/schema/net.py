@@ -87,7 +87,9 @@ Initialiser: TypeAlias = Annotated[str, AfterValidator(_known_initialiser)]
 
 
 def _activation_or_list(value: Any) -> Any:
-    names = value if isinstance(value, list | tuple) else [value]
+    names = value
+    if not isinstance(value, list | tuple):
+        names = [value]
     for name in names:
         if name is not None and not isinstance(name, str):
             raise spec_error(
@@ -419,7 +421,8 @@ def _role_problems(
     cls: type[NetSpec], own: Mapping[str, Any], role: Role, variants: Mapping[str, Any]
 ) -> list[InitErrorDetails]:
     """The problems of the keys of `role`. Checks the net with these keys applied."""
-    prefix, changes = f"{role}_", _keys_of(role, variants)
+    prefix = f"{role}_"
+    changes = _keys_of(role, variants)
     wrong = [
         error_line(
             (prefix + key,),

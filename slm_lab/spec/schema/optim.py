@@ -66,7 +66,8 @@ class TorchPart(Block):
         if not isinstance(args, Mapping):
             raise key_error("args", "must be a block {…}", args)
         args = {**args, **{k: v for k, v in data.items() if k not in ("name", "args")}}
-        name, known = data["name"], entries(cls.KIND)
+        name = data["name"]
+        known = entries(cls.KIND)
         if not isinstance(name, str):
             return {"name": name}
         if name not in known:

@@ -213,7 +213,7 @@ def tune_scheduler(
             **COMMON, grace_period=grace, min_samples_required=samples
         )
         return Tune(rule, 1.0, seed)
-    top = max_frame if spec.max_t is None else spec.max_t
+    top = spec.max_t if spec.max_t is not None else max_frame
     factor = spec.reduction_factor
     grace = top / factor**2 if spec.grace_period is None else spec.grace_period
     if spec.name == "hyperband":
