@@ -125,9 +125,7 @@ def _bar(comparison: Comparison, variant: Variant, row: Any) -> Bar:
     """The bar of a variant from its row in the summary."""
     gain = None
     interval = None
-    text = "–"
-    if row.failed:
-        text = "failed"
+    text = "failed" if row.failed else "–"
     if np.isfinite(row.speed_up):
         gain = row.speed_up
         interval = (row.speed_up_low, row.speed_up_high)

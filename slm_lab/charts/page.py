@@ -168,9 +168,7 @@ def _script(plotly_js: str | None) -> str:
 
 def _section(chart: Chart, number: int) -> str:
     """A chart under its heading."""
-    level = 1
-    if number:
-        level = 2
+    level = 2 if number else 1
     parts = [f"<h{level}>{markup(chart.title)}</h{level}>"]
     parts.append(f"<p>{markup(chart.subtitle)}</p>")
     if chart.rows:
@@ -217,18 +215,14 @@ def _table_html(table: Table) -> str:
     """The cells; the colours of the rows before them."""
     lines = []
     for number, row in enumerate(table.cells):
-        kind = "th"
-        if number:
-            kind = "td"
+        kind = "td" if number else "th"
         cells = []
         for column, text in enumerate(row):
             style = ""
             if number and table.inks and column == 0:
                 ink = table.inks[number - 1]
                 style = f' style="color:{colour(*ink)}"'
-            align = ""
-            if column in table.left:
-                align = ' class="words"'
+            align = ' class="words"' if column in table.left else ""
             cells.append(f"<{kind}{align}{style}>{markup(text)}</{kind}>")
         lines.append(f"<tr>{''.join(cells)}</tr>")
     return f'<div class="scroll"><table>{"".join(lines)}</table></div>'
@@ -297,14 +291,10 @@ def _cells(chart: Chart) -> dict[str, Any]:
 
     specs: list[list[Any]] = [[None] * chart.columns for _ in chart.rows]
     for place in chart.places:
-        kind = "xy"
-        if isinstance(place.part, Parallel):
-            kind = "domain"
+        kind = "domain" if isinstance(place.part, Parallel) else "xy"
         spans = {"rowspan": place.height, "colspan": place.width}
         specs[place.row][place.column] = {"type": kind, **spans}
-    gap = 0.3
-    if chart.panels and not chart.panels[0].x.label:
-        gap = 0.15  # only the lowest panels have labels
+    gap = 0.15 if chart.panels and not chart.panels[0].x.label else 0.3
     empty = make_subplots(
         rows=len(chart.rows),
         cols=chart.columns,
@@ -447,9 +437,7 @@ def _line(curve: Curve, is_named: bool) -> Trace:
         line |= {"mode": "lines+markers", "marker": {"size": sizes}}
     if curve.style == "faint":
         return {**line, "hoverinfo": "skip"}
-    hover = "%{y:.5~g}"
-    if is_named:
-        hover = "%{fullData.name}: %{y:.5~g}"
+    hover = "%{fullData.name}: %{y:.5~g}" if is_named else "%{y:.5~g}"
     if curve.band is not None:
         hover += "  [%{customdata[0]:.4~g}, %{customdata[1]:.4~g}]"
         line["customdata"] = np.column_stack(curve.band)

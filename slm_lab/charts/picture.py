@@ -37,6 +37,7 @@ from slm_lab.charts.look import (
     colour,
     tick_text,
 )
+from slm_lab.core.recorded import recordable_text
 from slm_lab.core.text import printable
 
 Drawn: TypeAlias = Any
@@ -90,13 +91,11 @@ def render_print(chart: Chart, form: Form) -> bytes:
 def _saved(chart: Chart, form: Form, dpi: Any) -> bytes:
     from matplotlib import rc_context
 
-    word = "Description"
-    if form == "pdf":
-        word = "Subject"
+    word = "Subject" if form == "pdf" else "Description"
     dates = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
     metadata: dict[str, str | None] = {**dates[form]}
     if chart.about:
-        metadata[word] = chart.about
+        metadata[word] = recordable_text(chart.about, len(chart.about))
     content = io.BytesIO()
     with rc_context({"font.size": _letters(chart)}, _STYLE):
         drawing = _Picture(chart).drawing

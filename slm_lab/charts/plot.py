@@ -303,9 +303,7 @@ def _are_seeds(trials: Sequence[ReadTrial]) -> bool:
 
 
 def _without_seeds(found: RunRecord) -> dict[str, Any]:
-    count = "max_run"
-    if found.meta.distributed is False:
-        count = "max_session"
+    count = "max_session" if found.meta.distributed is False else "max_run"
     spec = {
         key: value for key, value in found.spec.items() if key not in ("name", "search")
     }

@@ -124,9 +124,7 @@ def _dots_chart(
         rows.append(tuple(row))
     cells: Cells = tuple(rows)
     if not metrics or not variables:
-        nothing = "nothing is varied"
-        if variables:
-            nothing = "no results yet"
+        nothing = "no results yet" if variables else "nothing is varied"
         cells = ((Panel(note=nothing),),)
     marks = [text for is_full, text in _MARKS.items() if is_full in full]
     return Chart(

@@ -68,9 +68,7 @@ def evaluate(source: RunSource, options: RunOptions) -> int:
         prefix = saved.record.run_dir.trial_prefix(saved.record.trial)
         file = saved.record.folder / "info" / f"{prefix}_evaluation.json"
         refuse_links(saved.record.folder)
-        how = "saved"
-        if file.exists():
-            how = "replaced"
+        how = "replaced" if file.exists() else "saved"
         write_json(file, document)
         print_line(console, f"{how} {file}")
     if options.output == "json":
@@ -209,9 +207,7 @@ def _introduce(
     of = ""
     if saved.record.of_search:
         of = f"t{saved.record.trial} of the search"
-    kind = "run folder"
-    if saved.folder.suffix == ".zip":
-        kind = "shared run"
+    kind = "shared run" if saved.folder.suffix == ".zip" else "run folder"
     rest = (
         f": {spec.agent.algorithm.name} on {spec.env.name}, greedy, seed "
         f"{saved.root_seed}\n{kind} {saved.folder}"

@@ -63,9 +63,7 @@ def run_spec(
     run = Run(source, verb)
     caller.begun(run.run_dir.root)
     spec = run.spec
-    begins = "training"
-    if run.resume:
-        begins = "resuming"
+    begins = "resuming" if run.resume else "training"
     rest = (
         f": {spec.agent.algorithm.name} on {spec.env.name}, "
         f"{sessions_text(spec.meta)}, seed {run.root_seed}\nrun folder "

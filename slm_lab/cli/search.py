@@ -160,9 +160,7 @@ def _introduce(console: Console, prepared: Prepared) -> None:
     scheduler = ""
     if meta.search_scheduler is not None:
         scheduler = f", scheduler {meta.search_scheduler.name}"
-    verb = "searching"
-    if prepared.is_resumed:
-        verb = "resuming the search"
+    verb = "resuming the search" if prepared.is_resumed else "searching"
     names = searched_names(spec.search).values()
     trials = count_text(search.num_trials, "trial")
     rest = (

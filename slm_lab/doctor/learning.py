@@ -55,9 +55,7 @@ def exploding(history: SessionHistory) -> Iterator[Finding]:
 def huge_targets(history: SessionHistory) -> Iterator[Finding]:
     """Targets too large for an optimizer's steps: van Hasselt et al. 2016,
     arXiv:1602.07714."""
-    column = "loss"
-    if len(history.values("value_loss")):
-        column = "value_loss"
+    column = "value_loss" if len(history.values("value_loss")) else "loss"
     error = history.late(column)
     if error > 1e6:
         numbers = (

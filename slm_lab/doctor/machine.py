@@ -44,9 +44,7 @@ def examine(data_dir: Path) -> Iterator[MachinePart]:
     gpus = [
         torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())
     ]
-    built = ": this torch is built for the CPU"
-    if torch.version.cuda:
-        built = ""
+    built = "" if torch.version.cuda else ": this torch is built for the CPU"
     yield MachinePart("GPU", ", ".join(gpus) or f"none{built}")
     usable = usable_cores()
     load = os.getloadavg()[0]
@@ -71,9 +69,7 @@ def examine(data_dir: Path) -> Iterator[MachinePart]:
         advice = "choose another folder with --data"
         yield MachinePart("data folder", f"{data_dir} cannot be written", advice)
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    more = ""
-    if limit < LEAST_FILES:
-        more = "ulimit -n 4096"
+    more = "ulimit -n 4096" if limit < LEAST_FILES else ""
     yield MachinePart("open files", f"at most {limit:,}", more)
     kills = memory_kills()
     if kills:

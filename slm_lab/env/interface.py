@@ -210,16 +210,12 @@ def step_fault(result: Any, space: AnySpace) -> str | None:
     """The fault of a result of `step`; None if it has none."""
     if not isinstance(result, tuple) or len(result) != 5:
         old = isinstance(result, tuple) and len(result) == 4
-        hint = ""
-        if old:
-            hint = ": done was split into terminated and truncated"
+        hint = ": done was split into terminated and truncated" if old else ""
         return f"step() must return {STEP}, and returned {_described(result)}{hint}"
     obs, *numbers, info = result
     for name, value in zip(("reward", "terminated", "truncated"), numbers, strict=True):
         if np.ndim(value) != 0 or value is None:
-            what = "true or false"
-            if name == "reward":
-                what = "one number"
+            what = "one number" if name == "reward" else "true or false"
             return f"{name} of step() must be {what}, and was {_described(value)}"
     if not isinstance(info, Mapping):
         return f"info of step() must be a dict, and was {_described(info)}"

@@ -59,9 +59,7 @@ def _problems(path: str, name: str, kwargs: Mapping[str, Any]) -> Iterator[Probl
         called = creator.__init__
     arguments = arguments_of(called)
     parameters = [*inspect.signature(called).parameters.values()]
-    first = 1
-    if is_class:
-        first = 2  # after self and the environment
+    first = 2 if is_class else 1
     for parameter in parameters[:first]:
         arguments.named.pop(parameter.name, None)
     yield from arguments.problems(name, path, kwargs, {})

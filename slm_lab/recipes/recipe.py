@@ -115,12 +115,8 @@ def _no_recipe(word: str) -> str:
 
 
 def _fitting(spaces: Spaces, of_env: Sequence[str]) -> dict[str, Recipe]:
-    image = ""
-    if is_image(spaces):
-        image = "_image"
-    continuous = ""
-    if spaces.actions.kind == "box":
-        continuous = "_continuous"
+    image = "_image" if is_image(spaces) else ""
+    continuous = "_continuous" if spaces.actions.kind == "box" else ""
     found = {}
     for algorithm, names in recipes().items():
         name = f"{algorithm}{image}{continuous}"

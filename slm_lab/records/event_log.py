@@ -226,9 +226,7 @@ class EventLog:
         """The events, in order. Raises UsageError if a line is no event, or if its
         checksum does not match. Logs of earlier versions have no checksums."""
         lines = self._whole_lines()
-        chain = None
-        if not lines or _CHAIN.fullmatch(lines[0]):
-            chain = b""
+        chain = b"" if not lines or _CHAIN.fullmatch(lines[0]) else None
         for number, line in enumerate(lines, 1):
             try:
                 content = line

@@ -144,9 +144,7 @@ def _taken_normalizers(
     neither: a network that has learned from normalised observations knows no others."""
     was_normalized = "observations" in parent.normalizers
     if was_normalized != ("observations" in own):
-        with_or_without = "without"
-        if was_normalized:
-            with_or_without = "with"
+        with_or_without = "with" if was_normalized else "without"
         raise UsageError(
             f"--init-from: {parent.source} was trained {with_or_without} "
             f"{KEYS['observations']}; set it to {str(was_normalized).lower()}"

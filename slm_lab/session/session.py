@@ -126,9 +126,7 @@ class Session:
         self.strategy.barrier.resume()
         self.board.write(self.index, phase=Phase.RUNNING)
         self._show()
-        how = "resuming"
-        if self._is_fresh:
-            how = "starting"
+        how = "starting" if self._is_fresh else "resuming"
         logger.info("%s at frame %d", how, self.clock.frame)
         if self._is_fresh:
             self.parts.experience.begin()

@@ -188,9 +188,7 @@ def _seed_scores(spec: Spec, run_dir: RunDir) -> list[float]:
 def _candidate(search: Experiment, trial: int, asked: ConfirmSpec) -> TrialTask:
     spec = search.spec_of(trial)
     seed = confirming_seed(search.root_seed, trial)
-    key = "max_run"
-    if spec.meta.distributed is False:
-        key = "max_session"
+    key = "max_session" if spec.meta.distributed is False else "max_run"
     meta = spec.meta.model_copy(update={key: asked.max_session})
     root = search.run_dir.root
     return TrialTask(

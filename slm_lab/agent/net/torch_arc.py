@@ -72,9 +72,7 @@ class TorchArcNet(nn.Module):
         self._normalize = normalize
         self.body = body
         self._products = products(half)
-        num_exact = 1
-        if self._is_image:
-            num_exact = 0
+        num_exact = 0 if self._is_image else 1
         self._exact = tuple(body)[:num_exact]
         self._rest = tuple(body)[num_exact:]
         self.tail = tail

@@ -180,9 +180,7 @@ def _nothing_is_learned(blocks: Blocks) -> Iterator[Problem]:
     if meta.mode.shares_budget:
         workers = meta.max_session
     if first * workers > env.max_frame:
-        of_each = ""
-        if workers > 1:
-            of_each = " of each worker"
+        of_each = " of each worker" if workers > 1 else ""
         message = (
             f"ends before the first training event, which comes after {first} "
             f"frames{of_each}: nothing is learned"
