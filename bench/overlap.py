@@ -149,8 +149,8 @@ class Slice(NamedTuple):
 
 
 def slices() -> list[Slice]:
-    """Repeats on MuJoCo the measurement of the study in references.md, and prints each
-    result.
+    """Repeats on MuJoCo the measurement of a study of overlapped acting, and prints
+    each result.
 
     It counts environments per second whose unrolls the learner gets, for K environments
     per actor. One actor alternates with the learner; two act at the same time.

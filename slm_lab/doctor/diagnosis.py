@@ -131,7 +131,7 @@ def unfinished(record: RunRecord, histories: Histories) -> Iterator[Finding]:
     """A training that was stopped, or killed with all its processes, maybe while it
     ended."""
     budget = value_at(record.spec, "env.max_frame", 0.0)
-    reached = reached_frames(histories)
+    reached = reached_frames(record, histories)
     is_stopped = any(end.ending is Ending.INTERRUPTED for end in record.results)
     is_trained = not is_stopped and reached >= budget
     if (
@@ -259,7 +259,9 @@ def _command(record: RunRecord, mode: str) -> str:
     modules = named_by([run.spec_file], RUN_BLOCK)
     if mode != "train":
         return command_text(["run", f"{mode}@{run.root}"], modules)
-    words = resume_words(run.root, False, value_at(record.spec, "meta.cluster"))
+    words = resume_words(
+        run.root, record.of_search, value_at(record.spec, "meta.cluster")
+    )
     return command_text(words, modules)
 
 

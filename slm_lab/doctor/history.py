@@ -145,9 +145,14 @@ def read_histories(record: RunRecord) -> dict[int, SessionHistory]:
     return histories
 
 
-def reached_frames(histories: Mapping[int, SessionHistory]) -> float:
-    """The frames of all Sessions."""
-    frames = [
-        float(history.column("total_frame")[-1]) for history in histories.values()
+def reached_frames(record: RunRecord, histories: Mapping[int, SessionHistory]) -> float:
+    """The frames that the slowest training with rows has reached."""
+    last = {
+        session: float(history.column("total_frame")[-1])
+        for session, history in histories.items()
+    }
+    of_trainings = [
+        [last[session] for session in sessions if session in last]
+        for sessions in record.meta.trainings
     ]
-    return max(frames, default=0.0)
+    return min((max(frames) for frames in of_trainings if frames), default=0.0)

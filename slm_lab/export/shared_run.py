@@ -53,7 +53,7 @@ def shared_files(
 
 
 def zipped(files: Mapping[str, bytes]) -> bytes:
-    """The archive with these files, which `storage.archive` reads."""
+    """The archive with these files, which `records.archive` reads."""
     content = io.BytesIO()
     with ZipFile(content, "w") as archive:
         for name, each in files.items():

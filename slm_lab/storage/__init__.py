@@ -1,1 +1,1 @@
-"""Run folders on disk: checkpoints, manifests, locks, and loading them."""
+"""What a Session writes: file names, checkpoints, manifests, results."""

@@ -1,1 +1,1 @@
-"""More than one training, or one: policies over one driver of trials."""
+"""All that trains: one run, a search, a comparison, the short runs of a probe."""

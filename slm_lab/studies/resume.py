@@ -49,7 +49,7 @@ class ResumedSpec:
     """Whether `-s` changes the spec."""
     budget_before: int
     origin: Mapping[str, Any]
-    """The record of how the run was started, see `storage.origin`."""
+    """The record of how the run was started, see `records.origin`."""
 
 
 def begin_run(

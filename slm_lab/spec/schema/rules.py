@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
+from string import Formatter
 from typing import Any, Literal, TypeAlias, TypeVar, final
 
 from pydantic import BaseModel
@@ -61,11 +62,10 @@ class Facts:
 
     def __getitem__(self, name: str) -> Any:
         """The block of a name, for the text of a rule."""
-        if name in ("own", "blocks"):
-            if name == "own":
-                return self.own
-            return self.blocks
-        return known(getattr(self.blocks, name))
+        if name == "own":
+            return self.own
+        blocks = known(self.blocks)
+        return blocks if name == "blocks" else known(getattr(blocks, name))
 
     def of(self, path: str) -> Any:
         """The fact at `path`. Raises UnknownBlockError."""
@@ -99,6 +99,13 @@ class Rule(ABC):
     def paths(self) -> tuple[str, ...]:
         """Every fact that it names."""
         return (*_listed(self.when), *_listed(self.unless))
+
+    @property
+    def names_other_blocks(self) -> bool:
+        """Whether it needs more than its own block."""
+        fields = (field for _, field, *_ in Formatter().parse(self.text) if field)
+        in_text = any(field.partition(".")[0] != "own" for field in fields)
+        return in_text or any("." in path for path in self.paths)
 
     def broken(self, key: str, facts: Facts) -> Iterator[Problem]:
         """What is wrong with the key; nothing if the rule does not apply. Raises
@@ -232,7 +239,7 @@ def broken_rules(
         for rule in field.metadata:
             if not isinstance(rule, kinds):
                 continue
-            if alone and any("." in path for path in rule.paths):
+            if alone and rule.names_other_blocks:
                 continue
             try:
                 problems = list(rule.broken(key, facts))

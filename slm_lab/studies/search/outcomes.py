@@ -1,5 +1,5 @@
-"""Reads reports and results of a search for scheduler and analysis; writes table and
-graphs."""
+"""Reads reports and results of a search for the scheduler and the graphs; writes table
+and graphs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

@@ -126,6 +126,25 @@ def test_a_run_without_a_recorded_ending_was_killed(trial, monkeypatch):
     )
 
 
+def test_a_run_killed_after_one_of_its_seeds_was_complete_was_killed(
+    trial, monkeypatch
+):
+    monkeypatch.setattr(outcome, "memory_kills", lambda: 0)
+    record, histories = case(trial, None)
+    histories[1] = SessionHistory(rows(frames=1000.0), trial.spec)
+    found = found_by(outcome.unfinished, (record, histories))
+    assert found.what == "it ended silently: it was killed"
+    assert found.evidence == "1,000 of 4,000 frames"
+
+
+def test_a_trial_of_a_search_is_resumed_with_its_search(trial, monkeypatch):
+    monkeypatch.setattr(outcome, "memory_kills", lambda: 0)
+    record, histories = case(trial, None, frames=1000.0)
+    record.of_search = True
+    found = found_by(outcome.unfinished, (record, histories))
+    assert f"slm-lab run search@{trial.folder}" in found.advice
+
+
 def test_resuming_is_advised_for_a_stopped_run(trial):
     found = found_by(
         outcome.unfinished, case(trial, end(Ending.INTERRUPTED), frames=1000.0)

@@ -34,7 +34,7 @@ def git(folder, *args):
 
 @pytest.fixture
 def repository(tmp_path, monkeypatch):
-    """A repository in which the lab's provenance.py seems to lie."""
+    """A repository in which origin.py seems to lie."""
     file = tmp_path / "provenance.py"
     file.write_text("one\n")
     git(tmp_path, "init", "-q")

@@ -66,6 +66,7 @@ class WarmSpec(OnPolicyLearningSpec):
         Limit(sign="<", of="env.max_frame"),
         NoEffect("greed is false", unless="greed"),
         Refused("is unlucky", value=13),
+        Refused("is the luck of {env.name}", value=7),
     ] = Field(None)
     greed: bool = Field(False)
 
@@ -77,6 +78,7 @@ class WarmSpec(OnPolicyLearningSpec):
         ({"greed": True}, "warmup: is missing: greed needs it"),
         ({"warmup": 1000}, "warmup = 1000: must be < env.max_frame (1000)"),
         ({"warmup": 13}, "warmup = 13: is unlucky"),
+        ({"greed": True, "warmup": 7}, "warmup = 7: is the luck of CartPole-v1"),
     ],
 )
 def test_the_rules_of_a_plug_in_are_checked(registries, keys, problem):

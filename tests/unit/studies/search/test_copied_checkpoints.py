@@ -11,7 +11,7 @@ from slm_lab.storage.checkpoint import CheckpointStore
 from slm_lab.storage.intact import fall_back
 from slm_lab.storage.manifest import previous_path, read_manifest
 from slm_lab.storage.run_dir import RunDir
-from slm_lab.studies.search import population as checkpoint_copy
+from slm_lab.studies.search import population
 from slm_lab.studies.search.population import copy_checkpoints, delete_models
 from tests.support import make_session, parse, ppo, run_session
 
@@ -160,7 +160,7 @@ def test_a_checkpoint_that_is_replaced_meanwhile_is_tried_again(
             left.pop(0)
         copyfile(source, target)
 
-    monkeypatch.setattr(checkpoint_copy.shutil, "copyfile", copied)
+    monkeypatch.setattr(population.shutil, "copyfile", copied)
     assert copy_checkpoints(run_dir, spec(), 0, 1) == 300 + 100 * times
     assert_has(run_dir, 1, 0, 300 + 100 * times, times)
 
@@ -180,7 +180,7 @@ def test_a_copy_that_breaks_off_leaves_the_trial_its_own_checkpoint(
             raise OSError(28, "No space left on device")
         copyfile(source, target)
 
-    monkeypatch.setattr(checkpoint_copy.shutil, "copyfile", copied)
+    monkeypatch.setattr(population.shutil, "copyfile", copied)
     with pytest.raises(OSError, match="No space"):
         copy_checkpoints(run_dir, two, 0, 1)
     for session in (0, 1):
