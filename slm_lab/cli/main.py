@@ -449,20 +449,25 @@ def plot(
 
     import_plugins(imports or ())
     command = shlex.join(["slm-lab", *sys.argv[1:]])
-    style = width, tuple(label or ()), title, tuple(hline or ()), smooth, log_y, by
     request = PlotRequest(
-        tuple(folders),
-        y,
-        x,
-        statistic,
-        out,
-        data,
-        standalone,
-        *style,
-        tuple(normalise or ()),
-        command[:LONGEST_COMMAND],
-        x_label,
-        y_label,
+        folders=tuple(folders),
+        y=y,
+        x=x,
+        statistic=statistic,
+        out=out,
+        data_dir=data,
+        standalone=standalone,
+        width=width,
+        labels=tuple(label or ()),
+        title=title,
+        levels=tuple(hline or ()),
+        smooth=smooth,
+        log_y=log_y,
+        by=by,
+        normalise=tuple(normalise or ()),
+        command=command[:LONGEST_COMMAND],
+        x_label=x_label,
+        y_label=y_label,
     )
     plot_runs(request, as_json, table)
 

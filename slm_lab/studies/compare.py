@@ -185,10 +185,15 @@ def make_plan(request: CompareRequest) -> Plan:
     if load >= BUSY:
         busy = f"about {load:.1f} of the {cores} cores when the comparison began"
         notes = (*notes, f"other processes used {busy}")
-    machine = (cores, processor())
-    imports = request.source.imports
     return Plan(
-        base.name, specs, tuple(seeds), request.threshold, *machine, imports, notes
+        name=base.name,
+        specs=specs,
+        seeds=tuple(seeds),
+        threshold=request.threshold,
+        cores=cores,
+        processor=processor(),
+        imports=request.source.imports,
+        notes=notes,
     )
 
 
@@ -214,14 +219,19 @@ def read_plan(
             f"{here[0]} of {here[1]}: a comparison can only be resumed on the same "
             "machine; begin a new one"
         )
-    found = {
-        _variant(each["mode"], each["workers"], cores): specs[each["spec"]]
-        for each in about["variants"]
+    by_variant = {
+        _variant(entry["mode"], entry["workers"], cores): specs[entry["spec"]]
+        for entry in about["variants"]
     }
-    seeds = tuple(about["seeds"])
-    notes = tuple(about["notes"])
     return Plan(
-        about["name"], found, seeds, about["threshold"], cores, named, imports, notes
+        name=about["name"],
+        specs=by_variant,
+        seeds=tuple(about["seeds"]),
+        threshold=about["threshold"],
+        cores=cores,
+        processor=named,
+        imports=imports,
+        notes=tuple(about["notes"]),
     )
 
 
@@ -484,15 +494,15 @@ class CompareRun:
             [f"{whole - left} of {whole} trainings have finished"] if left else []
         )
         return Comparison(
-            f"{spec.agent.algorithm.name} on {spec.env.name}",
-            tuple(self._outcome(variant) for variant in plan.specs),
-            spec.env.max_frame,
-            len(plan.seeds),
-            plan.cores,
-            plan.processor,
-            plan.threshold,
-            self._window,
-            (*plan.notes, *unfinished),
+            title=f"{spec.agent.algorithm.name} on {spec.env.name}",
+            outcomes=tuple(self._outcome(variant) for variant in plan.specs),
+            max_frame=spec.env.max_frame,
+            seeds=len(plan.seeds),
+            cores=plan.cores,
+            processor=plan.processor,
+            threshold=plan.threshold,
+            window=self._window,
+            notes=(*plan.notes, *unfinished),
         )
 
     def draw(self) -> list[Path]:
