@@ -51,7 +51,7 @@ from slm_lab.core.types import StateDict
 from slm_lab.spec.role import net_for_role
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.algorithm import EntropyRegularisedSpec
-from slm_lab.spec.schema.net import ROLES, NetSpec, Role, TorchArcNetSpec
+from slm_lab.spec.schema.net import ROLES, NetSpec, Role
 
 
 @dataclass(frozen=True)
@@ -364,7 +364,7 @@ def _with_norm(net: NetSpec, role: Role) -> NetSpec:
     in the authors' code (github adityab/CrossQ, sbx/sac/policies.py): in critics and
     actor, of the input and after every activation. With `norm_place` "before" in the
     critics alone, before every activation."""
-    if isinstance(net, TorchArcNetSpec):
+    if net.HAS_ARC:
         return net
     place = net.norm_place or "after"
     wanted = role == "critic" or place == "after"
