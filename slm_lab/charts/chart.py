@@ -26,7 +26,8 @@ GREY = 6
 """The colour of what other curves are compared with."""
 
 Style: TypeAlias = Literal["solid", "dashed", "faint"]
-"""A result; a result that rests on less data; what a result was made from."""
+"""Solid: a result; dashed: one that rests on less data; faint: what a result was made
+from."""
 
 
 class Ink(NamedTuple):

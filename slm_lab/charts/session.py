@@ -84,8 +84,7 @@ def _panel(title: str, *curves: Curve) -> Panel:
 
 
 def _over_frames(panels: list[Panel]) -> list[Panel]:
-    """The panels over the same stretch of frames, which the lowest of each column
-    name."""
+    """The panels with one x range; the lowest of each column names it."""
     x = [curve.x for panel in panels for curve in panel.curves]
     ends = limits(x, margin=0.01)
     columns = len(grid(panels)[0])

@@ -59,7 +59,8 @@ class Overview:
     budget: int | None = None
     """The frames of all Sessions at the end; None if those of trials may differ."""
     final_return: float | None = None
-    """While it trains: the mean over Sessions of the recent return."""
+    """While it trains, or without a final return, the mean over Sessions of the recent
+    return."""
     final_return_std: float | None = None
     """Over its Sessions, or its trainings in parallel."""
     seeds: int = 0
@@ -98,7 +99,7 @@ def overview_of(run_dir: RunDir) -> Overview:
     record = RunRecord(run_dir)
     content = read_object(run_dir.spec_file)
     names = [key for key in content if key != RUN_BLOCK]
-    spec = record.spec_or_empty
+    spec = record.run_spec_or_empty
     metrics = _metrics(record)
     rows = [_of_all_workers(row, spec) for row in record.last_rows]
     is_training = record.status is RunStatus.TRAINING

@@ -159,7 +159,7 @@ class RunRecord:
         return self._named_spec[1]
 
     @cached_property
-    def spec_or_empty(self) -> Mapping[str, Any]:
+    def run_spec_or_empty(self) -> Mapping[str, Any]:
         """The spec of the run as its file holds it; empty if it cannot be read."""
         content = read_object(self.run_dir.spec_file)
         content.pop(RUN_BLOCK, None)
@@ -311,7 +311,7 @@ class RunRecord:
 
     def _is_damaged(self) -> bool:
         """Whether its spec, its metrics or its rows cannot be read."""
-        if not value_at(self.spec_or_empty, "env", {}):
+        if not value_at(self.run_spec_or_empty, "env", {}):
             return True
         trial = self.run_dir.trial_spec_file(self.trial)
         metrics = self.run_dir.trial_metrics_file(self.trial)

@@ -1,4 +1,5 @@
-"""The one place that decides how an agent computes what it says in torch."""
+"""Decides, when an agent is built, whether it computes by torch, by arrays or by
+recorded steps on a GPU."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -74,8 +75,8 @@ def act_by_arrays(actor: PolicyActor) -> None:
 
 def record_steps(learner: Learner[Any]) -> None:
     """Steps on a GPU are replayed as CUDA graphs if `cuda_graph` asks for it."""
-    is_away = learner.train_state.failed is not None
-    if is_away and isinstance(learner, PPO | QLearner | SoftLearner):
+    is_on_gpu = learner.train_state.failed is not None
+    if is_on_gpu and isinstance(learner, PPO | QLearner | SoftLearner):
         learner.step = RecordedStep(learner.step, learner.train_state)
 
 
@@ -116,8 +117,8 @@ def write_out_soft_steps(learner: SoftLearner) -> None:
     critics = traced_nets(list(learner.critic.nets))
     if each is None or actor is None or critics is None:
         return
-    can = learner.policy is SQUASHED and not learner.spec.symlog
-    if can and isinstance(learner, SoftActorCritic):
+    has_written_actions = learner.policy is SQUASHED and not learner.spec.symlog
+    if has_written_actions and isinstance(learner, SoftActorCritic):
         learner.critic_objective = WrittenCritics(learner, critics, each)
         learner.actor_objective = WrittenActor(learner, actor[0], critics)
 
