@@ -19,7 +19,7 @@ test-all: $(READY)
 	$(BIN)/pytest -n 2
 
 check: $(READY)
-	$(BIN)/ruff check .
+	$(BIN)/ruff check --no-cache .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from slm_lab.charts.plot import MOST_CURVES, plot
 
 from slm_lab.charts.final_returns import text_table
+from slm_lab.charts.plot import MOST_CURVES, plot
 from slm_lab.charts.request import PlotRequest
 from slm_lab.core.errors import SpecError, UsageError
 from slm_lab.metrics.reader import read_rows
