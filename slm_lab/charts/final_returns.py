@@ -121,16 +121,16 @@ def text_table(endings: Sequence[TableRow]) -> TextTable:
         "highest",
     )
     spare = ("highest", "total frames", "IQM, 95 % interval", "seeds")
-    return TextTable(header, tuple(_cells(each) for each in endings), spare=spare)
+    return TextTable(header, tuple(_cells(row) for row in endings), spare=spare)
 
 
 def as_csv(endings: Sequence[TableRow]) -> str:
     """The numbers with all their digits, a line for each group."""
     import pandas as pd
 
-    frame = pd.DataFrame([each._asdict() for each in endings])
+    frame = pd.DataFrame([row._asdict() for row in endings])
     for name, ends in (("frames", ("least", "most")), ("interval", ("low", "high"))):
-        pairs = [each or (None, None) for each in frame.pop(name)]
+        pairs = [pair or (None, None) for pair in frame.pop(name)]
         frame[[f"{name}_{end}" for end in ends]] = pairs
     return frame.to_csv(index=False)
 
@@ -145,12 +145,12 @@ def as_latex(table: TextTable) -> str:
     return text.replace("\n[", "\n{}[")  # which would be an option of the rule above
 
 
-def improvement_text(found: Improvement) -> str:
+def improvement_text(result: Improvement) -> str:
     """A sentence about two groups of seeds."""
-    low, high = (f"{end:.2f}" for end in found.interval)
+    low, high = (f"{end:.2f}" for end in result.interval)
     return (
-        f"a seed of {found.better} ends above one of {found.worse} with probability "
-        f"{found.probability:.2f} (95 % interval {low} to {high})"
+        f"a seed of {result.better} ends above one of {result.worse} with probability "
+        f"{result.probability:.2f} (95 % interval {low} to {high})"
     )
 
 

@@ -122,15 +122,21 @@ def _importance(variable: Dimension, trials: Sequence[TrialState]) -> Importance
 
 def _by_holm(importances: Sequence[Importance]) -> list[Importance]:
     """With `sure` where chance is ruled out for it and all that are surer."""
-    tested = [each.p_value for each in importances if each.p_value is not None]
+    tested = [
+        importance.p_value
+        for importance in importances
+        if importance.p_value is not None
+    ]
     limit = -1.0
     for passed, p_value in enumerate(sorted(tested)):
         if p_value * (len(tested) - passed) > RISK:
             break
         limit = p_value
     return [
-        each._replace(sure=each.p_value is not None and each.p_value <= limit)
-        for each in importances
+        importance._replace(
+            sure=importance.p_value is not None and importance.p_value <= limit
+        )
+        for importance in importances
     ]
 
 

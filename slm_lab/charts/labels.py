@@ -59,7 +59,7 @@ def leaves(nested: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     return values
 
 
-def _difference(one: Named, namesakes: Sequence[Named]) -> str:
+def _difference(chosen: Named, namesakes: Sequence[Named]) -> str:
     """ "lr 0.001, gamma 0.9" of one of several trainings with specs of one name. Keys
     with more different values come first, the interval of rows last; keys missing here
     are left out."""
@@ -74,9 +74,9 @@ def _difference(one: Named, namesakes: Sequence[Named]) -> str:
     }
     differing = [path for path, count in counts.items() if count > 1]
     differing.sort(key=lambda path: (path == "meta.log_frequency", -counts[path]))
-    present = [path for path in differing if path in one.leaves]
+    present = [path for path in differing if path in chosen.leaves]
     names = short_names(list(values))
-    return _joined(f"{names[path]} {_text(one.leaves[path])}" for path in present)
+    return _joined(f"{names[path]} {_text(chosen.leaves[path])}" for path in present)
 
 
 def _joined(parts: Iterable[str]) -> str:

@@ -132,23 +132,25 @@ def plot(request: PlotRequest, draws: bool = True) -> Plotted:
 def grouped(
     trials: Sequence[ReadTrial],
     x: str,
-    given: Sequence[str] = (),
+    user_labels: Sequence[str] = (),
     per_env: bool = False,
 ) -> tuple[list[Method], Axis]:
     """Groups Trials with values into curves over the axis of the word `x`; returns them
-    and the axis. They get the labels `given`, or else those of their specs: `per_env`
+    and the axis. They get `user_labels`, or else those of their specs: `per_env`
     only what differs between the specs for one environment. Raises UsageError unless
-    each curve has one of those given."""
+    each curve has a user's label."""
     groups = _joined(trials)
-    if not per_env and len(set(given)) < len(given):
+    if not per_env and len(set(user_labels)) < len(user_labels):
         raise UsageError("--label: two curves have the same one")
-    if given and len(given) != len(groups):
+    if user_labels and len(user_labels) != len(groups):
         known = labels([_named(group) for group in groups])
         curves = ", ".join(f"{i}: {label}" for i, label in enumerate(known, start=1))
         count = count_text(len(groups), "curve")
-        raise UsageError(f"--label: {len(given)} for {count}, in this order: {curves}")
-    names = list(given) or _labels(groups, per_env)
-    longest = max(each.seconds for trial in trials for each in trial.trainings)
+        raise UsageError(
+            f"--label: {len(user_labels)} for {count}, in this order: {curves}"
+        )
+    names = list(user_labels) or _labels(groups, per_env)
+    longest = max(training.seconds for trial in trials for training in trial.trainings)
     share = any(trial.record.meta.sessions_per_training > 1 for trial in trials)
     axis = x_axis(x, longest, "per Session" * share)
     methods = [
@@ -230,20 +232,20 @@ def _of_target(
     others. Raises _NothingToDrawError, and UsageError if the graph would go into a run
     folder."""
     notes: list[str] = []
-    found = find_trials(target, request.data_dir, notes)
-    for root in {trial.run_dir.root for trial in found}:
+    records = find_trials(target, request.data_dir, notes)
+    for root in {trial.run_dir.root for trial in records}:
         if request.out.resolve().is_relative_to(root.resolve()):
             raise UsageError(
                 f"--out {request.out}: is in the run folder {root.resolve()}; name "
                 "another one"
             )
-    trials = [read_trial(trial, request.x, y) for trial in found]
+    trials = [read_trial(trial, request.x, y) for trial in records]
     with_values = [trial for trial in trials if trial.trainings]
     if not with_values:
         where = target
-        if len(found) == 1:
-            where = found[0].where
-        raise _nothing_of(found, where, y)
+        if len(records) == 1:
+            where = records[0].where
+        raise _nothing_of(records, where, y)
     num_empty = len(trials) - len(with_values)
     if num_empty:
         notes.append(
@@ -257,15 +259,17 @@ def _of_target(
             f"{target}: the {MOST_CURVES} of {len(groups)} curves that ended best; "
             "others can be named one by one"
         )
-    kept = {trial.record.key for group in groups[:MOST_CURVES] for trial in group}
-    return [trial for trial in with_values if trial.record.key in kept], notes
+    best = {trial.record.key for group in groups[:MOST_CURVES] for trial in group}
+    return [trial for trial in with_values if trial.record.key in best], notes
 
 
 class _NothingToDrawError(UsageError):
     """A folder has no values for the y axis; other folders may have some."""
 
 
-def _nothing_of(found: Sequence[RunRecord], where: str, y: Axis) -> _NothingToDrawError:
+def _nothing_of(
+    records: Sequence[RunRecord], where: str, y: Axis
+) -> _NothingToDrawError:
     message = "has no rows with a return yet: there is nothing to draw"
     if y.file == EVAL_RETURNS.file:
         message = (
@@ -273,7 +277,7 @@ def _nothing_of(found: Sequence[RunRecord], where: str, y: Axis) -> _NothingToDr
             f"--y {next(iter(Y_AXES))} draws the returns of the training"
         )
     elif y.column != RETURNS[0].column:
-        rows = [found[0].rows(session) for session in found[0].sessions]
+        rows = [records[0].rows(session) for session in records[0].sessions]
         known = [name for name in rows[0].columns if rows[0].has_values(name)]
         message = (
             f"has no values of {y.column}: {not_among(y.column, [*Y_AXES, *known])}"
@@ -302,21 +306,25 @@ def _are_seeds(trials: Sequence[ReadTrial]) -> bool:
     return len(trials) == 1 or (len(seeds) == len(trials) and not is_selected)
 
 
-def _without_seeds(found: RunRecord) -> dict[str, Any]:
-    count = "max_session" if found.meta.distributed is False else "max_run"
+def _without_seeds(record: RunRecord) -> dict[str, Any]:
+    count = "max_session" if record.meta.distributed is False else "max_run"
     spec = {
-        key: value for key, value in found.spec.items() if key not in ("name", "search")
+        key: value
+        for key, value in record.spec.items()
+        if key not in ("name", "search")
     }
     meta: Mapping[str, Any] = spec.get("meta", {})
-    kept = {key: meta[key] for key in meta if key not in ("random_seed", count)}
-    return {**spec, **found.initial_weights, "meta": kept, "name": found.name}
+    other_keys = {key: meta[key] for key in meta if key not in ("random_seed", count)}
+    return {**spec, **record.initial_weights, "meta": other_keys, "name": record.name}
 
 
 def _named(group: Sequence[ReadTrial], per_env: bool = False) -> Named:
     first = group[0].record
     spec = _without_seeds(first)
     if per_env:
-        spec["env"] = {key: each for key, each in spec["env"].items() if key != "name"}
+        spec["env"] = {
+            key: value for key, value in spec["env"].items() if key != "name"
+        }
     tag = ""
     if first.of_search:
         tag = f"t{first.trial}"
@@ -336,9 +344,9 @@ def seeds_of(label: str, group: Sequence[ReadTrial], x: Axis) -> Seeds:
     )
 
 
-def _title(methods: Sequence[Method], given: Sequence[str], num_curves: int) -> str:
+def _title(methods: Sequence[Method], labels: Sequence[str], num_curves: int) -> str:
     """ "ppo_cartpole on CartPole-v1", with up to three names of each."""
-    names = list(given) or [method.trials[0].record.name for method in methods]
+    names = list(labels) or [method.trials[0].record.name for method in methods]
     names = list(dict.fromkeys(names))
     envs = _envs(methods)
     what = ", ".join(names) if len(names) <= 3 else f"{num_curves} curves"
@@ -384,7 +392,7 @@ def about_curves(
 def about_few_seeds(endings: Sequence[TableRow]) -> list[str]:
     """A note if some curves have several seeds, but too few for an interquartile
     mean."""
-    few = sorted({each.seeds for each in endings if 1 < each.seeds < ENOUGH_TO_TRIM})
+    few = sorted({row.seeds for row in endings if 1 < row.seeds < ENOUGH_TO_TRIM})
     if not few:
         return []
     return [

@@ -86,10 +86,10 @@ class PlotRequest(NamedTuple):
             return None
         if self.width is None:
             return USUAL_WIDTH
-        found = re.fullmatch(r"(\d+(?:\.\d+)?) *(in|cm|mm|pt)", self.width)
+        match = re.fullmatch(r"(\d+(?:\.\d+)?) *(in|cm|mm|pt)", self.width)
         points = 0.0
-        if found:
-            points = float(found[1]) * _POINTS[found[2]]
+        if match:
+            points = float(match[1]) * _POINTS[match[2]]
         if not _LEAST <= points <= _MOST:
             raise UsageError(
                 f"--width {self.width}: must be like 3.4in, 8.6cm, 86mm or 245pt, and "
@@ -101,21 +101,21 @@ class PlotRequest(NamedTuple):
     def scores(self) -> dict[str, float]:
         """The scores of `--normalise` by environment, one that names none under "".
         Raises UsageError."""
-        found = dict(
-            _named_number("--normalise", each, "ENV=SCORE") for each in self.normalise
+        scores = dict(
+            _named_number("--normalise", text, "ENV=SCORE") for text in self.normalise
         )
-        if len(found) < len(self.normalise):
+        if len(scores) < len(self.normalise):
             raise UsageError("--normalise: an environment has two scores")
-        return found
+        return scores
 
     @property
     def lines(self) -> tuple[tuple[str, float], ...]:
         """The name and the height of each `--hline`. Raises UsageError."""
-        found = tuple(_named_number("--hline", each, "NAME=Y") for each in self.levels)
-        for text, (_, height) in zip(self.levels, found, strict=True):
+        lines = tuple(_named_number("--hline", text, "NAME=Y") for text in self.levels)
+        for text, (_, height) in zip(self.levels, lines, strict=True):
             if self.log_y and height <= 0:
                 raise UsageError(f"--hline {text}: has no place on this axis")
-        return found
+        return lines
 
     def check(self) -> None:
         """Raises UsageError for a word or number that is none."""

@@ -104,7 +104,7 @@ def _dots_chart(
     trials = [trial for trial in best_last if _has_values(trial)]
     metrics = _metrics(trials)
     variables = _variables(experiment, trials, names)
-    hints = {each.path: importance_text(each) for each in ranking}
+    hints = {importance.path: importance_text(importance) for importance in ranking}
     full = np.array([trial.status == "finished" for trial in trials], np.bool_)
     is_brief = len(metrics) * len(variables) * full.size > _MANY
     hover = [_hover(trial, names, is_brief) for trial in trials]
@@ -189,7 +189,7 @@ def _importance_chart(
     names: Mapping[str, str],
 ) -> Chart:
     """A bar for each variable, with a mark at chance, and how they are computed."""
-    bars = tuple(_bar(each, names[each.path]) for each in ranking)
+    bars = tuple(_bar(importance, names[importance.path]) for importance in ranking)
     shares = Scale("share explained, %", (0.0, 100.0))
     panel = Panel(shares, bars=bars, horizontal=True, note="nothing is varied")
     notes = _notes(experiment, ranking)

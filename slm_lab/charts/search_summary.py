@@ -44,21 +44,23 @@ def short_names(paths: Sequence[str]) -> dict[str, str]:
 
 def _short_name(path: str, parts: Mapping[str, Sequence[str]]) -> str:
     mine = parts[path]
-    others = [each for other, each in parts.items() if other != path]
+    others = [other_parts for other, other_parts in parts.items() if other != path]
     fewest = 1
     while fewest < len(mine) and (
         mine[-fewest] in _NEEDS_MORE or mine[-fewest].isdecimal()
     ):
         fewest += 1
     for count in range(fewest, len(mine)):
-        if all(each[-count:] != mine[-count:] for each in others):
+        if all(other_parts[-count:] != mine[-count:] for other_parts in others):
             return ".".join(mine[-count:])
     return path
 
 
 def numeric(values: Iterable[Any]) -> bool:
     """Whether all are numbers, and no booleans."""
-    return all(isinstance(each, Real) and not isinstance(each, bool) for each in values)
+    return all(
+        isinstance(value, Real) and not isinstance(value, bool) for value in values
+    )
 
 
 def identity(value: Any) -> str:
@@ -130,7 +132,7 @@ def point_texts(trial: TrialState, names: Mapping[str, str]) -> list[str]:
 
 def status_text(trials: Sequence[TrialState]) -> str:
     """ "50 trials: 30 finished, 17 stopped early, 3 failed"."""
-    count = Counter(STATUS_WORDS.get(each.status, each.status) for each in trials)
+    count = Counter(STATUS_WORDS.get(trial.status, trial.status) for trial in trials)
     first = ("finished", "stopped early", "failed")
     order = dict.fromkeys([*first, *sorted(count)])
     statuses = [f"{count[word]} {word}" for word in order if count[word]]
@@ -156,17 +158,18 @@ def experiment_table(experiment: SearchSummary) -> "pd.DataFrame":
     }
     for path in (variable.path for variable in experiment.variables):
         columns[path] = [
-            _cell(one.params[path]) if path in one.params else None for one in trials
+            _cell(trial.params[path]) if path in trial.params else None
+            for trial in trials
         ]
     for name in metric_names(trials):
-        columns[name] = [each.metric(name) for each in trials]
-    columns["error"] = [error_summary(each.error or "") for each in trials]
+        columns[name] = [trial.metric(name) for trial in trials]
+    columns["error"] = [error_summary(trial.error or "") for trial in trials]
     return pd.DataFrame(columns, dtype=object)
 
 
 def metric_names(trials: Iterable[TrialState]) -> list[str]:
     """Those of this version, and others that a Trial has."""
-    further = (name for each in trials for name in each.metrics)
+    further = (name for trial in trials for name in trial.metrics)
     return list(dict.fromkeys([*TRIAL_METRICS, *further]))
 
 

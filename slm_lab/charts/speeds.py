@@ -142,10 +142,12 @@ def _clock(rows: Sequence[Rows], column: str, grid: FloatArray) -> FloatArray:
     """(W, G): each worker's clock at so many frames of all, from 0 until the worker has
     ended."""
     clocks = np.full((len(rows), len(grid)), np.nan)
-    for clock, each in zip(clocks, rows, strict=True):
-        if column in each.columns and each.has_values(column):
-            frames = np.concatenate([[0.0], each["total_frame"]])
-            clock[:] = np.interp(grid, frames, np.concatenate([[0.0], each[column]]))
+    for clock, session_rows in zip(clocks, rows, strict=True):
+        if column in session_rows.columns and session_rows.has_values(column):
+            frames = np.concatenate([[0.0], session_rows["total_frame"]])
+            clock[:] = np.interp(
+                grid, frames, np.concatenate([[0.0], session_rows[column]])
+            )
     return clocks
 
 
@@ -174,7 +176,7 @@ class Comparison(NamedTuple):
     @property
     def worker_counts(self) -> list[int]:
         """Those of the variants, from few to many."""
-        return sorted({each.variant.workers for each in self.outcomes[1:]})
+        return sorted({outcome.variant.workers for outcome in self.outcomes[1:]})
 
 
 def line_over(training: Training, x: Axis) -> Line:
@@ -245,7 +247,7 @@ def summary_table(comparison: Comparison) -> "pd.DataFrame":
     seeds["reached"] = np.isfinite(seeds["frames_to_threshold"].astype(float))
     returns = "final_return"
     late = [f"{name}_to_threshold" for name in _CLOCKS]
-    found = seeds.groupby(_VARIANT, sort=False).agg(
+    by_variant = seeds.groupby(_VARIANT, sort=False).agg(
         finished=("total_frame", "count"),
         failed=("failure", "count"),
         frames_per_s=("frames_per_s", "median"),
@@ -258,17 +260,19 @@ def summary_table(comparison: Comparison) -> "pd.DataFrame":
         reached=("reached", "sum"),
         **{column: (column, "median") for column in late},
     )
-    variants = [each.variant for each in comparison.outcomes]
-    places = pd.MultiIndex.from_tuples([each[:2] for each in variants], names=_VARIANT)
-    table = found.reindex(places).reset_index()
+    variants = [outcome.variant for outcome in comparison.outcomes]
+    places = pd.MultiIndex.from_tuples(
+        [variant[:2] for variant in variants], names=_VARIANT
+    )
+    table = by_variant.reindex(places).reset_index()
     counts = ["finished", "failed", "reached"]
     table[counts] = table[counts].fillna(0).astype(int)
     if comparison.threshold is None:
         table["reached"] = None
-    table["more_workers_than_cores"] = [int(each.crowded) for each in variants]
+    table["more_workers_than_cores"] = [int(variant.crowded) for variant in variants]
     table["ideal_speed_up"] = table["workers"]
-    about = {"seeds": comparison.seeds, "max_frame": comparison.max_frame}
-    table = table.assign(**about, threshold=comparison.threshold)
+    plan = {"seeds": comparison.seeds, "max_frame": comparison.max_frame}
+    table = table.assign(**plan, threshold=comparison.threshold)
     columns = [
         *_VARIANT,
         "more_workers_than_cores",
@@ -311,8 +315,8 @@ def text_table(comparison: Comparison) -> TextTable:
         }
     table = summary_table(comparison).itertuples()
     rows = [
-        (_label(each.variant, row), *(cell(row) for cell in columns.values()))
-        for each, row in zip(comparison.outcomes, table, strict=True)
+        (_label(outcome.variant, row), *(cell(row) for cell in columns.values()))
+        for outcome, row in zip(comparison.outcomes, table, strict=True)
     ]
     late = [name for name in reversed(columns) if " to " in name]
     return TextTable(

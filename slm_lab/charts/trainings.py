@@ -35,7 +35,9 @@ class ReadTrial(NamedTuple):
     @property
     def final_return(self) -> float:
         """Mean over its trainings of which episodes have ended; −∞ without any."""
-        known = [x for each in self.trainings if np.isfinite(x := each.final_return)]
+        known = [
+            x for training in self.trainings if np.isfinite(x := training.final_return)
+        ]
         if known:
             return float(np.mean(known))
         return -np.inf
@@ -43,11 +45,11 @@ class ReadTrial(NamedTuple):
     def scaled(self, zero: float, unit: float) -> "ReadTrial":
         """The Trial with values less `zero`, in units of `unit`."""
         trainings = [
-            each._replace(
-                line=Line(each.line.x, (each.line.y - zero) / unit),
-                final_return=(each.final_return - zero) / unit,
+            training._replace(
+                line=Line(training.line.x, (training.line.y - zero) / unit),
+                final_return=(training.final_return - zero) / unit,
             )
-            for each in self.trainings
+            for training in self.trainings
         ]
         return self._replace(trainings=tuple(trainings))
 
@@ -60,16 +62,20 @@ def read_trial(record: RunRecord, x: str, y: Axis) -> ReadTrial:
         read = record.evaluation_rows
     for sessions in record.meta.trainings:
         rows = [read(session) for session in record.sessions if session in sessions]
-        lines = [line(each, x_axis(x, 0.0), y) for each in rows]
+        lines = [line(session_rows, x_axis(x, 0.0), y) for session_rows in rows]
         (mean,) = mean_lines(lines, [0] * len(lines)) or (
             Line(np.empty(0), np.empty(0)),
         )
         if mean.x.size:
             finals, frames, seconds = (
-                [float(each[column][-1]) for each in rows if len(each)]
+                [
+                    float(session_rows[column][-1])
+                    for session_rows in rows
+                    if len(session_rows)
+                ]
                 for column in ("final_return", "total_frame", "wall_t")
             )
-            known = [each for each in finals if np.isfinite(each)]
+            known = [value for value in finals if np.isfinite(value)]
             ends = float(np.mean(known)) if known else np.nan, max(frames), max(seconds)
             trainings.append(ReadTraining(mean, *ends))
     return ReadTrial(record, tuple(trainings))

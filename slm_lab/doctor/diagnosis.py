@@ -200,13 +200,15 @@ def no_better_than_random(record: RunRecord, histories: Histories) -> Iterator[F
 def apart(record: RunRecord, histories: Histories) -> Iterator[Finding]:
     """One seed far from the others, which a mean hides: Agarwal et al. 2021,
     arXiv:2108.13264."""
-    lasts = {s: float(each.column("final_return")[-1]) for s, each in histories.items()}
+    lasts = {
+        s: float(history.column("final_return")[-1]) for s, history in histories.items()
+    }
     finals = {session: value for session, value in lasts.items() if np.isfinite(value)}
-    spread = max((each.spread for each in histories.values()), default=0.0)
+    spread = max((history.spread for history in histories.values()), default=0.0)
     if len(finals) < FEWEST_SEEDS or record.meta.sessions_per_training > 1:
         return
     for session, value in finals.items():
-        others = [each for s, each in finals.items() if s != session]
+        others = [final for s, final in finals.items() if s != session]
         if abs(value - np.median(others)) > max(
             0.3 * spread, 3 * float(np.ptp(others))
         ):
@@ -222,7 +224,7 @@ def apart(record: RunRecord, histories: Histories) -> Iterator[Finding]:
 
 def weak_claim(record: RunRecord, histories: Histories) -> Iterator[Finding]:
     """Too few numbers to rest a claim on: Henderson et al. 2018, arXiv:1709.06560."""
-    rows = min((len(each.rows) for each in histories.values()), default=0)
+    rows = min((len(history.rows) for history in histories.values()), default=0)
     seeds = len(record.meta.trainings)
     episodes = record.metrics.get("final_return_episodes")
     more = "meta.max_run"

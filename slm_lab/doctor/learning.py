@@ -274,8 +274,10 @@ def blind_critic(history: SessionHistory) -> Iterator[Finding]:
             if history.key("env.normalize_reward")
             else ("set env.normalize_reward true",)
         )
-        own = ("set agent.net.shared false",) if history.key("agent.net.shared") else ()
-        advice = history.advise(*scale, *own) or "a larger critic"
+        separate = (
+            ("set agent.net.shared false",) if history.key("agent.net.shared") else ()
+        )
+        advice = history.advise(*scale, *separate) or "a larger critic"
         yield Finding("the critic does not predict the returns", numbers, advice)
 
 

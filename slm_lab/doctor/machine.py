@@ -53,7 +53,7 @@ def examine(data_dir: Path) -> Iterator[MachinePart]:
         busy = "other work takes cores: speeds will be lower"
     yield MachinePart("cores", f"{usable} of {os.cpu_count()}, load {load:.1f}", busy)
     here = data_dir.resolve()
-    place = next(each for each in (here, *here.parents) if os.path.exists(each))
+    place = next(folder for folder in (here, *here.parents) if os.path.exists(folder))
     space = "free some space: slm-lab tidy --older 30d shows what could go"
     shared = "more for a container: docker run --shm-size=2g"
     for name, folder, least, advice in (
@@ -77,7 +77,7 @@ def examine(data_dir: Path) -> Iterator[MachinePart]:
         yield MachinePart("memory", f"processes killed for memory: {kills}", advice)
     wanted = _extras()
     # that of box2d is no package of ours
-    modules = {each.name: each.module for each in EXTRAS}
+    modules = {extra.name: extra.module for extra in EXTRAS}
     missing = [
         extra
         for extra, packages in wanted.items()
@@ -85,7 +85,7 @@ def examine(data_dir: Path) -> Iterator[MachinePart]:
         or find_spec(modules.get(extra, "os")) is None
     ]
     yield MachinePart(
-        "extras", ", ".join(each for each in wanted if each not in missing) or "none"
+        "extras", ", ".join(extra for extra in wanted if extra not in missing) or "none"
     )
     if missing:
         to_do = f"if you need one: {pip_command(missing[0])}"

@@ -164,7 +164,7 @@ def compare(policy: Policy, graph: PolicyGraph, outputs_of: Outputs) -> Differen
     device = next(module.parameters()).device
     largest = np.zeros(2)
     scale = np.ones(1) if scaling is None else scaling.half_width.clip(1)
-    inputs = {name: each[:1] for name, each in graph.inputs.items()}
+    inputs = {name: value[:1] for name, value in graph.inputs.items()}
     for step in play(policy, STEPS):
         inputs = _next_inputs(inputs, step.obs, step.starts)
         outputs = outputs_of(
@@ -201,19 +201,24 @@ def _next_inputs(
     return {"obs": newest, **state}
 
 
-def _gap(name: str, own: Array, found: Array, scale: FloatArray | float = 1.0) -> float:
+def _gap(
+    name: str, expected_value: Array, computed: Array, scale: FloatArray | float = 1.0
+) -> float:
     """The largest difference of a row (1, ...) of the agent to (COPIES, ...) of the
     file. Layers round an output by the size of their terms, so the largest output sets
     the tolerance."""
-    flat = found.reshape(COPIES, -1)
-    expected = own.reshape(1, -1)
+    flat = computed.reshape(COPIES, -1)
+    expected = expected_value.reshape(1, -1)
     tolerance = 0.0
-    if own.dtype.kind == "f":
+    if expected_value.dtype.kind == "f":
         tolerance = TOLERANCE
     largest = np.abs(expected).max(initial=0)
     gap = float(np.abs(flat.astype(float) - expected).max())
     is_close = np.allclose(flat, expected, 0.0, tolerance * np.maximum(scale, largest))
-    if not is_close or (found.shape[1:], found.dtype) != (own.shape[1:], own.dtype):
+    if not is_close or (computed.shape[1:], computed.dtype) != (
+        expected_value.shape[1:],
+        expected_value.dtype,
+    ):
         raise LabError(
             f"the exported {name} differ from the agent's by up to {gap:.2g}, more "
             f"than rounding of numbers up to {largest:.3g}; nothing was written. "

@@ -35,7 +35,9 @@ def push(run: SavedRun, saved: SavedAgent, repo: str, private: bool) -> str:
             raise UsageError("no token for the Hub: run hf auth login, or set HF_TOKEN")
         files = shared_files(run, saved, file, repo)
         shown = {
-            name: each for name, each in files.items() if name.endswith((".md", ".png"))
+            name: content
+            for name, content in files.items()
+            if name.endswith((".md", ".png"))
         }
         page = hub.HfApi().create_repo(repo, private=private, exist_ok=True)
         operations = [
@@ -64,10 +66,10 @@ def pull(repo: str, out: Path | None) -> Path:
             raise UsageError(
                 f"{repo} has {size >> 20} MiB; a shared run has {MAX_BYTES >> 20}"
             )
-        found = Path(api.hf_hub_download(repo, ARCHIVE, local_dir=folder))
-        with naming(Path(repo), Path(folder)), unpacked(str(found)) as run:
+        file = Path(api.hf_hub_download(repo, ARCHIVE, local_dir=folder))
+        with naming(Path(repo), Path(folder)), unpacked(str(file)) as run:
             find_folder(run, Path(folder))
-            content = read_file(found)
+            content = read_file(file)
     _refuse_existing(path)  # the download took its time
     write_atomically(path, content)
     return path

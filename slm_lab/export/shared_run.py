@@ -49,15 +49,15 @@ def shared_files(
             card(run=run, saved=saved, folder=folder, file=file, repo=repo).encode(),
         )
         files = sorted(folder.rglob("*.*"))
-        return {each.relative_to(folder).as_posix(): read_file(each) for each in files}
+        return {file.relative_to(folder).as_posix(): read_file(file) for file in files}
 
 
 def zipped(files: Mapping[str, bytes]) -> bytes:
     """The archive with these files, which `records.archive` reads."""
     content = io.BytesIO()
     with ZipFile(content, "w") as archive:
-        for name, each in files.items():
-            archive.writestr(name, each)
+        for name, data in files.items():
+            archive.writestr(name, data)
     return content.getvalue()
 
 
@@ -66,8 +66,11 @@ def _fill(folder: Path, run: SavedRun, saved: SavedAgent) -> None:
     shared = RunDir(folder, run.spec.name)
     name = run.spec.name
     origin = run.record.origin
-    about = {key: origin[key] for key in SHARED if key in origin}
-    content = {name: read.read_file(run.record.spec_file)[name], RUN_BLOCK: about}
+    public_origin = {key: origin[key] for key in SHARED if key in origin}
+    content = {
+        name: read.read_file(run.record.spec_file)[name],
+        RUN_BLOCK: public_origin,
+    }
     write_json(shared.spec_file, content)
     write_json(shared.trial_spec_file(0), content)
     before = source.trial_prefix(run.record.trial)
@@ -109,14 +112,15 @@ def card(
         ["run", RunDir(folder, name).spec_file.name, name, "train"], modules
     )
     graphs = [
-        f"![Returns]({each.relative_to(folder)})\n\n" for each in folder.rglob("*.png")
+        f"![Returns]({graph.relative_to(folder)})\n\n"
+        for graph in folder.rglob("*.png")
     ]
     versions = [
         f"{package} {version}"
         for package, version in origin.get("packages", {}).items()
     ]
     trial = read_trial(run.record, "frames", RETURNS[0])
-    finals = np.array([each.final_return for each in trial.trainings])
+    finals = np.array([training.final_return for training in trial.trainings])
     returns = ", ".join(map(significant, finals)) or "none was measured"
     if len(finals) > 1:
         draws = np.random.default_rng(0)

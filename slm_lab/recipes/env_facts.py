@@ -87,12 +87,12 @@ def env_facts(env: EnvSpec) -> EnvFacts:
             if not isinstance(as_exception(error), Exception):
                 raise
             raise LabError(f"{env.name} raises {import_failure(error)}") from error
-        found = () if is_atari(find_env(env.name)) else _of_checker(single.unwrapped)
+        warnings = () if is_atari(find_env(env.name)) else _of_checker(single.unwrapped)
         observations, actions = map(
             _space_text, (single.observation_space, single.action_space)
         )
     flattened = flattened_images(single)
-    notes = (*found, *flattened, *obstacles_to_learning(play, episode_limit(env)))
+    notes = (*warnings, *flattened, *obstacles_to_learning(play, episode_limit(env)))
     return EnvFacts(observations, actions, play, notes)
 
 
@@ -204,7 +204,7 @@ def obstacles_to_learning(play: RandomPlay, limit: int | None) -> Iterator[str]:
 
 def _of_checker(env: gymnasium.Env[Any, Any]) -> tuple[str, ...]:
     """The findings of Gymnasium's own checker, the first line of each."""
-    found: list[str] = []
+    messages: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -216,11 +216,11 @@ def _of_checker(env: gymnasium.Env[Any, Any]) -> tuple[str, ...]:
             kind = ""
             if not isinstance(error, AssertionError):
                 kind = f"{type(error).__name__}: "
-            found.append(f"{kind}{error}")
-    found += [
+            messages.append(f"{kind}{error}")
+    messages += [
         str(warning.message) for warning in caught if warning.category is UserWarning
     ]
-    lines = [(text.strip().splitlines() or [""])[0] for text in found]
+    lines = [(text.strip().splitlines() or [""])[0] for text in messages]
     for added in ("\x1b[33m", "\x1b[0m", "WARN: "):  # by Gymnasium
         lines = [line.replace(added, "") for line in lines]
     wanted = (line for line in lines if not any(word in line for word in HARMLESS))

@@ -59,9 +59,11 @@ class Recipe(NamedTuple):
     def with_sets(self, sets: Sequence[str]) -> tuple[str, ...]:
         """The recipe's `sets` and the user's, whose wrappers the recipe may have
         extended."""
-        extended = any(each.startswith("env.wrappers=") for each in self.sets)
+        extended = any(change.startswith("env.wrappers=") for change in self.sets)
         rest = [
-            each for each in sets if not (extended and each.startswith("env.wrappers="))
+            change
+            for change in sets
+            if not (extended and change.startswith("env.wrappers="))
         ]
         return (*self.sets, *rest)
 
@@ -117,7 +119,7 @@ def _no_recipe(word: str) -> str:
 def _fitting(spaces: Spaces, of_env: Sequence[str]) -> dict[str, Recipe]:
     image = "_image" if is_image(spaces) else ""
     continuous = "_continuous" if spaces.actions.kind == "box" else ""
-    found = {}
+    by_algorithm = {}
     for algorithm, names in recipes().items():
         name = f"{algorithm}{image}{continuous}"
         if name not in names:
@@ -127,8 +129,8 @@ def _fitting(spaces: Spaces, of_env: Sequence[str]) -> dict[str, Recipe]:
         spec = load_spec(*recipe, warn=False)
         # DQN has some
         if not action_space_problems(spec.agent.algorithm, *spaces.actions):
-            found[algorithm] = recipe
-    return found
+            by_algorithm[algorithm] = recipe
+    return by_algorithm
 
 
 def _of_images(spaces: Spaces) -> tuple[str, ...]:
@@ -170,10 +172,10 @@ def named(
 def plain_env(env: str, sets: Sequence[str]) -> EnvSpec:
     """An environment's block env with the keys of `sets`, none of a recipe. Raises
     SpecError."""
-    of_env = (f"env={env}", *(each for each in sets if each.startswith("env.")))
+    of_env = (f"env={env}", *(change for change in sets if change.startswith("env.")))
     plain = dict.fromkeys(("frame_op", "frame_op_len", "image_downsize"))
-    given = load_spec("recipe/ppo.yaml", "ppo", of_env, warn=False).env
-    return given.model_copy(
+    env_spec = load_spec("recipe/ppo.yaml", "ppo", of_env, warn=False).env
+    return env_spec.model_copy(
         update={**plain, "normalize_obs": False, "normalize_reward": False}
     )
 
@@ -216,16 +218,18 @@ def _block(raw: Mapping[str, Any], model: object, indent: str) -> Iterator[str]:
             yield from _block(value, inner, indent + INDENT)
             continue
         line = f"{indent}{key}: {_in_one_line(value)}"
-        about = None
+        description = None
         if key in fields and key not in PLAIN:
-            about = fields[key].description
-        if about is None:
+            description = fields[key].description
+        if description is None:
             yield line
-        elif len(line) + len(about) + 4 <= COLUMNS:
-            yield f"{line}  # {about}"
+        elif len(line) + len(description) + 4 <= COLUMNS:
+            yield f"{line}  # {description}"
         else:
             width = COLUMNS - len(indent) - 2
-            yield from (f"{indent}# {part}" for part in textwrap.wrap(about, width))
+            yield from (
+                f"{indent}# {part}" for part in textwrap.wrap(description, width)
+            )
             yield line
 
 

@@ -198,9 +198,14 @@ class SearchState:
     @property
     def results(self) -> list[Confirmed]:
         """The confirmed trials, best mean first; those without a score last."""
-        found = self.confirmed.values()
+        results = self.confirmed.values()
         return sorted(
-            found, key=lambda each: (each.mean is None, -(each.mean or 0.0), each.trial)
+            results,
+            key=lambda result: (
+                result.mean is None,
+                -(result.mean or 0.0),
+                result.trial,
+            ),
         )
 
     @property
@@ -296,15 +301,15 @@ def _link(content: bytes, before: bytes) -> bytes:
 def _unlinked(line: bytes, before: bytes) -> tuple[bytes, bytes]:
     """The event of a line, and the line's checksum. Raises ValueError on a wrong
     checksum."""
-    found = _CHAIN.fullmatch(line)
+    match = _CHAIN.fullmatch(line)
     content = b""
-    if found:
-        content = found[1] + b"}"
-    if found is None or _link(content, before) != found[2]:
+    if match:
+        content = match[1] + b"}"
+    if match is None or _link(content, before) != match[2]:
         raise ValueError(
             "it does not follow from the lines before, which were changed or lost"
         )
-    return content, found[2]
+    return content, match[2]
 
 
 def _event(content: dict[str, Any]) -> Event:

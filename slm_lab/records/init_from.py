@@ -76,15 +76,15 @@ class Initial:
     @property
     def notes(self) -> tuple[str, ...]:
         """Lines for the user: what it begins with, and warnings."""
-        about = self.about
+        origin = self.about
         agent = (
-            f"{about['agent']} agent of Session {about['session']} at frame "
-            f"{about['frame']:,}"
+            f"{origin['agent']} agent of Session {origin['session']} at frame "
+            f"{origin['frame']:,}"
         )
-        statistics = [f"the statistics of {name}" for name in about["normalizers"]]
-        taken = ", ".join([*about["taken"], *statistics])
+        statistics = [f"the statistics of {name}" for name in origin["normalizers"]]
+        taken = ", ".join([*origin["taken"], *statistics])
         return (
-            f"the run begins with {taken} of {about['run']} ({agent})",
+            f"the run begins with {taken} of {origin['run']} ({agent})",
             *self.warnings,
         )
 
@@ -95,9 +95,9 @@ def taken_from(parent: Parent, spec: Spec) -> Initial:
     adapter = PolicyAdapter(spec.env)
     built = built_values(_agent(spec, adapter).learner.flats)
     names = taken_names(built, parent.values, parent.parts, parent.source)
-    own = normalizers_in(adapter.statistics, spec.env.normalize_reward)
-    normalizers = _taken_normalizers(parent, own)
-    about = {
+    built_normalizers = normalizers_in(adapter.statistics, spec.env.normalize_reward)
+    normalizers = _taken_normalizers(parent, built_normalizers)
+    record = {
         **parent.about,
         "parts": list(parent.parts),
         "taken": list(parent.parts) or roles_of(names),
@@ -105,15 +105,15 @@ def taken_from(parent: Parent, spec: Spec) -> Initial:
     }
     values = {name: parent.values[name].clone() for name in names}
     warnings = tuple(_warnings(parent, spec))
-    return Initial({"values": values, "normalizers": normalizers}, about, warnings)
+    return Initial({"values": values, "normalizers": normalizers}, record, warnings)
 
 
 def _warnings(parent: Parent, spec: Spec) -> Iterator[str]:
     net = spec.agent.net
-    own = {} if net is None else net.model_dump(mode="json")
+    net_keys = {} if net is None else net.model_dump(mode="json")
     for key in NOT_SEEN_IN_SHAPES:
         before = parent.net.get(key)
-        now = own.get(key)
+        now = net_keys.get(key)
         if key in parent.net and before != now:
             yield (
                 f"agent.net.{key} is {json.dumps(now)}, and was {json.dumps(before)} "
@@ -138,21 +138,21 @@ def _agent(spec: Spec, adapter: PolicyAdapter) -> Agent:
 
 
 def _taken_normalizers(
-    parent: Parent, own: Mapping[str, FloatArray]
+    parent: Parent, built: Mapping[str, FloatArray]
 ) -> dict[str, FloatArray]:
     """The statistics that are taken. Those of observations must be in both runs or in
     neither: a network that has learned from normalised observations knows no others."""
     was_normalized = "observations" in parent.normalizers
-    if was_normalized != ("observations" in own):
+    if was_normalized != ("observations" in built):
         with_or_without = "with" if was_normalized else "without"
         raise UsageError(
             f"--init-from: {parent.source} was trained {with_or_without} "
             f"{KEYS['observations']}; set it to {str(was_normalized).lower()}"
         )
-    taken = {name: part for name, part in parent.normalizers.items() if name in own}
+    taken = {name: part for name, part in parent.normalizers.items() if name in built}
     for name, part in taken.items():
-        if len(part) != len(own[name]):
-            there, here = (len(each) // 2 for each in (part, own[name]))
+        if len(part) != len(built[name]):
+            there, here = (len(each) // 2 for each in (part, built[name]))
             raise UsageError(
                 f"--init-from: the statistics of {name} ({KEYS[name]}) are of {there} "
                 f"numbers in {parent.source} and of {here} in this spec; both need "

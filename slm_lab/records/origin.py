@@ -45,13 +45,13 @@ accept."""
 
 def resumed(
     origin: Mapping[str, Any],
-    about: Mapping[str, Any],
+    facts: Mapping[str, Any],
     sets: Sequence[str],
     **more: Any,
 ) -> dict[str, Any]:
     """The block of a resumed run: `origin` with this resume appended."""
     _, *resumes = starts_of(origin)
-    newest = {**about, "set": list(sets), **more}
+    newest = {**facts, "set": list(sets), **more}
     return {**origin, "resumed": [*resumes[-MOST_RESUMES + 1 :], newest]}
 
 
@@ -81,17 +81,17 @@ def read_origin(run_dir: RunDir) -> dict[str, Any]:
     return origin
 
 
-def check_format(folder: Path, found: object) -> None:
+def check_format(folder: Path, version: object) -> None:
     """Raises UsageError if a run folder is not of the present format."""
-    if found == FORMAT:
+    if version == FORMAT:
         return
-    is_newer = isinstance(found, int) and found > FORMAT
+    is_newer = isinstance(version, int) and version > FORMAT
     fix = "start a new run; eval@, enjoy@ and plot still read this one"
     if is_newer:
         fix = "update slm-lab, or start a new run"
     kind = "an older format"
-    if found is not None:
-        kind = f"format {found}"
+    if version is not None:
+        kind = f"format {version}"
     raise UsageError(
         f"{folder} has {kind}, but this version resumes format {FORMAT}: {fix}"
     )
@@ -131,14 +131,14 @@ def _is_setting(text: object) -> bool:
 
 def starts_of(origin: Mapping[str, Any]) -> list[Any]:
     """How the run was started, and then resumed."""
-    found = origin.get("resumed")
-    return [origin, *(found if isinstance(found, list) else [])]
+    resumes = origin.get("resumed")
+    return [origin, *(resumes if isinstance(resumes, list) else [])]
 
 
 def provenance(root_seed: int) -> dict[str, Any]:
     """The root seed, the time, the commit, package versions and the machine, as bounded
     JSON."""
-    about = {
+    origin = {
         "started": datetime.now(UTC).isoformat(),
         "random_seed": root_seed,
         "git_sha": git_sha(),
@@ -151,7 +151,7 @@ def provenance(root_seed: int) -> dict[str, Any]:
         },
         "command": public_words(sys.argv),
     }
-    recorded: dict[str, Any] = recordable(about)
+    recorded: dict[str, Any] = recordable(origin)
     return recorded
 
 
@@ -159,7 +159,7 @@ def git_sha() -> str | None:
     """The commit of the lab's source, with "-dirty" if files differ; None outside a
     clone."""
     here = Path(__file__)
-    found = ""
+    revision = ""
     for command in (f"ls-files --error-unmatch {here.name}", DESCRIBE):
         git = ["git", "-C", str(here.parent), *command.split()]
         try:
@@ -168,8 +168,8 @@ def git_sha() -> str | None:
             )
         except (OSError, subprocess.SubprocessError):
             return None
-        found = done.stdout.strip()
-    return found
+        revision = done.stdout.strip()
+    return revision
 
 
 def installed(package: str) -> str | None:

@@ -132,11 +132,11 @@ class SavedAgents:
         except CheckpointError as error:
             if not previous_path(paths.manifest).is_file():
                 raise
-            kept = (
+            hint = (
                 f"train@{self._record.folder} resumes from the previous checkpoint if "
                 "it is intact"
             )
-            raise CheckpointError(f"{error}; {kept}") from error
+            raise CheckpointError(f"{error}; {hint}") from error
 
     def _load(
         self, paths: SessionPaths, session: int, which: Which | None
@@ -251,8 +251,8 @@ class SavedRun:
         seed = session_seeds(
             self.root_seed, self.record.trial, agent.session
         ).eval_command
-        own = (spec or self.spec).of_saved_agent(self.record.trial)
-        evaluator = Evaluator(own, num_envs, seed, film)
+        acting_spec = (spec or self.spec).of_saved_agent(self.record.trial)
+        evaluator = Evaluator(acting_spec, num_envs, seed, film)
         with undone_on_failure(evaluator.close):
             agent.load_into(evaluator.networks, evaluator.env.statistics)
         return evaluator
@@ -303,8 +303,8 @@ def find_agent(
     """The run that `find_folder` finds, and an agent of it: see `slm_lab.load`."""
     if which not in (None, *PARTS):
         raise UsageError(f"which {which!r}: must be {' or '.join(PARTS)}")
-    with ExitStack() as kept:
-        folder = kept.enter_context(unpacked(run))
+    with ExitStack() as stack:
+        folder = stack.enter_context(unpacked(run))
         run_dir, trial = find_folder(folder, data_dir)
         allowed = imports_for(run_dir, imports, trust, data_dir)
         import_plugins(allowed)
@@ -319,14 +319,14 @@ def find_agent(
             )
         )
         begun = [
-            each
-            for each in saved.sessions(session)
-            if saved.agents.has_checkpoint(each)
+            number
+            for number in saved.sessions(session)
+            if saved.agents.has_checkpoint(number)
         ]
         if not begun:
             raise UsageError(f"{run_dir.root} has no checkpoint yet")
         agent = saved.agents.load(begun[0], which)
-        weakref.finalize(saved, kept.pop_all().close)  # a shared run stays unpacked
+        weakref.finalize(saved, stack.pop_all().close)  # a shared run stays unpacked
     return saved, agent
 
 
@@ -362,7 +362,7 @@ def find_parent(
             statistics = np.asarray(agent.snapshot["statistics"], np.float64)
         spec = record.spec
     rewards = bool(value_at(spec, "env.normalize_reward", False))
-    about = {
+    origin = {
         "run": source.resolve().name,
         "trial": record.trial,
         "session": agent.session,
@@ -376,7 +376,7 @@ def find_parent(
         normalizers=normalizers_in(statistics, rewards),
         parts=tuple(parts),
         net=value_at(spec, "agent.net", {}) or {},
-        about=about,
+        about=origin,
     )
 
 

@@ -67,7 +67,9 @@ def command_text(words: Sequence[str], modules: Sequence[str]) -> str:
     folder; modules that another one covers are left out."""
     named = dict.fromkeys(modules)
     needed = [
-        each for each in named if not is_covered(each, [*(named.keys() - {each})])
+        module
+        for module in named
+        if not is_covered(module, [*(named.keys() - {module})])
     ]
     imports = [word for module in needed for word in ("--import", module)]
     return shlex.join(["slm-lab", *words, *imports])
@@ -87,10 +89,10 @@ def recorded_imports(
 ) -> tuple[str, ...]:
     """The modules that a run was started with, from `block` in its spec file's content.
     Raises SpecError if the entry is no list of names."""
-    about = content.get(block, {})
+    recorded_block = content.get(block, {})
     recorded = None
-    if isinstance(about, Mapping):
-        recorded = about.get("imports", [])
+    if isinstance(recorded_block, Mapping):
+        recorded = recorded_block.get("imports", [])
     if not isinstance(recorded, list) or not all(
         isinstance(name, str) for name in recorded
     ):
@@ -115,8 +117,10 @@ def check_allowed(
                 f"{where} names the module {module!r}, which is no valid module name"
             )
     # A folder that the user works in may hold the user's own modules, too.
-    around = [each for each in (where.parent, data_dir) if each is not None]
-    foreign = [each for each in around if not Path.cwd().is_relative_to(each.resolve())]
+    around = [folder for folder in (where.parent, data_dir) if folder is not None]
+    foreign = [
+        folder for folder in around if not Path.cwd().is_relative_to(folder.resolve())
+    ]
     refuse_inside([*modules, *allowed], [where, *foreign])
     missing = [module for module in modules if not is_covered(module, allowed)]
     if missing:
@@ -156,14 +160,14 @@ def refuse_paths(archive: Path, arguments: Mapping[str, Any]) -> None:
 
 
 def imports_for(
-    run_dir: RunDir, given: Sequence[str], trust: bool, data_dir: Path
+    run_dir: RunDir, imports: Sequence[str], trust: bool, data_dir: Path
 ) -> tuple[str, ...]:
     """The modules to import before using a run folder: its recorded `--import`s and
-    `given`. With `trust`, also all other modules that the folder names. Raises
+    `imports`. With `trust`, also all other modules that the folder names. Raises
     UsageError for a module that the user has not allowed, SpecError for an unreadable
     file."""
     named = named_by([run_dir.spec_file])
-    allowed = tuple(given)
+    allowed = tuple(imports)
     if trust:
         trials = sorted(run_dir.root.glob(f"{run_dir.prefix}_t*_spec.json"))
         events = EventLog(run_dir.event_log_file).read()
@@ -178,13 +182,13 @@ def imports_for(
 
 
 def imports_of_file(
-    spec_file: str, given: Sequence[str], trust: bool
+    spec_file: str, typed: Sequence[str], trust: bool
 ) -> tuple[str, ...]:
-    """The modules to import before a run begins: `given`, and the `imports` of the
+    """The modules to import before a run begins: those `typed`, and the `imports` of the
     user's own spec file; with `trust` also all others in it. See `check_source`. Raises
     SpecError."""
     file = find_file(spec_file)
-    imports = dict.fromkeys([*given, *own_imports(file)])
+    imports = dict.fromkeys([*typed, *own_imports(file)])
     if trust:
         named = named_by([file])
         if is_of_a_run(file):
@@ -231,8 +235,8 @@ def is_of_a_run(file: Path) -> bool:
 
 
 def _modules(names: Iterable[str]) -> tuple[str, ...]:
-    found = (module_in(name) for name in names if name != FLATTEN)
-    return tuple(dict.fromkeys(module for module in found if module))
+    modules = (module_in(name) for name in names if name != FLATTEN)
+    return tuple(dict.fromkeys(module for module in modules if module))
 
 
 def _searched(search: object) -> Iterator[str]:
@@ -249,9 +253,9 @@ def _names(path: str, value: object) -> Iterator[str]:
         yield from _names("env.name", value.get("name"))
         yield from _names("env.wrappers", value.get("wrappers"))
     elif path == "env.name" or path.startswith("env.wrappers"):
-        for each in value if isinstance(value, list) else [value]:
-            name = each
-            if isinstance(each, Mapping):
-                name = each.get("name")
+        for entry in value if isinstance(value, list) else [value]:
+            name = entry
+            if isinstance(entry, Mapping):
+                name = entry.get("name")
             if isinstance(name, str):
                 yield name
