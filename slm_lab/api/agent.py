@@ -18,8 +18,9 @@ from slm_lab.core.plugins import import_plugins, listed
 from slm_lab.core.types import BoolArray, FloatArray, IntArray, StateDict
 from slm_lab.env.interface import Env
 from slm_lab.export.export import Difference, export_agent
+from slm_lab.records.checkpoints import AgentCheckpoint, Which
+from slm_lab.records.playable_run import PlayableRun, find_agent
 from slm_lab.records.policy import build_policy
-from slm_lab.records.saved_run import SavedAgent, SavedRun, Which, find_agent
 from slm_lab.session.torch_setup import torch_settings
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.checkpoint import from_bytes, to_bytes
@@ -53,7 +54,7 @@ class Agent:
     1.0
     >>> env.close()"""
 
-    def __init__(self, run: SavedRun, saved: SavedAgent, seed: int) -> None:
+    def __init__(self, run: PlayableRun, saved: AgentCheckpoint, seed: int) -> None:
         """The agent `saved` of `run`; random draws depend on `seed`. Raises
         LabError."""
         self._run = run
@@ -65,7 +66,7 @@ class Agent:
         self._starts = np.ones(1, np.bool_)
         self._num: int | None = None
         self._has_ended = False  # an episode of `make_env`, and nothing was reset
-        self.folder = saved.folder
+        self.folder = run.record.place
         """The run folder, or the file of a shared run."""
         self.spec: Spec = run.spec
         """The spec that the agent was trained with."""
@@ -275,7 +276,7 @@ class _OwnEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def _restored(
-    imports: Sequence[str], run: SavedRun, saved: SavedAgent, content: bytes
+    imports: Sequence[str], run: PlayableRun, saved: AgentCheckpoint, content: bytes
 ) -> Agent:
     """The agent of a pickle, in a process that may not have imported its plug-ins
     yet."""

@@ -207,7 +207,7 @@ def _write(
 
 
 def _read(request: PlotRequest, y: Axis) -> tuple[list[ReadTrial], list[str]]:
-    trials: dict[tuple[Path, int], ReadTrial] = {}
+    trials: dict[tuple[Path, int | None], ReadTrial] = {}
     notes: list[str] = []
     empty: list[UsageError] = []
     # data/* also names files that the lab keeps beside the runs, such as plotly.js.

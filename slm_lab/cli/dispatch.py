@@ -194,7 +194,7 @@ def _parent(options: RunOptions) -> "Parent | None":
     if options.init_from is None:
         return None
     with importing():  # imports torch
-        from slm_lab.records.saved_run import find_parent
+        from slm_lab.records.init_from import find_parent
     return find_parent(
         options.init_from,
         options.init_parts,

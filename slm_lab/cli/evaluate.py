@@ -21,8 +21,9 @@ from slm_lab.core.text import significant
 from slm_lab.env.simulators.film import Film, headless
 from slm_lab.env.vector_env import FinishedEpisodes
 from slm_lab.metrics.tracker import info_means
+from slm_lab.records.checkpoints import AgentCheckpoint, Which
+from slm_lab.records.playable_run import PlayableRun
 from slm_lab.records.run_source import RunSource
-from slm_lab.records.saved_run import SavedAgent, SavedRun, Which
 from slm_lab.session.evaluator import Evaluator
 from slm_lab.session.play_episodes import join_episodes
 from slm_lab.session.seeding import session_seeds
@@ -39,12 +40,14 @@ def evaluate(source: RunSource, options: RunOptions) -> int:
     """Evaluates the agents of a run and prints a table; returns the exit code. Raises
     LabError."""
     console = screen.console(quiet=options.output != "text")
-    saved = SavedRun(source)
+    saved = PlayableRun(source)
     set_up_torch(saved.spec.meta.threads)
     sessions = saved.sessions(options.session)
-    begun = [session for session in sessions if saved.agents.has_checkpoint(session)]
+    begun = [
+        session for session in sessions if saved.checkpoints.has_checkpoint(session)
+    ]
     agents = [
-        saved.agents.load(session, options.which) for session in begun or sessions
+        saved.checkpoints.load(session, options.which) for session in begun or sessions
     ]
     _introduce(console, "evaluating", saved, agents, options.which)
     for session in sorted({*sessions} - {*begun}):
@@ -82,10 +85,10 @@ def enjoy(source: RunSource, options: RunOptions) -> int:
     MAX_STEPS steps. Raises LabError, and UsageError if the environment cannot be shown
     or drawn."""
     console = screen.console(quiet=options.output == "nothing")
-    saved = SavedRun(source)
+    saved = PlayableRun(source)
     set_up_torch(saved.spec.meta.threads)
     (session,) = saved.sessions(options.session or 0)
-    agent = saved.agents.load(session, options.which)
+    agent = saved.checkpoints.load(session, options.which)
     seeds = session_seeds(saved.root_seed, saved.record.trial, session)
     _introduce(console, "enjoying", saved, [agent], options.which)
     # In the current folder, because `enjoy` never changes a run folder.
@@ -159,7 +162,7 @@ def _print_part(console: Console, film: VideoFilm, how: str, steps: int) -> None
 
 
 def _play(
-    console: Console, saved: SavedRun, agent: SavedAgent, count: int
+    console: Console, saved: PlayableRun, agent: AgentCheckpoint, count: int
 ) -> FinishedEpisodes:
     parts: list[FinishedEpisodes] = []
     seeds = session_seeds(saved.root_seed, saved.record.trial, agent.session)
@@ -180,7 +183,7 @@ def _play(
 
 
 def _stage(
-    saved: SavedRun, agent: SavedAgent, render: bool, film: Film | None
+    saved: PlayableRun, agent: AgentCheckpoint, render: bool, film: Film | None
 ) -> Evaluator:
     """An evaluator with one environment, with its window open (`render`) or filmed."""
     if film is not None:
@@ -199,18 +202,18 @@ def _stage(
 def _introduce(
     console: Console,
     verb: str,
-    saved: SavedRun,
-    agents: Sequence[SavedAgent],
+    saved: PlayableRun,
+    agents: Sequence[AgentCheckpoint],
     which: Which | None,
 ) -> None:
     spec = saved.spec
     of = ""
     if saved.record.of_search:
         of = f"t{saved.record.trial} of the search"
-    kind = "shared run" if saved.folder.suffix == ".zip" else "run folder"
+    kind = "shared run" if saved.record.place.suffix == ".zip" else "run folder"
     rest = (
         f": {spec.agent.algorithm.name} on {spec.env.name}, greedy, seed "
-        f"{saved.root_seed}\n{kind} {saved.folder}"
+        f"{saved.root_seed}\n{kind} {saved.record.place}"
     )
     notes = []
     for agent in agents:
@@ -230,7 +233,7 @@ def _introduce(
     )
 
 
-def _table(results: Sequence[tuple[SavedAgent, FinishedEpisodes]]) -> Table:
+def _table(results: Sequence[tuple[AgentCheckpoint, FinishedEpisodes]]) -> Table:
     # Narrow, for nine columns of large numbers in a terminal of 80.
     style: dict[str, Any] = {
         "box": SIMPLE_HEAD,
@@ -284,7 +287,7 @@ def _summary(episodes: FinishedEpisodes) -> dict[str, float]:
 
 
 def _document(
-    saved: SavedRun, results: Sequence[tuple[SavedAgent, FinishedEpisodes]]
+    saved: PlayableRun, results: Sequence[tuple[AgentCheckpoint, FinishedEpisodes]]
 ) -> dict[str, Any]:
     keys = saved.spec.env.info_keys
     agents = [

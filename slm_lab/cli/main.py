@@ -645,7 +645,7 @@ def export(
     A graph holds normalisation and action scales, and is compared with the agent
     first."""
     from slm_lab.export.export import export_agent
-    from slm_lab.records.saved_run import find_agent
+    from slm_lab.records.playable_run import find_agent
 
     saved, agent = find_agent(
         run=run,
@@ -693,7 +693,7 @@ def push(
     """Share the agent of a run on the Hugging Face Hub, as export --to zip writes
     it."""
     from slm_lab.export.hub import push as upload
-    from slm_lab.records.saved_run import find_agent
+    from slm_lab.records.playable_run import find_agent
 
     found = find_agent(
         run=run,

@@ -19,7 +19,7 @@ from slm_lab.doctor.history import (
 )
 from slm_lab.doctor.learning import AT_ONCE, LOWER_LR, SYMPTOMS
 from slm_lab.doctor.machine import memory_kills
-from slm_lab.records.archive import unpacked
+from slm_lab.records.archive import archive_of, unpacked
 from slm_lab.records.lookup import find_trial
 from slm_lab.records.run_record import RunRecord
 from slm_lab.records.trust import command_text, named_by, resume_words
@@ -71,20 +71,17 @@ def diagnose(
     looked at. Imports torch. Raises UsageError if there is no such run, or its rows are
     damaged."""
     from slm_lab.doctor import measured
+    from slm_lab.records.playable_run import find_agent
     from slm_lab.records.policy import build_policy
-    from slm_lab.records.saved_run import find_agent
 
     unseen = None
     of_agent: list[Finding] = []
     with unpacked(run) as folder:
-        record = find_trial(folder, data_dir)
+        record = find_trial(folder, data_dir, archive_of(run, folder))
         read_histories(record)  # raises UsageError before torch is imported
-        where = run
-        if folder == run:
-            where = record.where
         try:
             saved = find_agent(
-                run=where,
+                run=record.where,
                 which=None,
                 session=None,
                 data_dir=data_dir,
@@ -94,7 +91,7 @@ def diagnose(
             of_agent = list(measured.findings(build_policy(*saved)))
         except LabError as error:
             unseen = error_summary(str(error))
-        return where, findings_of(record, of_agent), unseen
+        return record.where, findings_of(record, of_agent), unseen
 
 
 Outcome: TypeAlias = Callable[[RunRecord, Histories], Iterator[Finding]]
@@ -252,6 +249,8 @@ RESULTS: tuple[Outcome, ...] = (apart, no_better_than_random)
 
 
 def _resume(record: RunRecord) -> str:
+    if record.archive is not None:
+        return "resume it where it was trained: a shared run has only an agent"
     return f"resume it: {_command(record, 'train')}"
 
 
@@ -260,7 +259,7 @@ def _command(record: RunRecord, mode: str) -> str:
     run = record.run_dir
     modules = named_by([run.spec_file], RUN_BLOCK)
     if mode != "train":
-        return command_text(["run", f"{mode}@{run.root}"], modules)
+        return command_text(["run", f"{mode}@{record.place}"], modules)
     words = resume_words(
         run.root, record.of_search, value_at(record.spec, "meta.cluster")
     )

@@ -21,8 +21,9 @@ from slm_lab.core.process import quietly
 from slm_lab.core.types import Array, FloatArray
 from slm_lab.env.lookup import require
 from slm_lab.export.shared_run import shared_files, zipped
+from slm_lab.records.checkpoints import AgentCheckpoint
+from slm_lab.records.playable_run import PlayableRun
 from slm_lab.records.policy import Policy, build_policy, play
-from slm_lab.records.saved_run import SavedAgent, SavedRun
 
 
 @final
@@ -228,7 +229,7 @@ def _gap(
 
 
 def export_agent(
-    run: SavedRun, saved: SavedAgent, path: Path, force: bool = False
+    run: PlayableRun, saved: AgentCheckpoint, path: Path, force: bool = False
 ) -> Difference | None:
     """Writes the agent `saved` of `run` to `path`, whose suffix chooses the format. A
     graph first acts beside the agent; None for a zip file. Raises UsageError for
@@ -249,7 +250,7 @@ def export_agent(
 
 
 def _exported(
-    run: SavedRun, saved: SavedAgent, path: Path
+    run: PlayableRun, saved: AgentCheckpoint, path: Path
 ) -> tuple[bytes, Difference | None]:
     if path.suffix == ".zip":
         return zipped(shared_files(run, saved, path.name)), None

@@ -15,8 +15,9 @@ from slm_lab.core.process import quietly
 from slm_lab.env.lookup import require
 from slm_lab.export.shared_run import shared_files, zipped
 from slm_lab.records.archive import MAX_BYTES, naming, unpacked
+from slm_lab.records.checkpoints import AgentCheckpoint
 from slm_lab.records.lookup import find_folder
-from slm_lab.records.saved_run import SavedAgent, SavedRun
+from slm_lab.records.playable_run import PlayableRun
 
 ARCHIVE = "run.zip"
 LOCAL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS)
@@ -25,7 +26,7 @@ SILENT_SECONDS = 30.0
 """How long the Hub may leave a request without any answer."""
 
 
-def push(run: SavedRun, saved: SavedAgent, repo: str, private: bool) -> str:
+def push(run: PlayableRun, saved: AgentCheckpoint, repo: str, private: bool) -> str:
     """Uploads the agent `saved` of `run` to the repository OWNER/NAME, made if needed;
     returns its address. Raises UsageError without a token, MissingExtraError, LabError
     if the Hub refuses."""

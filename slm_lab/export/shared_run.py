@@ -16,7 +16,8 @@ from slm_lab.charts.trainings import read_trial
 from slm_lab.core.files import read_file, write_atomically, write_json
 from slm_lab.core.text import significant
 from slm_lab.records.archive import naming
-from slm_lab.records.saved_run import SavedAgent, SavedRun
+from slm_lab.records.checkpoints import AgentCheckpoint
+from slm_lab.records.playable_run import PlayableRun
 from slm_lab.records.trust import command_text, named_by
 from slm_lab.spec import read
 from slm_lab.storage.checkpoint import CheckpointStore
@@ -37,11 +38,11 @@ GRAPH = "_trial_graph_mean_returns_ma_vs_frames.png"
 
 
 def shared_files(
-    run: SavedRun, saved: SavedAgent, file: str, repo: str | None = None
+    run: PlayableRun, saved: AgentCheckpoint, file: str, repo: str | None = None
 ) -> dict[str, bytes]:
     """A run folder with one agent: its files, and a card that names the archive `file`
     and the `repo` on the Hub. A trial of a search becomes a single run."""
-    with naming(saved.folder, run.record.folder), TemporaryDirectory() as parent:
+    with naming(run.record.place, run.record.folder), TemporaryDirectory() as parent:
         folder = Path(parent)
         _fill(folder, run, saved)
         write_atomically(
@@ -61,7 +62,7 @@ def zipped(files: Mapping[str, bytes]) -> bytes:
     return content.getvalue()
 
 
-def _fill(folder: Path, run: SavedRun, saved: SavedAgent) -> None:
+def _fill(folder: Path, run: PlayableRun, saved: AgentCheckpoint) -> None:
     source = run.record.run_dir
     shared = RunDir(folder, run.spec.name)
     name = run.spec.name
@@ -92,7 +93,7 @@ def _fill(folder: Path, run: SavedRun, saved: SavedAgent) -> None:
 
 
 def card(
-    run: SavedRun, saved: SavedAgent, folder: Path, file: str, repo: str | None
+    run: PlayableRun, saved: AgentCheckpoint, folder: Path, file: str, repo: str | None
 ) -> str:
     """The page of the run in `folder`, which is shared as `file`, on the Hub as
     `repo`."""

@@ -43,6 +43,13 @@ def unpacked(run: str) -> Iterator[str]:
             yield str(folder)
 
 
+def archive_of(run: str, folder: str) -> Path | None:
+    """The archive `run` if it was unpacked into `folder`, see `unpacked`."""
+    if folder == run:
+        return None
+    return Path(run)
+
+
 @contextmanager
 def naming(archive: Path, folder: Path) -> Iterator[None]:
     """Names `archive` in errors about files unpacked into `folder`."""

@@ -6,14 +6,21 @@ names is imported."""
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, final
+
+import numpy as np
 
 from slm_lab.agent.agent import Agent
 from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.build import build_agent
 from slm_lab.core.errors import UsageError
+from slm_lab.core.recorded import value_at
 from slm_lab.core.types import FloatArray, StateDict
 from slm_lab.env.adapter import PolicyAdapter
+from slm_lab.records.archive import archive_of, unpacked
+from slm_lab.records.checkpoints import TrialCheckpoints, Which
+from slm_lab.records.lookup import find_trial
 from slm_lab.session.initial import (
     Values,
     begin_with,
@@ -21,10 +28,12 @@ from slm_lab.session.initial import (
     normalizers_in,
     roles_of,
     taken_names,
+    values_of,
 )
 from slm_lab.session.torch_setup import on_cpu
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.storage.checkpoint import write_state
+from slm_lab.storage.checkpoint import reading, write_state
+from slm_lab.storage.compatibility import check_snapshot
 from slm_lab.storage.run_dir import RunDir
 
 NOT_SEEN_IN_SHAPES = (
@@ -87,6 +96,53 @@ class Initial:
             f"the run begins with {taken} of {origin['run']} ({agent})",
             *self.warnings,
         )
+
+
+def find_parent(
+    run: str,
+    parts: Sequence[str],
+    which: Which | None,
+    session: int | None,
+    data_dir: Path,
+) -> Parent:
+    """An agent of the run that `find_folder` finds, for a new run to begin with; by
+    default that of the first Session with a checkpoint. Imports nothing that the run
+    names. Raises UsageError, CheckpointError."""
+    with unpacked(run) as folder:
+        record = find_trial(folder, data_dir, archive_of(run, folder))
+        source = record.place
+        checkpoints = TrialCheckpoints(record)
+        begun = checkpoints.begun()
+        if not begun:
+            raise UsageError(f"{source} has no checkpoint yet")
+        if session not in (None, *begun):
+            known = ", ".join(map(str, begun))
+            raise UsageError(
+                f"{source}: Session {session} has no agent; those with one: {known}"
+            )
+        agent = checkpoints.load(begun[0] if session is None else session, which)
+        with reading(agent.file):
+            check_snapshot(agent.snapshot, agent.file)
+            values = values_of(agent.snapshot["flats"])
+            statistics = np.asarray(agent.snapshot["statistics"], np.float64)
+        spec = record.spec
+    rewards = bool(value_at(spec, "env.normalize_reward", False))
+    origin = {
+        "run": source.resolve().name,
+        "trial": record.trial,
+        "session": agent.session,
+        "agent": agent.which,
+        "frame": agent.frame,
+        "parent_sha256": agent.sha256,
+    }
+    return Parent(
+        source=str(source),
+        values=values,
+        normalizers=normalizers_in(statistics, rewards),
+        parts=tuple(parts),
+        net=value_at(spec, "agent.net", {}) or {},
+        about=origin,
+    )
 
 
 def taken_from(parent: Parent, spec: Spec) -> Initial:

@@ -201,11 +201,12 @@ def find_saved(
     )
 
 
-def find_trial(target: str, data_dir: Path) -> RunRecord:
+def find_trial(target: str, data_dir: Path, archive: Path | None = None) -> RunRecord:
     """The Trial of a run, or the best of a search, named as for `find_folder`; ":t3"
-    names another. Raises UsageError, SpecError."""
+    names another. `archive` is the shared run that `target` is unpacked from. Raises
+    UsageError, SpecError."""
     run_dir, number = find_folder(target, data_dir)
-    return RunRecord(run_dir).trial_at(number)
+    return RunRecord(run_dir, archive=archive).trial_at(number)
 
 
 def find_trials(

@@ -11,7 +11,8 @@ from slm_lab.core.types import Array
 from slm_lab.env.adapter import PolicyAdapter
 from slm_lab.env.failure import closing_env
 from slm_lab.records.archive import naming
-from slm_lab.records.saved_run import SavedAgent, SavedRun
+from slm_lab.records.checkpoints import AgentCheckpoint
+from slm_lab.records.playable_run import PlayableRun
 from slm_lab.session.torch_setup import on_cpu
 
 
@@ -34,11 +35,12 @@ class PolicyStep(NamedTuple):
     """(B, *shape of an action of the environment)"""
 
 
-def build_policy(run: SavedRun, saved: SavedAgent, seed: int = 0) -> Policy:
+def build_policy(run: PlayableRun, saved: AgentCheckpoint, seed: int = 0) -> Policy:
     """The policy of the agent `saved` of `run` on the CPU, for one environment; random
-    draws depend on `seed`. Raises as `SavedAgent.load_into` and `env.make.make_env`."""
+    draws depend on `seed`. Raises as `AgentCheckpoint.load_into` and
+    `env.make.make_env`."""
     draws = (int(draw) for draw in np.random.SeedSequence(seed).generate_state(3))
-    with naming(saved.folder, run.record.folder):
+    with naming(run.record.place, run.record.folder):
         adapter = PolicyAdapter(run.spec.of_saved_agent(run.record.trial).env)
         spaces = adapter.observation_space, adapter.action_space
         agent = build_agent(

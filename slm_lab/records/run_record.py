@@ -121,11 +121,16 @@ class RunRecord:
         run_dir: RunDir,
         trial: int | None = None,
         row_files: RowFiles | None = None,
+        archive: Path | None = None,
     ) -> None:
         """The record of `run_dir`, or of one trial of the search in it. `row_files`
-        keeps the rows for later records."""
+        keeps the rows for later records. `archive` is the file of a shared run that
+        was unpacked into the folder."""
         self.run_dir = run_dir
         self.folder = run_dir.root
+        self.archive = archive
+        self.place = archive or run_dir.root
+        """The run folder, or the file of a shared run."""
         self.of_search = run_dir.is_search
         """Whether the folder holds a search, with many trials."""
         self.is_search = self.of_search and trial is None
@@ -322,12 +327,12 @@ class RunRecord:
     @property
     def trials(self) -> list["RunRecord"]:
         """The Trials that have begun; one unless it is a search."""
-        return [self._trial(number) for number in self.run_dir.trials]
+        return [self.trial_record(number) for number in self.run_dir.trials]
 
     def trial_at(self, number: int | None) -> "RunRecord":
         """The trial `number` of a search, by default its best; or the run itself.
         Raises UsageError if there is none, SpecError if its spec cannot be read."""
-        chosen = self._trial(self.number_of_trial(number))
+        chosen = self.trial_record(self.number_of_trial(number))
         chosen.check_spec()
         return chosen
 
@@ -354,20 +359,23 @@ class RunRecord:
         confirmed = [result.trial for result in results if result.mean is not None]
         return (confirmed or begun)[0]
 
-    def _trial(self, number: int) -> "RunRecord":
-        return RunRecord(self.run_dir, number, self._row_files)
+    def trial_record(self, number: int) -> "RunRecord":
+        """The record of a trial, whose files may not exist yet."""
+        return RunRecord(self.run_dir, number, self._row_files, self.archive)
 
     @property
     def where(self) -> str:
         """Its name in messages."""
         is_trial = self.of_search and not self.is_search
         if is_trial:
-            return f"{self.folder}:t{self.trial}"
-        return str(self.folder)
+            return f"{self.place}:t{self.trial}"
+        return str(self.place)
 
     @property
-    def key(self) -> tuple[Path, int]:
-        """Identifies the Trial, however the user named it."""
+    def key(self) -> tuple[Path, int | None]:
+        """Identifies the run or the trial, however the user named it."""
+        if self.is_search:
+            return self.folder.resolve(), None
         return self.folder.resolve(), self.trial
 
     @property

@@ -184,9 +184,9 @@ def imports_for(
 def imports_of_file(
     spec_file: str, typed: Sequence[str], trust: bool
 ) -> tuple[str, ...]:
-    """The modules to import before a run begins: those `typed`, and the `imports` of the
-    user's own spec file; with `trust` also all others in it. See `check_source`. Raises
-    SpecError."""
+    """The modules to import before a run begins: those `typed`, and the `imports` of
+    the user's own spec file; with `trust` also all others in it. See `check_source`.
+    Raises SpecError."""
     file = find_file(spec_file)
     imports = dict.fromkeys([*typed, *own_imports(file)])
     if trust:

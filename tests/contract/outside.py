@@ -10,7 +10,7 @@ from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.build import build_agent
 from slm_lab.api.agent import Agent
 from slm_lab.env.make import make_env
-from slm_lab.records.saved_run import SavedAgent
+from slm_lab.records.checkpoints import AgentCheckpoint
 from tests.contract.table import ALGORITHM_ROWS, cases
 
 SEED, N = 3, 2
@@ -45,8 +45,8 @@ def outside(spec, learner, statistics):
     """The same agent, as `slm_lab.load` makes it of its snapshot."""
     flats = {name: flat.state_dict() for name, flat in learner.flats.items()}
     snapshot = {"frame": 7, "flats": flats, "statistics": statistics.copy()}
-    saved = SavedAgent(Path("run"), 0, "best", 7, snapshot, Path("file"))
-    record = SimpleNamespace(trial=0, folder=saved.folder)
+    saved = AgentCheckpoint(0, "best", 7, snapshot, Path("file"))
+    record = SimpleNamespace(trial=0, folder=Path("run"), place=Path("run"))
     run = SimpleNamespace(spec=spec, record=record)
     return Agent(run, saved, SEED)
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from slm_lab.records.saved_run import NORM_PLACE_SINCE
+from slm_lab.records.playable_run import NORM_PLACE_SINCE
 from slm_lab.storage.manifest import FORMAT, previous_path, read_manifest
 from tests.faults.lab import NAME, call_here, command, manifest, run_folder
 from tests.support import soft

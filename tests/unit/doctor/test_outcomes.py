@@ -70,6 +70,19 @@ def test_a_successful_run_has_no_findings(trial):
     assert [finding for each in every for finding in each(*healthy)] == []
 
 
+def test_advice_on_a_shared_run_names_its_file(trial, tmp_path):
+    archive = tmp_path / "shared.zip"
+    shared = RunRecord(trial.run_dir, archive=archive)
+    shared.metrics = {"final_return_episodes": 2}
+    shared.results = [end(Ending.INTERRUPTED)]
+    shared.is_training = False
+    histories = {0: SessionHistory(rows(frames=100.0), trial.spec)}
+    stopped = found_by(outcome.unfinished, (shared, histories))
+    assert "where it was trained" in stopped.advice
+    few = found_by(outcome.weak_claim, (shared, histories))
+    assert f"eval@{archive}" in few.advice
+
+
 def test_a_failure_is_given_with_its_reason_and_a_resume(trial):
     broken = end(
         Ending.FAILED, error="Traceback (most recent call last):\n  x\nValueError: no"

@@ -11,9 +11,10 @@ import torch
 from slm_lab.core.errors import UsageError
 from slm_lab.core.files import write_json
 from slm_lab.parallel.task import SessionTask
+from slm_lab.records.checkpoints import TrialCheckpoints
+from slm_lab.records.init_from import find_parent
 from slm_lab.records.origin import provenance
 from slm_lab.records.run_record import RunRecord
-from slm_lab.records.saved_run import SavedAgents, find_parent
 from slm_lab.session.initial import built_values, taken_names, values_of
 from slm_lab.storage.checkpoint import write_state
 from slm_lab.storage.manifest import FORMAT, read_manifest
@@ -53,7 +54,7 @@ def latest(folder):
 
 def weights(run, trial=0):
     """The latest weights of every Session with a checkpoint."""
-    agents = SavedAgents(RunRecord(run, trial), run.root)
+    agents = TrialCheckpoints(RunRecord(run, trial))
     return [
         values_of(agents.load(session, "latest").snapshot["flats"])
         for session in agents.begun()
@@ -336,7 +337,7 @@ def test_weights_that_are_not_finite_are_refused(folder):
     assert all(torch.isfinite(value).all() for value in parent.values.values())
     run = latest(folder)
     paths = run.session(0, 0)
-    agents = SavedAgents(RunRecord(run, 0), run.root)
+    agents = TrialCheckpoints(RunRecord(run, 0))
     state = agents.load(0, "best").snapshot
     state["flats"]["actor"]["vector"][0] = float("nan")
     file = run.root / "model" / read_manifest(paths.manifest).files["best"].name

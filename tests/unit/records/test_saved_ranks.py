@@ -5,8 +5,8 @@ import re
 import pytest
 
 from slm_lab.core.errors import UsageError
+from slm_lab.records.playable_run import PlayableRun
 from slm_lab.records.run_source import RunSource
-from slm_lab.records.saved_run import SavedRun
 from slm_lab.studies.run import Run
 from tests.faults.lab import NAME, write_spec
 from tests.support import ppo
@@ -25,7 +25,7 @@ def saved(tmp_path):
     data.mkdir()
     run = Run(RunSource(spec_file, NAME, data_dir=data))
     run.release()
-    return SavedRun(RunSource(spec_file, NAME, "latest", data_dir=data))
+    return PlayableRun(RunSource(spec_file, NAME, "latest", data_dir=data))
 
 
 @pytest.mark.parametrize(("rank", "first"), [(1, 0), (3, 2)])
