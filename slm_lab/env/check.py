@@ -9,7 +9,6 @@ from gymnasium.error import DependencyNotInstalled
 from slm_lab.core.errors import MissingExtraError, Problem, SpecError, UsageError
 from slm_lab.core.registry import load_target
 from slm_lab.env.lookup import find_env, known_warnings_ignored, require
-from slm_lab.env.simulators.arguments import Argument, Arguments, arguments_of
 from slm_lab.env.simulators.atari import JOINED, atari_problems, is_atari
 from slm_lab.env.simulators.envpool import THREAD_KEYS, is_pooled, pool_problems
 from slm_lab.env.simulators.film import IMAGE_MODE, fix_of_mujoco, in_one_line
@@ -19,7 +18,7 @@ from slm_lab.env.vector.autoreset import (
     vector_creator,
     why_not_native,
 )
-from slm_lab.env.wrappers import wrapper_problems
+from slm_lab.env.wrappers import Argument, Arguments, arguments_of, wrapper_problems
 from slm_lab.spec.schema.env import EnvSpec
 
 OWN_NAMES = {

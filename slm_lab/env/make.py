@@ -31,10 +31,9 @@ from slm_lab.core.registry import import_failure
 from slm_lab.env.check import check_env, native_refused
 from slm_lab.env.convert.action import ActionConverter
 from slm_lab.env.convert.flatten import COMPOSITE, flatten_parts
-from slm_lab.env.convert.frames import FrameJoiner
 from slm_lab.env.convert.image import is_image
 from slm_lab.env.convert.normalize import ObservationNormalizer, RunningStatistics
-from slm_lab.env.convert.observation import ObservationConverter
+from slm_lab.env.convert.observation import FrameJoiner, ObservationConverter
 from slm_lab.env.convert.reward import RewardConverter
 from slm_lab.env.failure import as_exception, close_all
 from slm_lab.env.interface import Env, check_spaces, name_of

@@ -20,9 +20,8 @@ from slm_lab.core.types import (
     Unnormalized,
 )
 from slm_lab.env.convert.action import ActionConverter
-from slm_lab.env.convert.frames import FrameJoiner
 from slm_lab.env.convert.normalize import ObservationNormalizer
-from slm_lab.env.convert.observation import ObservationConverter
+from slm_lab.env.convert.observation import FrameJoiner, ObservationConverter
 from slm_lab.env.convert.reward import RewardConverter
 from slm_lab.env.failure import raise_if_exit
 from slm_lab.env.vector.raw import RawEnvs

@@ -10,9 +10,8 @@ from typing import Any, final
 
 from typing_extensions import override
 
-from slm_lab.core.errors import undone_on_failure
+from slm_lab.core.errors import limit_reached, undone_on_failure
 from slm_lab.core.process import kill_with_children, waits_for_disk, why_it_exited
-from slm_lab.core.system_limits import limit_reached
 from slm_lab.parallel.fork_server import CONTEXT, end, new_process, start
 from slm_lab.parallel.hang_detector import session_due
 from slm_lab.parallel.supervisor import Runner, SessionEnd, Supervisor

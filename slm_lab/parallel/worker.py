@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from slm_lab.core import errors, process
+from slm_lab.core.errors import limit_reached
 from slm_lab.core.files import open_own
 from slm_lab.core.plugins import import_plugins
-from slm_lab.core.system_limits import limit_reached
 from slm_lab.core.text import error_text
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.seeding import SessionSeeds, process_seeds
@@ -151,7 +151,7 @@ def _seeds(task: SessionTask, board: StatusBoard) -> SessionSeeds:
 def _run(task: SessionTask, board: StatusBoard) -> "SessionResult":
     with process.importing():
         from slm_lab.agent.device import assign_gpu
-        from slm_lab.session.torch_setup import set_up_torch
+        from slm_lab.session.build import set_up_torch
 
         seeds = _seeds(task, board)
         process.seed_global_generators(seeds.processes.own)

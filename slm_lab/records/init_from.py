@@ -14,6 +14,7 @@ from slm_lab.agent.build import build_agent
 from slm_lab.core.errors import UsageError
 from slm_lab.core.types import FloatArray, StateDict
 from slm_lab.env.adapter import PolicyAdapter
+from slm_lab.session.build import on_cpu
 from slm_lab.session.initial import (
     Values,
     begin_with,
@@ -22,7 +23,6 @@ from slm_lab.session.initial import (
     roles_of,
     taken_names,
 )
-from slm_lab.session.torch_setup import on_cpu
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.checkpoint import write_state
 from slm_lab.storage.run_dir import RunDir

@@ -12,7 +12,7 @@ from slm_lab.env.adapter import PolicyAdapter
 from slm_lab.env.failure import closing_env
 from slm_lab.records.archive import naming
 from slm_lab.records.saved_run import SavedAgent, SavedRun
-from slm_lab.session.torch_setup import on_cpu
+from slm_lab.session.build import on_cpu
 
 
 class Policy(NamedTuple):

@@ -37,13 +37,17 @@ from slm_lab.records.trust import (
     refuse_paths,
 )
 from slm_lab.session.evaluator import Evaluator, load_snapshot, snapshot_of
-from slm_lab.session.initial import normalizers_in, values_of
+from slm_lab.session.initial import (
+    check_fits,
+    check_snapshot,
+    normalizers_in,
+    values_of,
+)
 from slm_lab.session.play_episodes import even_num_envs
 from slm_lab.session.seeding import session_seeds
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.checkpoint import CheckpointStore, reading
-from slm_lab.storage.compatibility import check_fits, check_snapshot
 from slm_lab.storage.manifest import Manifest, previous_path, read_manifest
 from slm_lab.storage.run_dir import SessionPaths
 

@@ -9,9 +9,14 @@ from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.core.text import significant
 from slm_lab.core.types import StateDict
 from slm_lab.env.vector_env import NO_EPISODES, FinishedEpisodes
-from slm_lab.session.dev_checks import AgentChecks
 from slm_lab.session.initial import begin_with
-from slm_lab.session.parts import build_parts, open_rows, restore, take_over
+from slm_lab.session.parts import (
+    AgentChecks,
+    build_parts,
+    open_rows,
+    restore,
+    take_over,
+)
 from slm_lab.session.seeding import SessionSeeds
 from slm_lab.session.status_board import Phase, StatusBoard
 from slm_lab.session.strategy import Strategy, Vote, independent

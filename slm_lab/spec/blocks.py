@@ -11,8 +11,7 @@ from pydantic_core import PydanticCustomError
 from slm_lab.core.errors import Problem
 from slm_lab.spec.budget import resolved
 from slm_lab.spec.modes import words_of
-from slm_lab.spec.role import optimizer_paths
-from slm_lab.spec.schema.agent import PARTS, AgentSpec
+from slm_lab.spec.schema.agent import PARTS, AgentSpec, optimizer_paths
 from slm_lab.spec.schema.algorithm import AlgorithmSpec
 from slm_lab.spec.schema.block import Block
 from slm_lab.spec.schema.env import EnvSpec

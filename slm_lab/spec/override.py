@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from slm_lab.core.errors import Problem, SpecError
 from slm_lab.core.registry import nearest_name
-from slm_lab.spec.json_text import json_value
 from slm_lab.spec.limits import check_text, nodes
+from slm_lab.spec.read import json_value
 from slm_lab.spec.schema.env import EnvSpec, arguments_beside
 from slm_lab.spec.schema.messages import FOREIGN
 from slm_lab.spec.schema.spec import Spec

@@ -19,10 +19,10 @@ from slm_lab.records.origin import provenance, resumed
 from slm_lab.records.run_source import RunSource
 from slm_lab.session.seeding import draw_root_seed
 from slm_lab.session.status_board import StatusBoard
+from slm_lab.spec.budget import dev_profile
 from slm_lab.spec.checks.algorithm import action_space_problems
 from slm_lab.spec.checks.observations import observation_problems
 from slm_lab.spec.load import warnings_held
-from slm_lab.spec.profile import dev_profile
 from slm_lab.spec.scale import scaled
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.env import EnvSpec

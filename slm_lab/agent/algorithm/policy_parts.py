@@ -24,15 +24,14 @@ from slm_lab.agent.from_spec.networks import (
     build_q_network,
     torch_errors_at,
 )
+from slm_lab.agent.memory.memory import ReplayConfig, TrainingSchedule
 from slm_lab.agent.net.policy_value import ActingNetwork, PolicyValue
 from slm_lab.agent.net.q_network import QNetwork, value_of
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.optimizer import Loss
 from slm_lab.agent.optim.rule import Number
 from slm_lab.agent.recurrent_state import RecurrentLayout, RecurrentState
-from slm_lab.agent.replay_config import ReplayConfig, TrainingSchedule
-from slm_lab.spec.role import net_for_role
-from slm_lab.spec.schema.agent import AgentSpec
+from slm_lab.spec.schema.agent import AgentSpec, net_for_role
 from slm_lab.spec.schema.algorithm import ReplayLearningSpec
 from slm_lab.spec.schema.net import Role
 

@@ -8,7 +8,12 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
+from slm_lab.agent.algorithm.algorithm import (
+    AgentParts,
+    BuildContext,
+    Learner,
+    train_on_replay,
+)
 from slm_lab.agent.algorithm.policy_parts import (
     QObjective,
     QParts,
@@ -16,7 +21,6 @@ from slm_lab.agent.algorithm.policy_parts import (
     build_q,
     build_replay_config,
 )
-from slm_lab.agent.algorithm.replay_loop import train_on_replay
 from slm_lab.agent.algorithm.report import Report, Step, Update
 from slm_lab.agent.batch import Transitions, TransitionSource
 from slm_lab.spec.schema.algorithm import DQNBaseSpec

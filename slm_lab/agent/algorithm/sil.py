@@ -9,9 +9,8 @@ from slm_lab.agent.algorithm.actor_critic import ActorCritic
 from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
 from slm_lab.agent.algorithm.ppo import PPO
 from slm_lab.agent.algorithm.report import Report, mean_report, number
-from slm_lab.agent.batch import ImitationBatch, Transitions
-from slm_lab.agent.describe import describe_on_error
-from slm_lab.agent.replay_config import ReplayConfig, TrainingSchedule
+from slm_lab.agent.batch import ImitationBatch, Transitions, describe_on_error
+from slm_lab.agent.memory.memory import ReplayConfig, TrainingSchedule
 from slm_lab.core.types import StateDict
 from slm_lab.spec.schema.algorithm import PPOSILSpec, SILSpec
 

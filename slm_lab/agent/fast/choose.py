@@ -13,10 +13,9 @@ from slm_lab.agent.algorithm.policy_actor import PolicyActor
 from slm_lab.agent.algorithm.ppo import PPO
 from slm_lab.agent.algorithm.q_learning import QLearner
 from slm_lab.agent.algorithm.reinforce import Reinforce
-from slm_lab.agent.algorithm.sac import SoftActorCritic, SoftLearner
+from slm_lab.agent.algorithm.sac import SQUASHED, SoftActorCritic, SoftLearner
 from slm_lab.agent.algorithm.sarsa import SARSA
 from slm_lab.agent.algorithm.sil import SelfImitation
-from slm_lab.agent.algorithm.soft_policy import SQUASHED
 from slm_lab.agent.algorithm.temperature import TunedTemperature
 from slm_lab.agent.fast.distributions import ARRAY_DISTRIBUTIONS
 from slm_lab.agent.fast.losses import elementwise

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from slm_lab.agent.device import NO_GPU, has_gpu, resolve_device
-from slm_lab.agent.net import precision
+from slm_lab.agent.net import layers as precision
 from slm_lab.agent.net.conv import ConvBody, ConvNet
 from slm_lab.agent.net.dueling import DuelingNet
 from slm_lab.agent.net.layers import (
@@ -35,9 +35,8 @@ from slm_lab.core.errors import LabError, Problem
 from slm_lab.core.registry import NETS
 from slm_lab.core.types import Shape
 from slm_lab.spec.checks.observations import no_image, no_room, no_vector
-from slm_lab.spec.role import built_nets
 from slm_lab.spec.schema import net as keys
-from slm_lab.spec.schema.agent import AgentSpec
+from slm_lab.spec.schema.agent import AgentSpec, built_nets
 
 Reader: TypeAlias = Callable[[Any, Shape, Heads, torch.Generator], nn.Module]
 """Makes a net from its keys, the shape of an observation, heads and a generator."""

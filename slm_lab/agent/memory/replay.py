@@ -8,11 +8,10 @@ from typing_extensions import override
 
 from slm_lab.agent.batch import Transitions, TransitionSource, VectorStep
 from slm_lab.agent.memory import sampler
-from slm_lab.agent.memory.memory import Memory, MemoryLayout
-from slm_lab.agent.memory.storage import Allocate, in_memory, mapped_in
+from slm_lab.agent.memory.memory import Memory, MemoryLayout, ReplayConfig
+from slm_lab.agent.memory.observation_ring import Allocate, in_memory, mapped_in
 from slm_lab.agent.memory.transition_ring import TransitionRing
 from slm_lab.agent.recurrent_state import mark_sequence_starts, mark_starts
-from slm_lab.agent.replay_config import ReplayConfig
 from slm_lab.core.errors import LabError
 from slm_lab.core.state import SavedFields
 from slm_lab.core.types import Array

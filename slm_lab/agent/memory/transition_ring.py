@@ -8,8 +8,7 @@ from typing_extensions import override
 
 from slm_lab.agent.batch import VectorStep
 from slm_lab.agent.memory.memory import AppendLog, MemoryLayout
-from slm_lab.agent.memory.observation_ring import Observations
-from slm_lab.agent.memory.storage import Allocate, in_memory
+from slm_lab.agent.memory.observation_ring import Allocate, Observations, in_memory
 from slm_lab.core.state import HasState, SavedFields
 from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
 

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from slm_lab.agent.net import layers
+from slm_lab.agent.net.layers import products, restored
 from slm_lab.agent.net.mlp import MLPNet
-from slm_lab.agent.net.precision import products, restored
 from slm_lab.core.types import Shape
 
 ConvArgs: TypeAlias = Sequence[Any]

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from slm_lab.agent.net import layers
-from slm_lab.agent.net.precision import products, restored
+from slm_lab.agent.net.layers import products, restored
 from slm_lab.core.types import Shape
 
 HiddenLayer: TypeAlias = tuple[layers.EmptyLinear, list[nn.Module]]

@@ -15,9 +15,10 @@ from slm_lab.agent.net.layers import (
     hidden_gain,
     image_input,
     init_linear,
+    products,
+    restored,
 )
 from slm_lab.agent.net.mlp import MLPNet
-from slm_lab.agent.net.precision import products, restored
 from slm_lab.core.errors import LabError
 from slm_lab.core.types import Shape
 

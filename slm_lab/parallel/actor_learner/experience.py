@@ -14,8 +14,7 @@ from slm_lab.core.errors import LabError
 from slm_lab.core.moments import merged, require_finite
 from slm_lab.core.types import Array, StateDict
 from slm_lab.env.vector_env import FinishedEpisodes, VectorEnv
-from slm_lab.parallel.actor_learner.source import UnrollSource
-from slm_lab.parallel.actor_learner.stats import PipelineStats
+from slm_lab.parallel.actor_learner.source import PipelineStats, UnrollSource
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollMemory
 from slm_lab.session.clock import Clock
 from slm_lab.session.experience import Experience

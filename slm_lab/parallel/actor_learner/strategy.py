@@ -22,8 +22,7 @@ from slm_lab.parallel.actor_learner.experience import (
 from slm_lab.parallel.actor_learner.inference import InferenceServer
 from slm_lab.parallel.actor_learner.queue import LearnerQueue, UnrollQueue
 from slm_lab.parallel.actor_learner.serial import SerialSource
-from slm_lab.parallel.actor_learner.source import UnrollSource
-from slm_lab.parallel.actor_learner.stats import PipelineStats
+from slm_lab.parallel.actor_learner.source import PipelineStats, UnrollSource
 from slm_lab.parallel.actor_learner.unroll import UnrollMemory
 from slm_lab.parallel.task import SessionTask
 from slm_lab.parallel.wait import START_SECONDS, wait_until

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from slm_lab.agent.optim.process_group import ProcessGroup, SoloGroup
 from slm_lab.core.errors import LabError
-from slm_lab.parallel.all_reduce.shared_memory_group import (
+from slm_lab.parallel.all_reduce.process_groups import (
     GroupBuffers,
     SharedMemoryGroup,
 )

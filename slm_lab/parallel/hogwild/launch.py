@@ -17,14 +17,12 @@ from slm_lab.parallel.hogwild.strategy import GlobalState, HogwildMode, HogwildS
 from slm_lab.parallel.processes import Processes
 from slm_lab.parallel.supervisor import STOP_SECONDS, Supervisor, replacement
 from slm_lab.parallel.task import SessionTask
-from slm_lab.session.build import prototype
-from slm_lab.session.initial import begin_with
+from slm_lab.session.build import on_cpu, prototype
+from slm_lab.session.initial import begin_with, check_finite
 from slm_lab.session.status_board import EARLY, END, Phase, StatusBoard
-from slm_lab.session.torch_setup import on_cpu
 from slm_lab.spec.scale import scaled
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.checkpoint import CheckpointStore, reading
-from slm_lab.storage.compatibility import check_finite
 from slm_lab.storage.result import Ending, SessionResult
 
 SHORTEST_INTERVAL = 1.0

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from slm_lab.core.errors import Problem
 from slm_lab.spec.blocks import Blocks
-from slm_lab.spec.role import (
+from slm_lab.spec.schema.agent import (
     OPTIMIZER_KEYS,
     built_nets,
     optimizer_paths,

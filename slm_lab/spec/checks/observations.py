@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from slm_lab.core.errors import Problem
-from slm_lab.spec.role import built_nets
 from slm_lab.spec.schema import net as nets
-from slm_lab.spec.schema.agent import AgentSpec
+from slm_lab.spec.schema.agent import AgentSpec, built_nets
 from slm_lab.spec.schema.layers import ConvLayer
 
 Shape: TypeAlias = tuple[int, ...]
