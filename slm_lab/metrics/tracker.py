@@ -47,6 +47,7 @@ class Tracker(SavedFields):
     saved: ClassVar = {
         "last_frame": "last_frame",
         "last_wall_t": "last_wall_t",
+        "best_return": "best_return",
         "improved": "improved",
         "episodes": "episodes",
         "has_episode": "_has_episode",
@@ -197,7 +198,6 @@ class Tracker(SavedFields):
         return {
             **super().state_dict(),
             "columns": list(self.columns),
-            "best_return": self.best_return,
             "last_row": None if last_row is None else list(last_row.cells),
             "sums": [self._sums[name] for name in self._reported],
             "counts": [self._counts[name] for name in self._reported],
@@ -240,7 +240,6 @@ class Tracker(SavedFields):
                 f"env.num_envs = {here}: the checkpoint has {known} environments"
             )
         super().load_state_dict(state)
-        self.best_return = state["best_return"]
         self._sums = dict(zip(self._reported, state["sums"], strict=True))
         self._counts = dict(zip(self._reported, state["counts"], strict=True))
         cells = state["last_row"]
@@ -306,6 +305,7 @@ class EvaluationTracker(SavedFields):
 
     saved: ClassVar = {
         "last_frame": "last_frame",
+        "best_return": "best_return",
         "recent": "_recent",
         "row_returns": "_row_returns",
     }
@@ -376,18 +376,13 @@ class EvaluationTracker(SavedFields):
 
     @override
     def state_dict(self) -> StateDict:
-        return {
-            **super().state_dict(),
-            "columns": list(self.columns),
-            "best_return": self.best_return,
-        }
+        return {**super().state_dict(), "columns": list(self.columns)}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
         """Restores `state`. Raises CheckpointError if the columns differ."""
         _check_columns("evaluation rows", state["columns"], self.columns)
         super().load_state_dict(state)
-        self.best_return = state["best_return"]
         self._next_due = next_multiple(self.last_frame, self._eval_frequency)
 
 

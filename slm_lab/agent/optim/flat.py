@@ -17,8 +17,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from slm_lab.core.errors import CheckpointError
+from slm_lab.core.state import HasState
 from slm_lab.core.types import IntArray, StateDict
 
 MOMENTS = ("count", "mean", "m2")
@@ -82,7 +84,7 @@ class Layout:
         return Order(entries, tuple(before.index(name) for name in self.names))
 
 
-class FlatParameters:
+class FlatParameters(HasState):
     """Owns the storage behind the parameters, gradients and float buffers of one
     network. `vector` and `grad` are (P,) float32, `statistics` is (S,) float32, in the
     order in which the module lists its parameters and buffers. The parameters of
@@ -176,6 +178,7 @@ class FlatParameters:
             name: owner.get_buffer(key) for name, owner, key in self._buffers
         }
 
+    @override
     def state_dict(self) -> StateDict:
         """Copies of both vectors, and their layout."""
         return {
@@ -184,6 +187,7 @@ class FlatParameters:
             "statistics": self.statistics.detach().cpu().clone(),
         }
 
+    @override
     @torch.no_grad()
     def load_state_dict(self, state: StateDict) -> None:
         """Copies saved values in place, so that sharing and views stay as they are.
