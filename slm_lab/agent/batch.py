@@ -301,7 +301,8 @@ def _describe(value: Tensor) -> str:
     finite = numbers[torch.isfinite(numbers)]
     if len(finite):
         least, mean, most = (
-            each.item() for each in (finite.min(), finite.mean(), finite.max())
+            statistic.item()
+            for statistic in (finite.min(), finite.mean(), finite.max())
         )
         text += f" min {least:.6g} mean {mean:.6g} max {most:.6g}"
     broken = numbers.numel() - len(finite)

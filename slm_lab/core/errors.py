@@ -36,12 +36,12 @@ class Problem:
 
     @override
     def __str__(self) -> str:
-        given = ""
+        setting = ""
         if self.value is not ...:
-            given = f" = {_shorten(self.value)}"
+            setting = f" = {_shorten(self.value)}"
         path = _cut(self.path, LONGEST_PATH)
         message = _cut(self.message, LONGEST_MESSAGE)
-        return f"{path}{given}: {message}"
+        return f"{path}{setting}: {message}"
 
 
 def with_cut_words(text: str) -> str:

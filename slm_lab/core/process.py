@@ -75,9 +75,9 @@ def main_module_hidden() -> Iterator[None]:
     meanwhile would import it again: a script without a guard would run in each, and the
     command line takes a quarter of a second."""
     main = sys.modules["__main__"]
-    kept = {
-        name: each
-        for name, each in vars(main).items()
+    attributes = {
+        name: value
+        for name, value in vars(main).items()
         if name in ("__spec__", "__file__")
     }
     main.__spec__ = None
@@ -85,7 +85,7 @@ def main_module_hidden() -> Iterator[None]:
     try:
         yield
     finally:
-        main.__dict__.update(kept)
+        main.__dict__.update(attributes)
 
 
 def start_resource_tracker() -> None:
@@ -224,10 +224,10 @@ def children_killed() -> Iterator[None]:
 
 
 def _in_other_sessions() -> Iterator[int]:
-    own = os.getsid(0)
+    session = os.getsid(0)
     for pid in _descendants(os.getpid()):
         with suppress(ProcessLookupError):
-            if os.getsid(pid) != own:
+            if os.getsid(pid) != session:
                 yield pid
 
 
@@ -285,8 +285,8 @@ def signals_handled(
     try:
         yield
     finally:
-        for number, each in before.items():
-            signal.signal(number, each)
+        for number, previous in before.items():
+            signal.signal(number, previous)
 
 
 def ignore_terminal() -> None:
@@ -409,7 +409,9 @@ def text_log() -> Path | None:
     """The file of this process's text log; None if it has none."""
     handlers = logging.getLogger("slm_lab").handlers
     files = [
-        each.baseFilename for each in handlers if isinstance(each, logging.FileHandler)
+        handler.baseFilename
+        for handler in handlers
+        if isinstance(handler, logging.FileHandler)
     ]
     if files:
         return Path(files[0])
@@ -424,19 +426,19 @@ def printing_to(file: Path | None) -> Iterator[None]:
     if file is None:
         yield
         return
-    kept: list[tuple[int, int]] = []
+    saved_files: list[tuple[int, int]] = []
     _flush_streams()
     with suppress(OSError, LabError):
         log = open_own(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         for descriptor in (1, 2):
-            kept.append((descriptor, os.dup(descriptor)))
+            saved_files.append((descriptor, os.dup(descriptor)))
             os.dup2(log, descriptor)
         os.close(log)
     try:
         yield
     finally:
         _flush_streams()
-        for descriptor, before in kept:
+        for descriptor, before in saved_files:
             os.dup2(before, descriptor)
             os.close(before)
 

@@ -81,8 +81,6 @@ def _restored(value: Any, state: Any) -> Any:
         return deque(state, value.maxlen)
     elif isinstance(value, dict):
         return {key: _copied(entry) for key, entry in state.items()}
-    elif state is None:
-        return None
     else:
         return type(value)(state)
     return value

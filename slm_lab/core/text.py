@@ -119,15 +119,15 @@ def error_summary(error: str) -> str:
 def _last_exception(lines: Iterable[str]) -> str:
     """The first line after the indented frames of the last traceback; "" if there is
     none."""
-    found = ""
+    error_line = ""
     among_frames = False
     for line in lines:
         if line.startswith(_TRACEBACK):
             among_frames = True
         elif among_frames and line and not line[0].isspace():
-            found = line
+            error_line = line
             among_frames = False
-    return found
+    return error_line
 
 
 def error_text(error: BaseException) -> str:

@@ -39,13 +39,13 @@ class PolicyAdapter:
         """Raises as `env.make.make_env`."""
         self._spec = spec
         env, conversions = make_one(spec)
-        own = env
+        bare = env
         if isinstance(env, FlatObservation):
-            own = env.env
-        self._is_flattened = own is not env
+            bare = env.env
+        self._is_flattened = bare is not env
         self.flat_space: AnySpace = env.observation_space
         """The space of one row of a `Batch`."""
-        self.env_observation_space = own.observation_space
+        self.env_observation_space = bare.observation_space
         self.env_action_space: AnySpace = env.action_space
         close_all([env.close], spec.name)
         self.conversions = conversions
@@ -69,11 +69,13 @@ class PolicyAdapter:
         one more axis in front; of a Dict or Tuple, each part has it. Raises ValueError
         if `obs` is neither."""
         try:
-            found = leaves(self.env_observation_space, obs)
-            parts = [(path, part, as_array(own, path)) for path, part, own in found]
+            values = leaves(self.env_observation_space, obs)
+            parts = [
+                (path, part, as_array(value, path)) for path, part, value in values
+            ]
             axes = {array.ndim - len(part.shape or ()) for _, part, array in parts}
             lead = parts[0][-1].shape[:1] if axes == {1} else ()
-            rows = [_rows(*each, lead) for each in parts]
+            rows = [_rows(*part, lead) for part in parts]
             flat = _flat(parts, rows) if self._is_flattened else rows[0]
         except ValueError as error:
             why = ""
@@ -117,8 +119,8 @@ def _rows(
         batch = str((*(lead if array.size and lead else ("B",)), *shape)).replace(
             "'", ""
         )
-        found = f"{named(path)} has the shape {array.shape}"
-        raise ValueError(f"{found}; one has {shape}, a batch {batch}")
+        actual = f"{named(path)} has the shape {array.shape}"
+        raise ValueError(f"{actual}; one has {shape}, a batch {batch}")
     rows = as_numbers(array, space, path).reshape(-1, *shape)
     if rows.dtype.kind == "f":
         with np.errstate(over="ignore"):
@@ -136,7 +138,7 @@ def _flat(
 ) -> Array:
     """The `rows` (B, ...) of each part as vectors (B, D)."""
     flat = [
-        (path, np.stack([np.asarray(spaces.flatten(part, row)) for row in each]))
-        for (path, part, _), each in zip(parts, rows, strict=True)
+        (path, np.stack([np.asarray(spaces.flatten(part, row)) for row in batch]))
+        for (path, part, _), batch in zip(parts, rows, strict=True)
     ]
     return joined(flat, axis=1)

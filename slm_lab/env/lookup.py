@@ -72,8 +72,10 @@ def _namesakes(env_id: str) -> Iterator[str]:
     word = _letters(env_id.replace("/", "-").partition("-")[0])
     for distribution in distributions():
         name = distribution.metadata["Name"] or ""
-        needs = [each.lower() for each in distribution.requires or ()]
-        needs_gymnasium = any(each.startswith("gymnasium") for each in needs)
+        needs = [requirement.lower() for requirement in distribution.requires or ()]
+        needs_gymnasium = any(
+            requirement.startswith("gymnasium") for requirement in needs
+        )
         if word and _letters(name).startswith(word) and needs_gymnasium:
             package = name.replace("-", "_")
             if importlib.util.find_spec(package) is not None:
@@ -142,8 +144,8 @@ def require(module: str, extra: str) -> None:
     """Raises MissingExtraError if `module`, which the `extra` installs, is missing. A
     folder without code, which an uninstalled package may leave, does not count: it has
     no origin."""
-    found = importlib.util.find_spec(module)
-    if found is None or found.origin is None:
+    module_spec = importlib.util.find_spec(module)
+    if module_spec is None or module_spec.origin is None:
         raise MissingExtraError(f"{module} is not installed; run: {pip_command(extra)}")
 
 
@@ -364,13 +366,14 @@ def _why_unknown(module_name: str, env_id: str) -> str:
             f"environment{_hint(nearest or _nearest_id(env_id, GAMES))}"
         )
     package = module_name.partition(".")[0]
-    own = [each for each in known if _package_of(each) == package]
-    nearest_own = _nearest_id(env_id, own)
+    same_package = [other for other in known if _package_of(other) == package]
+    nearest_own = _nearest_id(env_id, same_package)
     if nearest_own is not None:
         return f"there is no such environment{_hint(f'{module_name}:{nearest_own}')}"
     some = ""
-    if own:
-        some = f"; {package} has {', '.join(own[:3])}{' and others' if own[3:] else ''}"
+    if same_package:
+        others = " and others" if same_package[3:] else ""
+        some = f"; {package} has {', '.join(same_package[:3])}{others}"
     return f"there is no such environment{_hint(nearest)}{some}"
 
 
@@ -391,22 +394,22 @@ def _hint(nearest: str | None) -> str:
     return hint
 
 
-def _class_for_id(given: type, prefix: str) -> str:
+def _class_for_id(class_: type, prefix: str) -> str:
     """The message for a class name instead of an id, with an id of the class if it has
     one."""
-    name = given.__name__
-    package = given.__module__.partition(".")[0]
+    name = class_.__name__
+    package = class_.__module__.partition(".")[0]
     for env_id, entry in gymnasium.registry.items():
         target = entry.entry_point
         if isinstance(target, str):
             is_of_class = target.endswith(f":{name}") and _package_of(env_id) == package
         else:
-            is_of_class = inspect.isclass(target) and target is given
+            is_of_class = inspect.isclass(target) and target is class_
         if is_of_class:
             return f"{name} is a class, not an id; write {prefix}{env_id}"
     return (
         f'{name} is a class, not an id: gymnasium.register("{name}-v0", '
-        f'entry_point="{given.__module__}:{name}") in that module makes it '
+        f'entry_point="{class_.__module__}:{name}") in that module makes it '
         f"{prefix}{name}-v0"
     )
 
@@ -425,14 +428,14 @@ def _nearest_id(env_id: str, known: Sequence[str]) -> str | None:
     if not nearest or slips[nearest] > max(len(wanted), len(nearest)) // 4:
         return None
     # The newest version in any namespace (as ALE/); Gymnasium's ids come first.
-    same_name = [each for each in known if _parted(each)[0] == nearest]
+    same_name = [candidate for candidate in known if _parted(candidate)[0] == nearest]
     return max(same_name, key=lambda i: (_package_of(i) == "gymnasium", _parted(i)[1]))
 
 
-def _slips(one: str, other: str) -> int:
+def _slips(name: str, other: str) -> int:
     """The number of letters of the longer name without a match in the shorter one."""
-    blocks = SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks()
-    return max(len(one), len(other)) - sum(block.size for block in blocks)
+    blocks = SequenceMatcher(None, name, other, autojunk=False).get_matching_blocks()
+    return max(len(name), len(other)) - sum(block.size for block in blocks)
 
 
 def _parted(env_id: str) -> tuple[str, int]:

@@ -138,11 +138,13 @@ class EnvFactory(NamedTuple):
         if self.spec.backend != "envpool":
             of_a_pool = frozenset()
         arguments = self.spec.arguments_of(copy)
-        given = {key: value for key, value in arguments.items() if key not in of_a_pool}
+        kwargs = {
+            key: value for key, value in arguments.items() if key not in of_a_pool
+        }
         entry = _unchecked(self.entry)
         # As those of the entry: `make` has arguments of its own, which these may be
         # called like.
-        entry = dataclasses.replace(entry, kwargs={**entry.kwargs, **given})
+        entry = dataclasses.replace(entry, kwargs={**entry.kwargs, **kwargs})
         with known_warnings_ignored():
             log_mujoco_warnings(entry)
             env = gymnasium.make(entry, max_episode_steps=-1)
@@ -194,8 +196,8 @@ def make_env(
 def make_one(spec: EnvSpec) -> tuple[Env, Conversions]:
     """One environment as `spec` makes it, and what the spec puts between it and an
     agent. The statistics of the conversions stay constant. Raises as `make_env`."""
-    one = {"num_envs": 1, "vectorization_mode": "sync", "info_keys": ()}
-    factory = EnvFactory.of(spec.model_copy(update=one))
+    single = {"num_envs": 1, "vectorization_mode": "sync", "info_keys": ()}
+    factory = EnvFactory.of(spec.model_copy(update=single))
     env = _constructed(factory, factory.make_single)
     with undone_on_failure(partial(close_all, [env.close], spec.name)):
         return env, _conversions(factory, env, training=False, gamma=1.0)
@@ -225,8 +227,8 @@ def describe_spaces(spec: EnvSpec) -> Spaces:
     """The facts about the environment of a spec, which is constructed. Raises as
     `make_env`."""
     mode = spec.vectorization_mode if _needs_its_mode(spec) else "sync"
-    one = spec.model_copy(update={"num_envs": 1, "vectorization_mode": mode})
-    with closing(make_env(one, seed=0)) as env:
+    single = spec.model_copy(update={"num_envs": 1, "vectorization_mode": mode})
+    with closing(make_env(single, seed=0)) as env:
         space = env.action_space
         bounds = (space.low, space.high) if isinstance(space, spaces.Box) else (0, 0)
         low, high = (bool(np.isfinite(bound).all()) for bound in bounds)
@@ -255,14 +257,14 @@ def _constructed(factory: EnvFactory, make: Callable[[], MadeT]) -> MadeT:
         error = as_exception(raised)
         if not isinstance(error, Exception):
             raise
-        given = ""
+        with_arguments = ""
         if arguments:
-            given = f" with {dict(arguments)}"
+            with_arguments = f" with {dict(arguments)}"
         why = (
             f"{type(error).__name__}: {error}" if str(error) else import_failure(error)
         )
         why += fix_of_mujoco(error)
-        raise LabError(f"{name} cannot be made{given}: {why}") from raised
+        raise LabError(f"{name} cannot be made{with_arguments}: {why}") from raised
 
 
 def _vectorise(

@@ -395,9 +395,10 @@ def _check_finite(episode_return: FloatArray, env_index: IntArray) -> None:
         )
 
 
-def _check_columns(what: str, saved: Sequence[str], own: Sequence[str]) -> None:
-    if list(saved) != list(own):
+def _check_columns(what: str, saved: Sequence[str], current: Sequence[str]) -> None:
+    if list(saved) != list(current):
         raise CheckpointError(
             f"the checkpoint's {what} have the columns {', '.join(saved)}, this run's "
-            f"{', '.join(own)}; resume with the version and env.info_keys of the run"
+            f"{', '.join(current)}; resume with the version and env.info_keys of the "
+            "run"
         )

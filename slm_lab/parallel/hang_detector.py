@@ -120,7 +120,7 @@ class HangDetector:
 
 def _copies(marks: bytes, mark: int) -> str:
     """ "copy 1", or "copies 0, 3"."""
-    numbers = [str(copy) for copy, each in enumerate(marks) if each == mark]
+    numbers = [str(copy) for copy, state in enumerate(marks) if state == mark]
     return f"{'copy' if len(numbers) == 1 else 'copies'} {', '.join(numbers)}"
 
 

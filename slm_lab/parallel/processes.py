@@ -107,7 +107,11 @@ class Processes(Runner):
     @override
     def ended(self, seconds: float) -> list[SessionEnd]:
         wait(
-            [each for child in self._running.values() for each in child.waitables],
+            [
+                waitable
+                for child in self._running.values()
+                for waitable in child.waitables
+            ],
             seconds,
         )
         ended = []

@@ -138,7 +138,7 @@ class Supervisor:
     def failed(self) -> list[SessionResult]:
         """Results of Sessions that have failed and are not restarted, in the order of
         failure."""
-        return [each for each in self._results if each.ending is Ending.FAILED]
+        return [result for result in self._results if result.ending is Ending.FAILED]
 
     def run(self, on_tick: Callable[[], None]) -> list[SessionResult]:
         """Results in the order of the Sessions; `on_tick` is called a few times a
@@ -221,10 +221,10 @@ class Supervisor:
                 error = self._why_ended(session)
             result = replace(self._interrupted(session), error=error)
         elif result is None:
-            kept = self._kept(session)
+            result_so_far = self._kept(session)
             ended_why = ended.why
-            if kept is not None:
-                ended_why = f"{ended.why}; {kept}"
+            if result_so_far is not None:
+                ended_why = f"{ended.why}; {result_so_far}"
             why = self._hung.pop(session, "") or ended_why
             result = self._failed(session, why, ended.lost)
         result = replace(
@@ -298,9 +298,9 @@ class Supervisor:
         runner = self._runner
         saving = self._board.saving
         late = [
-            each
-            for each in runner.running
-            if saving[each] or runner.waits_for_disk(each)
+            session
+            for session in runner.running
+            if saving[session] or runner.waits_for_disk(session)
         ]
         names = ", ".join(f"Session {session}" for session in late)
         if late:

@@ -154,7 +154,7 @@ def _run(task: SessionTask, board: StatusBoard) -> "SessionResult":
         from slm_lab.session.build import set_up_torch
 
         seeds = _seeds(task, board)
-        process.seed_global_generators(seeds.processes.own)
+        process.seed_global_generators(seeds.processes.session)
         with process.printing_to(task.paths.log):
             import_plugins(task.imports)
     set_up_torch(task.spec.meta.threads)
@@ -170,6 +170,16 @@ def _run(task: SessionTask, board: StatusBoard) -> "SessionResult":
         strategy = task.make_strategy(
             board.part(task.workers), task.workers.index(task.session)
         )
-    given = task.spec, task.session, seeds, task.paths, board, task.resume, task.checked
-    with closing(Session(*given, strategy=strategy, replaces=task.replaces)) as session:
+    session = Session(
+        spec=task.spec,
+        index=task.session,
+        seeds=seeds,
+        paths=task.paths,
+        board=board,
+        resume=task.resume,
+        checked=task.checked,
+        strategy=strategy,
+        replaces=task.replaces,
+    )
+    with closing(session):
         return session.run()

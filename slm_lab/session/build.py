@@ -72,11 +72,11 @@ def prototype(
         resolve_device(net.gpu)
     # as in a worker: the thread count changes the last bits
     set_up_torch(spec.meta.threads)
-    one = spec.env.model_copy(update={"num_envs": 1, "vectorization_mode": "sync"})
+    single = spec.env.model_copy(update={"num_envs": 1, "vectorization_mode": "sync"})
     bare = spec.model_copy(
         update={"agent": spec.agent.model_copy(update={"memory": None})}
     )
-    env, agent = env_and_agent(on_cpu(bare), seeds, one, make_memory=make_memory)
+    env, agent = env_and_agent(on_cpu(bare), seeds, single, make_memory=make_memory)
     with closing(env):
         yield agent, env
 

@@ -77,7 +77,9 @@ def _differences(
 ) -> Iterator[str]:
     flats = snapshot["flats"]
     if set(flats) != set(networks):
-        saved, built = (", ".join(sorted(each)) or "none" for each in (flats, networks))
+        saved, built = (
+            ", ".join(sorted(names)) or "none" for names in (flats, networks)
+        )
         yield f"the saved networks are {saved}, the spec builds {built}"
     for network, flat in networks.items():
         layouts = flats[network]["layout"], flat.state_dict()["layout"]
@@ -160,8 +162,8 @@ def taken_names(
     for part in wanted:
         here = [name for name in built if _is_in(name, part)]
         there = [name for name in saved if _is_in(name, part)]
-        for found, where in ((here, "this spec"), (there, source)):
-            if not found:
+        for matches, where in ((here, "this spec"), (there, source)):
+            if not matches:
                 known = _parts_of(built if where == "this spec" else saved)
                 hint = suggestion(part, known)
                 raise UsageError(
@@ -206,13 +208,13 @@ def begin_with(
         return
     state = read_initial(file)
     with reading(file):
-        own = built_values(agent.learner.flats)
+        values = built_values(agent.learner.flats)
         for name, value in state["values"].items():
-            if value.shape != own[name].shape:
+            if value.shape != values[name].shape:
                 raise ValueError(
-                    f"{name} is {tuple(value.shape)}, not {tuple(own[name].shape)}"
+                    f"{name} is {tuple(value.shape)}, not {tuple(values[name].shape)}"
                 )
-            own[name].copy_(value)
+            values[name].copy_(value)
         parts = normalizers_in(statistics, normalizes_reward)
         for name, saved in state["normalizers"].items():
             parts[name][:] = saved

@@ -100,8 +100,8 @@ class Records:
         text."""
         path = self._paths.models / f"{self._paths.prefix}_nonfinite_{frame}.pt"
         self.store.save_copy(path, state)
-        kept = what_remains(self.store.manifest())
-        return f"at frame {frame}; the state is in {path}; {kept}"
+        previous = what_remains(self.store.manifest())
+        return f"at frame {frame}; the state is in {path}; {previous}"
 
     def close(self) -> None:
         """Closes the files of rows."""

@@ -13,7 +13,7 @@ class ProcessSeeds:
     `core.process.seed_global_generators`. They have 128 bits, so that no two are
     equal."""
 
-    own: int
+    session: int
     """the Session's process"""
     copies: int
     """the environments that have a process each"""
@@ -65,7 +65,7 @@ def process_seeds(root_seed: int, trial: int, session: int, frame: int) -> Proce
     words = (
         child.generate_state(4) for child in sequence.spawn(len(fields(ProcessSeeds)))
     )
-    return ProcessSeeds(*(int.from_bytes(each.tobytes(), "little") for each in words))
+    return ProcessSeeds(*(int.from_bytes(word.tobytes(), "little") for word in words))
 
 
 def search_seeds(root_seed: int) -> tuple[int, int]:

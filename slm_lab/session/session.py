@@ -111,8 +111,8 @@ class Session:
                     strategy.episodes.send(finished)
                 self._after_step()
         except NonFiniteLossError as error:
-            kept = self.records.save_copy(self.clock.frame, self.parts.state_dict())
-            raise NonFiniteLossError(f"{error}\n{kept}") from error
+            saved = self.records.save_copy(self.clock.frame, self.parts.state_dict())
+            raise NonFiniteLossError(f"{error}\n{saved}") from error
         except Exception as error:
             if self.parts.has_failed_env and self.clock.frame > 0:
                 self._save_after(error)
@@ -297,14 +297,14 @@ class Session:
         was requested: the evaluation is dropped, and repeated on resume."""
         evaluation = self._evaluation
         with self._paused() as snapshot:
-            own: FinishedEpisodes | None = NO_EPISODES
+            played: FinishedEpisodes | None = NO_EPISODES
             try:
                 if evaluation is not None:
-                    own = evaluation.play(snapshot, self._is_stop_requested)
+                    played = evaluation.play(snapshot, self._is_stop_requested)
             except Exception:
                 self.strategy.episodes.gather_evaluation(None)  # peers wait for it
                 raise
-            episodes = self.strategy.episodes.gather_evaluation(own)
+            episodes = self.strategy.episodes.gather_evaluation(played)
         if episodes is None:
             if evaluation is not None:
                 evaluation.take_back()

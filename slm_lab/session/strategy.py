@@ -194,10 +194,10 @@ class Strategy(SavedFields):
         """The values of `Blueprint.columns` for the `seconds` since the last row."""
         return {}
 
-    def cpu_t(self, own: float) -> float:
+    def cpu_t(self, own_seconds: float) -> float:
         """CPU seconds of all Sessions that this one's rows cover; `own` are this
         one's."""
-        return own
+        return own_seconds
 
 
 StrategyFactory: TypeAlias = Callable[[StatusBoard, int], Strategy]

@@ -70,9 +70,9 @@ def check_extent(
     """Raises SpecError if `tree` is too deep or holds more than `most` values. `parts`
     returns the children of a node."""
     seen = 0
-    left = [(tree, 0)]
-    while left:
-        part, level = left.pop()
+    pending = [(tree, 0)]
+    while pending:
+        part, level = pending.pop()
         seen += 1
         if level > MOST_LEVELS:
             raise too_deep(where)
@@ -81,7 +81,7 @@ def check_extent(
                 f"holds more than {most:,} values, the most that a spec file may hold"
             )
             raise SpecError.of(where, "file", message)
-        left.extend((each, level + 1) for each in parts(part))
+        pending.extend((child, level + 1) for child in parts(part))
 
 
 def check_writable(spec: Mapping[str, Any], where: str) -> None:

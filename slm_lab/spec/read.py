@@ -98,10 +98,10 @@ def _fault(text: str, where: str) -> Problem:
     read."""
     from slm_lab.spec.yaml_text import first_fault
 
-    found = None
+    problem = None
     if len(text) <= YAML_BYTES:
-        found = first_fault(text.replace("\t", " "), where)
-    return found or Problem("file", "has a key twice, or a number that is not finite")
+        problem = first_fault(text.replace("\t", " "), where)
+    return problem or Problem("file", "has a key twice, or a number that is not finite")
 
 
 SHIPPED = Path(__file__).parent
@@ -140,8 +140,8 @@ replaces each, and why. A row counts only if that file is shipped."""
 
 def shipped_files() -> list[Path]:
     """The spec files shipped with the lab, demo first."""
-    found = [path for path in SHIPPED.rglob("*") if path.suffix in SUFFIXES]
-    specs = [path for path in found if path.name not in NOT_SPECS]
+    paths = [path for path in SHIPPED.rglob("*") if path.suffix in SUFFIXES]
+    specs = [path for path in paths if path.name not in NOT_SPECS]
     return sorted(specs, key=lambda path: (len(path.parts), path))
 
 

@@ -105,8 +105,8 @@ class CheckpointStore:
                 f"the checkpoint at frame {frame} in {self._folder} may be lost in a "
                 f"power cut: {error.strerror or error}; the one before it is kept"
             ) from error
-        kept = [manifest] if previous is None else [manifest, previous]
-        delete_unnamed(self._folder, self._prefix, kept)
+        newest = [manifest] if previous is None else [manifest, previous]
+        delete_unnamed(self._folder, self._prefix, newest)
 
     def _save_log(
         self,
@@ -170,14 +170,14 @@ class CheckpointStore:
 
 
 def delete_unnamed(
-    folder: Path, prefix: str, kept: Iterable[manifests.Manifest]
+    folder: Path, prefix: str, manifests_: Iterable[manifests.Manifest]
 ) -> None:
     """Deletes files that no manifest in `kept` names: of older checkpoints, or left by
     a kill."""
-    named = {name for manifest in kept for name in manifest.names}
-    own = re.compile(rf"{re.escape(prefix)}_[a-z]+_\d{{6,}}_\d+\.pt")
+    named = {name for manifest in manifests_ for name in manifest.names}
+    checkpoint_name = re.compile(rf"{re.escape(prefix)}_[a-z]+_\d{{6,}}_\d+\.pt")
     for path in folder.iterdir():
-        if own.fullmatch(path.name) and path.name not in named:
+        if checkpoint_name.fullmatch(path.name) and path.name not in named:
             # the new checkpoint is safe; the next save tries again
             with suppress(OSError):
                 path.unlink()
@@ -392,20 +392,20 @@ def plan_segments(
     only if its file grows by at least half. No checkpoint writes more than 1/32 of the
     log beyond the new steps."""
     longest = max(log.capacity // SHARE, SHORT)
-    kept = [segment for segment in saved if segment.end > log.first]
+    segments = [segment for segment in saved if segment.end > log.first]
     # Rewrite the newest saved step: its episodes may have been truncated since.
     first = log.first
-    if kept:
-        first = max(kept[-1].end - 1, log.first)
-    while kept and kept[-1].end - kept[-1].first <= min(
+    if segments:
+        first = max(segments[-1].end - 1, log.first)
+    while segments and segments[-1].end - segments[-1].first <= min(
         2 * (log.count - first), longest // 2
     ):
-        first = max(kept.pop().first, log.first)
+        first = max(segments.pop().first, log.first)
     written = [
         range(start, min(start + longest, log.count))
         for start in range(first, log.count, longest)
     ]
-    return kept, written
+    return segments, written
 
 
 def check_whole(segments: Sequence[Segment], log: AppendLog, where: str) -> None:

@@ -52,7 +52,9 @@ class SessionResult:
 
 def never_began(sessions: Sequence[SessionResult]) -> bool:
     """Whether all of them failed before their first step."""
-    failed = [each.ending is Ending.FAILED and each.frame == 0 for each in sessions]
+    failed = [
+        result.ending is Ending.FAILED and result.frame == 0 for result in sessions
+    ]
     return bool(failed) and all(failed)
 
 

@@ -228,7 +228,7 @@ def train_on_replay(
     reports: list[Report] = []
     seen: deque[tuple[Tensor, Transitions]] = deque(maxlen=MOST_UNREAD)
     failed = learner.train_state.failed
-    for left in reversed(range(source.num_batches)):
+    for num_left in reversed(range(source.num_batches)):
         batch = source.sample(frame)
         on_device = batch
         if failed is not None:
@@ -239,7 +239,7 @@ def train_on_replay(
                 reports.append(done.report)
         if failed is not None:
             seen.append((failed.clone(), batch))
-            if left % MOST_UNREAD == 0 and failed.item():
+            if num_left % MOST_UNREAD == 0 and failed.item():
                 first_failed = next(batch for flag, batch in seen if flag.item())
                 with describe_on_error(first_failed):
                     learner.train_state.check()

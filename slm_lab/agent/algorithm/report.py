@@ -60,7 +60,9 @@ def _mean(numbers: Sequence[Number]) -> Number:
 
 def read(report: Report) -> dict[str, float]:
     """The report in floats; from a GPU by one copy, for which the host waits."""
-    away = {name: each for name, each in report.items() if isinstance(each, Tensor)}
-    here = {name: each for name, each in report.items() if not isinstance(each, Tensor)}
+    away = {name: value for name, value in report.items() if isinstance(value, Tensor)}
+    here = {
+        name: value for name, value in report.items() if not isinstance(value, Tensor)
+    }
     values = torch.stack(tuple(away.values())).tolist() if away else []
     return {**here, **dict(zip(away, values, strict=True))}

@@ -271,7 +271,7 @@ class SoftLearner(Learner[TransitionSource]):
         )
         update = self.step(
             batch.to(device),
-            tuple(moved(each, device) for each in noise),
+            tuple(moved(tensor, device) for tensor in noise),
             self.temperature.scheduled(frame),
         )
         self.opt_step += 1

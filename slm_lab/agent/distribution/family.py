@@ -178,18 +178,20 @@ def _bound(values: Array, pdtype: str, which: str) -> Callable[[torch.device], T
 def squashed_family(action_space: Space, pdtype: str = "default") -> DistributionFamily:
     """TanhNormal, for actions with two bounds; in soft actor-critic also the `pdtype`
     "Normal". Raises LabError for other actions, and for any other `pdtype`."""
-    given = f"agent.algorithm.action_pdtype = {pdtype!r}"
+    setting = f"agent.algorithm.action_pdtype = {pdtype!r}"
     if pdtype not in ("default", "Normal"):
-        raise LabError(f'{given}: no squashed distribution; use "default" or "Normal"')
+        raise LabError(
+            f'{setting}: no squashed distribution; use "default" or "Normal"'
+        )
     if not isinstance(action_space, spaces.Box):
         raise LabError(
-            f"{given}: a squashed distribution is for continuous actions, the "
+            f"{setting}: a squashed distribution is for continuous actions, the "
             f"environment's are {action_space}; use another algorithm"
         )
     if not np.isfinite([action_space.low, action_space.high]).all():
         raise LabError(
-            f"{given}: a squashed distribution needs actions with two bounds each, the "
-            f"environment's are {action_space}; use another algorithm"
+            f"{setting}: a squashed distribution needs actions with two bounds each, "
+            f"the environment's are {action_space}; use another algorithm"
         )
     return _pairs(action_space, TanhNormal, TanhNormal)
 

@@ -56,14 +56,14 @@ class ArrayPass(PolicyPass):
         self,
         nets: Sequence[TracedNet],
         kind: type[ArrayDistribution],
-        each: Elementwise | None,
+        value_loss: Elementwise | None,
         obs: Tensor,
         action: Tensor,
     ) -> None:
         self._traces = [net.trace(obs.numpy()) for net in nets]
         self._policy = kind(self._traces[0].outputs[0], action)
         self._value = self._traces[-1].outputs[-1][:, 0]
-        self._each = each
+        self._elementwise = value_loss
 
     @property
     @override
@@ -72,8 +72,8 @@ class ArrayPass(PolicyPass):
 
     @cached_property
     def _entropy(self) -> np.float32:
-        each = self._policy.entropy
-        entropy: np.float32 = np.add.reduce(each) / len(each)
+        entropies = self._policy.entropy
+        entropy: np.float32 = np.add.reduce(entropies) / len(entropies)
         return entropy
 
     @property
@@ -103,16 +103,16 @@ class ArrayPass(PolicyPass):
 
     @override
     def value_loss(self, target: Tensor) -> Number:
-        assert self._each is not None
-        return self._critic(losses.value_loss(self._each, self._value, target))
+        assert self._elementwise is not None
+        return self._critic(losses.value_loss(self._elementwise, self._value, target))
 
     @override
     def clipped_value_loss(
         self, old_value: Tensor, target: Tensor, clip_eps: Number
     ) -> Number:
-        assert self._each is not None
+        assert self._elementwise is not None
         term = losses.clipped_value_loss(
-            each=self._each,
+            elementwise_loss=self._elementwise,
             value=self._value,
             old_value=old_value,
             target=target,
@@ -167,9 +167,9 @@ class ArrayPass(PolicyPass):
 class WrittenQ:
     """`QParts.torch_objective`."""
 
-    def __init__(self, net: TracedNet, each: Elementwise) -> None:
+    def __init__(self, net: TracedNet, value_loss: Elementwise) -> None:
         self._net = net
-        self._each = each
+        self._elementwise = value_loss
 
     def __call__(
         self, obs: Tensor, action: Tensor, target_of: TargetOf, weight: Tensor | None
@@ -180,7 +180,7 @@ class WrittenQ:
         taken = (np.arange(len(action)), action.numpy())
         q = q_of_all[taken]
         q_tensor = torch.from_numpy(q)
-        term = losses.value_loss(self._each, q, target_of(q_tensor), weight)
+        term = losses.value_loss(self._elementwise, q, target_of(q_tensor), weight)
 
         def backward() -> None:
             grad = np.zeros_like(q_of_all)
@@ -196,11 +196,14 @@ class WrittenCritics:
     """`SoftActorCritic.torch_critic_objective` of continuous actions."""
 
     def __init__(
-        self, learner: SoftActorCritic, nets: Sequence[TracedNet], each: Elementwise
+        self,
+        learner: SoftActorCritic,
+        nets: Sequence[TracedNet],
+        value_loss: Elementwise,
     ) -> None:
         self._learner = learner
         self._nets = nets
-        self._each = each
+        self._elementwise = value_loss
 
     def __call__(
         self, batch: Transitions, noise: Tensor, alpha: Number
@@ -212,7 +215,8 @@ class WrittenCritics:
         traces = [net.trace(both) for net in self._nets]
         q = [trace.outputs[0][:, 0] for trace in traces]
         terms = [
-            losses.value_loss(self._each, values, target, batch.weight) for values in q
+            losses.value_loss(self._elementwise, values, target, batch.weight)
+            for values in q
         ]
 
         def backward() -> None:

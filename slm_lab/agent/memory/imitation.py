@@ -88,11 +88,11 @@ class ReturnRing(SavedFields, AppendLog):
         arrays = self.arrays
         if self._normalization is None:
             return np.asarray(arrays["returns"][indices])
-        left = arrays["left"][indices]
-        steps = np.arange(left.max() + 1)
+        steps_left = arrays["left"][indices]
+        steps = np.arange(steps_left.max() + 1)
         later = (indices[:, None] + steps) % self.size
         reward = self._normalization.reward(arrays["reward"][later])
-        returns = (reward * (steps <= left[:, None])) @ self._gamma**steps
+        returns = (reward * (steps <= steps_left[:, None])) @ self._gamma**steps
         return np.asarray(returns, np.float32)
 
     @override

@@ -67,7 +67,7 @@ class Sampler(SavedFields):
 
     @abstractmethod
     def sample(
-        self, size: int, frame: int, given: IntArray = NOTHING
+        self, size: int, frame: int, chosen: IntArray = NOTHING
     ) -> SampledIndices:
         """`size` indices at the trial's clock `frame`, sampled with replacement; those
         `given` (K,) are last."""
@@ -86,10 +86,10 @@ class UniformSampler(Sampler):
 
     @override
     def sample(
-        self, size: int, frame: int, given: IntArray = NOTHING
+        self, size: int, frame: int, chosen: IntArray = NOTHING
     ) -> SampledIndices:
-        ages = self._generator.integers(0, self._ring.num_stored, size - len(given))
-        return SampledIndices(_joined(self._ring.indices(ages), given), None)
+        ages = self._generator.integers(0, self._ring.num_stored, size - len(chosen))
+        return SampledIndices(_joined(self._ring.indices(ages), chosen), None)
 
 
 @final
@@ -112,10 +112,10 @@ class SequenceSampler(Sampler):
 
     @override
     def sample(
-        self, size: int, frame: int, given: IntArray = NOTHING
+        self, size: int, frame: int, chosen: IntArray = NOTHING
     ) -> SampledIndices:
         """`size` / L sequences, one after the other. None can be given."""
-        assert not len(given), "single steps are no sequences"
+        assert not len(chosen), "single steps are no sequences"
         ring = self._ring
         count = size // self._length
         last_begin = ring.num_stored - (self._length - 1) * ring.num_envs
@@ -158,18 +158,18 @@ class PrioritizedSampler(Sampler):
 
     @override
     def sample(
-        self, size: int, frame: int, given: IntArray = NOTHING
+        self, size: int, frame: int, chosen: IntArray = NOTHING
     ) -> SampledIndices:
         """Stratum k of n is [k/n, (k + 1)/n) of the mass. A weight is (1 / (N P(i)))^β,
         divided by the largest of the batch. Given indices were not sampled by priority,
         so they have no bias to undo. They count as uniform samples, P(i) = 1/N, which
         is their weight in a uniform memory."""
-        count = size - len(given)
+        count = size - len(chosen)
         total = self._tree.total
         mass = (np.arange(count) + self._generator.random(count)) * (
             total / max(count, 1)
         )
-        indices = _joined(self._tree.find(mass), given)
+        indices = _joined(self._tree.find(mass), chosen)
         if self._beta is None:
             return SampledIndices(indices, None)
         priority = self._tree.priorities[indices]
@@ -202,9 +202,9 @@ class PrioritizedSampler(Sampler):
         self._tree.rebuild(state["priorities"])
 
 
-def _joined(drawn: IntArray, given: IntArray) -> IntArray:
-    if len(given):
-        return np.concatenate([drawn, given])
+def _joined(drawn: IntArray, chosen: IntArray) -> IntArray:
+    if len(chosen):
+        return np.concatenate([drawn, chosen])
     return drawn
 
 

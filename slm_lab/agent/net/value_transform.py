@@ -44,9 +44,9 @@ class ValueTransform(nn.Module):
         x = (symlog(returns) if self._symlog else returns).double()
         count, mean, m2 = (moment.double() for moment in self._moments())
         # as `faded`, and a GPU is not waited for
-        kept = (MOMENTS_WINDOW / count).clamp(max=1.0)
-        count = kept * count
-        m2 = kept * m2
+        decay = (MOMENTS_WINDOW / count).clamp(max=1.0)
+        count = decay * count
+        m2 = decay * m2
         batch_count = x.numel()
         batch_mean = x.mean()
         total = count + batch_count

@@ -204,19 +204,20 @@ class FlatParameters(HasState):
                 f"the saved network is {saved}, the spec now builds {built}"
             )
         vector = rearranged(state["vector"], self.layout.order_of(saved))
-        for own, given in (
+        for target, source in (
             (self.vector, vector),
             (self.statistics, state["statistics"]),
         ):
             # copy_ would broadcast, cast
-            if (given.shape, given.dtype) != (own.shape, own.dtype):
+            if (source.shape, source.dtype) != (target.shape, target.dtype):
                 was, now = (
-                    f"{tuple(each.shape)} of {each.dtype}" for each in (given, own)
+                    f"{tuple(values.shape)} of {values.dtype}"
+                    for values in (source, target)
                 )
                 raise CheckpointError(
                     f"the saved network is {was}, the spec now builds {now}"
                 )
-            own.copy_(given)
+            target.copy_(source)
 
     def _indices(self, *names: str) -> IntArray:
         """The indices in `statistics` of the buffers of these names, (K,)."""

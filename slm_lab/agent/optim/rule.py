@@ -221,10 +221,10 @@ class TorchRule(UpdateRule):
         """Empty before the first step, when torch makes them."""
         entries = self._optimizer.state.values()
         return [
-            each
+            value
             for entry in entries
-            for each in entry.values()
-            if isinstance(each, Tensor)
+            for value in entry.values()
+            if isinstance(value, Tensor)
         ]
 
     @override
@@ -272,13 +272,13 @@ IMPLEMENTATION_ARGS = ("foreach", "fused")
 def build_rule(name: str, args: Mapping[str, Any], flat: FlatParameters) -> UpdateRule:
     """The update rule `name` with its arguments except the learning rate."""
     if name in ("Adam", "GlobalAdam", "AdamW", "RMSprop", "GlobalRMSprop"):
-        own = {k: v for k, v in args.items() if k not in IMPLEMENTATION_ARGS}
+        rule_args = {k: v for k, v in args.items() if k not in IMPLEMENTATION_ARGS}
         if name in ("RMSprop", "GlobalRMSprop"):
-            return RMSprop(flat, **own)
+            return RMSprop(flat, **rule_args)
         if name == "AdamW":
-            return Adam(flat, **{"weight_decay": 1e-2, **own}, decoupled=True)
-        decoupled = bool(own.pop("decoupled_weight_decay", False))
-        return Adam(flat, **own, decoupled=decoupled)
+            return Adam(flat, **{"weight_decay": 1e-2, **rule_args}, decoupled=True)
+        decoupled = bool(rule_args.pop("decoupled_weight_decay", False))
+        return Adam(flat, **rule_args, decoupled=decoupled)
     return TorchRule(flat, getattr(torch.optim, name), **args)
 
 

@@ -99,13 +99,13 @@ def flatten_parts(env: Env, env_name: str) -> Env:
         if not isinstance(part, SUPPORTED) or is_empty(part)
     }
     if unusable:
-        left = [
+        usable = [
             path[0]
             for path, _ in parts_of(space)
             if path not in unusable and len(path) == 1
         ]
         problems = [
-            unsupported(part, env_name, path, left) for path, part in unusable.items()
+            unsupported(part, env_name, path, usable) for path, part in unusable.items()
         ]
         raise SpecError("env", problems)
     if isinstance(space, spaces.Dict) and len(space) == 1:
@@ -141,12 +141,12 @@ def leaves(
             raise ValueError(f"{named(path)} is of the type {kind}, its space a Dict")
         for key, _ in parts:
             if key not in observed:
-                one = named((*path, str(key)))
-                raise ValueError(f"{one} is missing; there are {_listed(observed)}")
+                name = named((*path, str(key)))
+                raise ValueError(f"{name} is missing; there are {_listed(observed)}")
         for key in observed:
             if key not in space.spaces:
-                one = named((*path, str(key)))
-                raise ValueError(f"{one} is not in it; it has {_listed(space.spaces)}")
+                name = named((*path, str(key)))
+                raise ValueError(f"{name} is not in it; it has {_listed(space.spaces)}")
     elif isinstance(space, spaces.Tuple):
         parts = list(enumerate(space.spaces))
         if not isinstance(observed, Collection):

@@ -230,7 +230,7 @@ def unsupported(
     space: Space[Any],
     env_name: str,
     path: tuple[str, ...] = (),
-    left: Sequence[str] = (),
+    usable: Sequence[str] = (),
 ) -> Problem:
     """The problem of an unsupported `space`, or of its part at `path`; `left`: the
     usable keys."""
@@ -239,7 +239,7 @@ def unsupported(
         subject = f'its observation "{".".join(path)}" is'
     remedy = "observes one of these"
     if path:
-        remedy = f"leaves this part out: {only_parts(left or ['…'])}"
+        remedy = f"leaves this part out: {only_parts(usable or ['…'])}"
     return Problem(
         "env.name",
         f"{subject} a {_kind(space)}, which is not supported; supported are Box, "
@@ -256,19 +256,19 @@ def only_parts(keys: Sequence[str]) -> str:
 
 
 def _no_image(space: Space[Any], size: tuple[int, ...]) -> Problem:
-    given = (
+    kind = (
         f"a {_kind(space)}"
         if space.shape is None
         else f"{space.dtype} of shape {space.shape}"
     )
-    message = f"only images can be resized; its observations are {given}"
+    message = f"only images can be resized; its observations are {kind}"
     return Problem("env.image_downsize", message, list(size))
 
 
 def _no_channels(space: Space[Any], channels: str) -> Problem:
-    given = f"a {_kind(space)} of the shape {space.shape}"
+    kind = f"a {_kind(space)} of the shape {space.shape}"
     message = (
-        f"only arrays of three or four axes have channels; its observations are {given}"
+        f"only arrays of three or four axes have channels; its observations are {kind}"
     )
     return Problem("env.image_channels", message, channels)
 

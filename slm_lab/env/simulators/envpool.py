@@ -86,8 +86,8 @@ def pool_problems(
     if is_atari(entry):
         keys = atari_keys(spec, entry)
         return [*_game_problems(keys), *variant_problems(keys, entry)]
-    own = set(_envpool().make_spec(task).config._asdict())
-    known = (own if accepted is None else own & accepted) | THREAD_KEYS
+    pool_keys = set(_envpool().make_spec(task).config._asdict())
+    known = (pool_keys if accepted is None else pool_keys & accepted) | THREAD_KEYS
     return [
         Problem(f"env.{key}", _unknown(key, value, entry, sorted(known)), value)
         for key, value in spec.arguments.items()
@@ -108,8 +108,10 @@ def make_pooled_game(
     keys: AtariKeys, entry: GymnasiumSpec, num_envs: int, seed: int
 ) -> RawEnvs:
     """`num_envs` games, which continue after a lost life."""
-    given = {word: getattr(keys, key) for key, word in KEYS_OF_A_GAME.items()}
-    arguments = {word: value for word, value in given.items() if value is not None}
+    keys_of_game = {word: getattr(keys, key) for key, word in KEYS_OF_A_GAME.items()}
+    arguments = {
+        word: value for word, value in keys_of_game.items() if value is not None
+    }
     make = _maker(task_of(entry), num_envs, arguments)
     return EnvpoolEnvs(
         make, num_envs, seed, keys.max_steps, life_loss=keys.life_loss_info
@@ -237,8 +239,12 @@ def _maker(
     envpool = _envpool()
 
     def make(seeds: list[int]) -> Pool:
-        own = {"num_envs": num_envs, "env_seed": seeds, "max_episode_steps": NO_LIMIT}
-        return envpool.make_gymnasium(task, **own, **arguments)
+        settings = {
+            "num_envs": num_envs,
+            "env_seed": seeds,
+            "max_episode_steps": NO_LIMIT,
+        }
+        return envpool.make_gymnasium(task, **settings, **arguments)
 
     return make
 

@@ -89,12 +89,12 @@ class Filmed(gymnasium.Wrapper[Any, Any, Any, Any]):
             and frame.shape[2:] == (3,)
         ):
             return frame
-        given = frame
+        description = frame
         if isinstance(frame, np.ndarray):
-            given = f"{frame.dtype} of shape {frame.shape}"
+            description = f"{frame.dtype} of shape {frame.shape}"
         raise UsageError(
-            f"{self._name} cannot be drawn: render() gave {given!r:.60} instead of an "
-            "image (H, W, 3) of bytes"
+            f"{self._name} cannot be drawn: render() gave {description!r:.60} instead "
+            "of an image (H, W, 3) of bytes"
         )
 
 
@@ -137,14 +137,16 @@ def fix_of_mujoco(error: BaseException) -> str:
         str(error)
     ):
         return ""
-    given = os.environ.get("MUJOCO_GL", "")
-    if given == "egl":
+    backend = os.environ.get("MUJOCO_GL", "")
+    if backend == "egl":
         return (
             "; MuJoCo draws with EGL here, which may be missing (libegl1 in Debian "
             "and Ubuntu)"
         )
-    if given:
-        return f"; MUJOCO_GL={given} does not work here: set MUJOCO_GL=egl, or unset it"
+    if backend:
+        return (
+            f"; MUJOCO_GL={backend} does not work here: set MUJOCO_GL=egl, or unset it"
+        )
     return "; set MUJOCO_GL=egl, which needs no screen"
 
 

@@ -126,9 +126,16 @@ def run_worker(
             Reporting(pipe, None).put((index, type(error), as_exception(error), ""))
         else:
             env.show_in(marks)
-            queue: Any = Reporting(pipe, env)
-            given = index, lambda: env, pipe, parent_pipe, observations, queue
-            _async_worker(*given, autoreset_mode, None)
+            _async_worker(
+                index,
+                env_fn=lambda: env,
+                pipe=pipe,
+                parent_pipe=parent_pipe,
+                shared_memory=observations,
+                error_queue=Reporting(pipe, env),  # type: ignore[arg-type]
+                autoreset_mode=autoreset_mode,
+                semaphore=None,
+            )
     kill_descendants()
 
 

@@ -207,7 +207,7 @@ class ReplayExperience(ActorExperience):
     def _add_waiting(self, unroll: Unroll | None) -> FinishedEpisodes | None:
         """Adds waiting unrolls, at most one per actor, before the learner trains
         again."""
-        found: list[FinishedEpisodes] = []
+        episodes: list[FinishedEpisodes] = []
         for _ in range(self.source.num_actors):
             if unroll is None:
                 break
@@ -215,10 +215,10 @@ class ReplayExperience(ActorExperience):
             while self._t < unroll.num_steps:
                 self._add(unroll)
             finished = _finished(unroll, self._actor, slice(first, None))
-            found += [] if finished is None else [finished]
+            episodes += [] if finished is None else [finished]
             unroll = self._current()
-        if found:
-            return join_episodes(found)
+        if episodes:
+            return join_episodes(episodes)
         return None
 
     def _current(self) -> Unroll | None:

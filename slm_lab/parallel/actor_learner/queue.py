@@ -248,7 +248,7 @@ class LearnerQueue(QueueEnd, UnrollSource):
             self._server.check()
         if not wait_until(lambda: bool(self._waiting()), seconds, POLL_SECONDS):
             return None
-        actor = min(self._waiting(), key=lambda each: self._oldest(each).handed_at)
+        actor = min(self._waiting(), key=lambda number: self._oldest(number).handed_at)
         unroll = self._oldest(actor)
         self._taken[actor] += 1
         return actor, unroll

@@ -216,15 +216,16 @@ class RaySource(UnrollSource, Runner):
         """The arrived unroll with the oldest request."""
         self.poll()
         pending = [
-            (*each.plays[0], actor)
-            for actor, each in self._handles.items()
-            if each.plays
+            (*handle.plays[0], actor)
+            for actor, handle in self._handles.items()
+            if handle.plays
         ]
         if not pending:
             time.sleep(min(seconds, NAP_SECONDS))
             return None
         actors = {
-            play: actor for _, play, actor in sorted(pending, key=lambda each: each[0])
+            play: actor
+            for _, play, actor in sorted(pending, key=lambda entry: entry[0])
         }
         ready, _ = ray.wait(list(actors), timeout=seconds)
         if not ready:
@@ -286,8 +287,8 @@ class RaySource(UnrollSource, Runner):
         since = self._learner_frame + frame
         seeds = session_seeds(learner.root_seed, learner.trial, session, since)
         spec = learner.spec.of_session(learner.trial, learner.session + 1 + actor)
-        own = replace(learner, spec=spec)
-        beginning = remote.begin.remote(own, seeds, frame, others, weights)
+        actor_task = replace(learner, spec=spec)
+        beginning = remote.begin.remote(actor_task, seeds, frame, others, weights)
         self._handles[actor] = ActorHandle(remote, beginning, taken)
         self._board.write(actor, phase=Phase.STARTING)
 
@@ -302,8 +303,8 @@ class RaySource(UnrollSource, Runner):
         ended = [
             handle.end for handle in self._handles.values() if handle.end is not None
         ]
-        for each in ended:
-            lost = self._handles.pop(each.session)
+        for end in ended:
+            lost = self._handles.pop(end.session)
             ray.kill(lost.remote)
             self._wanted -= len(lost.plays)
         return ended
@@ -384,7 +385,7 @@ class RaySource(UnrollSource, Runner):
     @override
     def end(self) -> None:
         phase = Phase.STOPPED if self._board.stop_requested else Phase.DONE
-        failed = {each.session for each in self._supervisor.failed}
+        failed = {end.session for end in self._supervisor.failed}
         for actor in set(range(self.num_actors)) - failed:
             self._board.write(actor, phase=phase)
         self._kill_all()

@@ -42,9 +42,11 @@ class SerialSource(UnrollSource):
                 weights = None
                 if actor:
                     weights = self._actors[0].weights
-                own = spec.of_session(trial, first).numbered(actor * spec.env.num_envs)
+                actor_spec = spec.of_session(trial, first).numbered(
+                    actor * spec.env.num_envs
+                )
                 unroll_actor = UnrollActor(
-                    own, seeds, clock, weights, marks=board.marks_of(0)
+                    actor_spec, seeds, clock, weights, marks=board.marks_of(0)
                 )
                 self._actors.append(stack.enter_context(closing(unroll_actor)))
             self.weights = self._actors[0].weights

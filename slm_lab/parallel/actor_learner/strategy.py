@@ -108,8 +108,12 @@ class LearnerStrategy(Strategy, StartBarrier, JointCheckpoint):
         """One environment that is never stepped; it provides spaces and holds
         statistics."""
         first_index = env.first_index + self._of_spaces
-        one = {"num_envs": 1, "vectorization_mode": "sync", "first_index": first_index}
-        return env.model_copy(update=one)
+        single = {
+            "num_envs": 1,
+            "vectorization_mode": "sync",
+            "first_index": first_index,
+        }
+        return env.model_copy(update=single)
 
     @override
     def experience(
@@ -135,8 +139,8 @@ class LearnerStrategy(Strategy, StartBarrier, JointCheckpoint):
         return self._experience.stats.report(seconds, self._source.seconds)
 
     @override
-    def cpu_t(self, own: float) -> float:
-        return own + self._cpu_t_before + self._source.seconds.cpu_t
+    def cpu_t(self, learner_seconds: float) -> float:
+        return learner_seconds + self._cpu_t_before + self._source.seconds.cpu_t
 
     @override
     def state_dict(self) -> StateDict:

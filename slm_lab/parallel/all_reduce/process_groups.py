@@ -71,26 +71,26 @@ class SharedMemoryGroup(ProcessGroup):
     def all_gather_bytes(self, content: bytes) -> list[bytes]:
         """Takes as many exchanges as the longest content needs."""
         began = time.perf_counter()
-        own = np.frombuffer(content, np.uint8)
+        payload = np.frombuffer(content, np.uint8)
         parts: list[list[bytes]] = [[] for _ in range(self.size)]
         longest = 1
         first = 0
         while first < longest:
             slots = self._slots[self._exchanges % 2]
-            piece = own[first : first + SLOT_BYTES]
-            slots[self.rank, :HEAD_BYTES].view(np.int64)[0] = len(own)
+            piece = payload[first : first + SLOT_BYTES]
+            slots[self.rank, :HEAD_BYTES].view(np.int64)[0] = len(payload)
             slots[self.rank, HEAD_BYTES : HEAD_BYTES + len(piece)] = piece
             self._wait_for_all()
             lengths = slots[:, :HEAD_BYTES].copy().view(np.int64)[:, 0]
             for rank, length in enumerate(lengths.tolist()):
-                left = max(0, min(length - first, SLOT_BYTES))
+                count = max(0, min(length - first, SLOT_BYTES))
                 parts[rank].append(
-                    slots[rank, HEAD_BYTES : HEAD_BYTES + left].tobytes()
+                    slots[rank, HEAD_BYTES : HEAD_BYTES + count].tobytes()
                 )
             longest = int(lengths.max())
             first = first + SLOT_BYTES
         self.seconds += time.perf_counter() - began
-        return [b"".join(each) for each in parts]
+        return [b"".join(chunks) for chunks in parts]
 
     @override
     def all_reduce_(self, vector: Tensor) -> None:
@@ -163,9 +163,9 @@ class GlooGroup(ProcessGroup):
     def all_gather_bytes(self, content: bytes) -> list[bytes]:
         """Exchanges the lengths, then the contents, padded to the longest."""
         with self._timed():
-            own = torch.tensor([len(content)])
-            lengths = [torch.zeros_like(own) for _ in range(self.size)]
-            self._group.allgather([lengths], [own]).wait()
+            own_length = torch.tensor([len(content)])
+            lengths = [torch.zeros_like(own_length) for _ in range(self.size)]
+            self._group.allgather([lengths], [own_length]).wait()
             counts = [int(length) for length in lengths]
             padded = torch.zeros(max(1, *counts), dtype=torch.uint8)
             if content:
@@ -175,8 +175,8 @@ class GlooGroup(ProcessGroup):
             contents = [torch.empty_like(padded) for _ in range(self.size)]
             self._group.allgather([contents], [padded]).wait()
         return [
-            one[:count].numpy().tobytes()
-            for one, count in zip(contents, counts, strict=True)
+            buffer[:count].numpy().tobytes()
+            for buffer, count in zip(contents, counts, strict=True)
         ]
 
     @override

@@ -67,11 +67,13 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
     def resume(self) -> None:
         board = self._board
         wanted = self._board.save_requested
-        at = board.at_barrier
+        barriers = board.at_barrier
         done = board.checkpointed
         _wait(
             lambda: (
-                not any(at[other] == wanted > done[other] for other in self._running())
+                not any(
+                    barriers[other] == wanted > done[other] for other in self._running()
+                )
             )
         )
         wanted = board.save_requested
@@ -104,10 +106,12 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
             )
         board.checkpointed[me] = wanted
         if state is not None:
-            at = board.at_barrier
+            barriers = board.at_barrier
             done = board.checkpointed
             _wait(
-                lambda: all(done[o] >= wanted or at[o] == END for o in self._running())
+                lambda: all(
+                    done[o] >= wanted or barriers[o] == END for o in self._running()
+                )
             )
         board.at_barrier[me] = 0
         board.paused_us[me] = int(1e6 * (time.perf_counter() - began))

@@ -163,21 +163,21 @@ class SyncedSync(HogwildSync):
 
     def _exchange_statistics(self, flat: FlatParameters) -> None:
         total = self.shared.statistics.numpy()
-        own = flat.statistics.cpu().numpy()
-        if not np.isfinite(own).all():
+        local = flat.statistics.cpu().numpy()
+        if not np.isfinite(local).all():
             raise NonFiniteLossError("running statistics of a network are not finite")
         share = 1 / len(self._updates)
         now = merged(
             total=total,
             before=self._pulled,
-            after=own,
+            after=local,
             moments=flat.moments,
             share=share,
             window=MOMENTS_WINDOW,
         )
         counted = flat.counters
-        now[counted] = total[counted] + own[counted] - self._pulled[counted]
-        now[flat.directions] = own[flat.directions]
+        now[counted] = total[counted] + local[counted] - self._pulled[counted]
+        now[flat.directions] = local[flat.directions]
         self._pulled = now
         total[:] = self._pulled
         flat.statistics.copy_(self.shared.statistics)

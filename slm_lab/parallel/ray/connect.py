@@ -114,10 +114,10 @@ def missing_resources(count: int, who: str, needs: Mapping[str, float]) -> str |
     """What the whole cluster, free or used, lacks for `count` of `who`; None if it is
     enough."""
     resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    for name, each in needs.items():
-        if resources.get(name, 0) < each * count:
+    for name, amount in needs.items():
+        if resources.get(name, 0) < amount * count:
             return (
-                f"{count} {who} need {each * count:g} {name} of the Ray cluster, "
+                f"{count} {who} need {amount * count:g} {name} of the Ray cluster, "
                 f"which has {resources.get(name, 0):g}; add nodes, or lower "
                 "max_session"
             )

@@ -169,11 +169,11 @@ def strategy_at(
 ) -> Strategy:
     """The strategy of one of `size` ranks that connect at one address; `limit` bounds
     waits."""
-    own = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+    address = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
     return kind(
         board,
         GlooGroup(
-            host=host, port=port, rank=rank, size=size, seconds=limit, own_ip=own
+            host=host, port=port, rank=rank, size=size, seconds=limit, own_ip=address
         ),
     )
 
@@ -394,8 +394,8 @@ class ClusterSessions(supervision.Runner):
                     previous_path(paths.manifest), before.to_json().encode()
                 )
             os.replace(pending_path(paths.manifest), paths.manifest)
-            kept = [manifest] if before is None else [manifest, before]
-            delete_unnamed(paths.models, paths.prefix, kept)
+            manifests = [manifest] if before is None else [manifest, before]
+            delete_unnamed(paths.models, paths.prefix, manifests)
         self._complete.clear()
 
     def _collect(self, session: int) -> supervision.SessionEnd:

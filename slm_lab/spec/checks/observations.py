@@ -45,12 +45,12 @@ def observation_problems(
         message := no_place_for_action(shape, discrete)
     ):
         return [Problem("agent.algorithm.name", message, algorithm.name)]
-    found = {
+    problems = {
         problem.path: problem
         for path, net, role in built_nets(agent)
         for problem in _problems_of(path, net, role, shape)
     }
-    return list(found.values())
+    return list(problems.values())
 
 
 def no_place_for_action(shape: Shape, discrete: bool) -> str | None:

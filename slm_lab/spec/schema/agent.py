@@ -145,9 +145,9 @@ class Registered:
         need."""
         names = dict(USUAL_NAMES[self.registry.kind])
         for word in words_of(lambda mode: mode.algorithms) if self is ALGORITHM else ():
-            for usual_name, own in mode_of(word).algorithms.items():
-                names[usual_name] = f'{own}, with meta.distributed "{word}"'
-        return {name.lower(): own for name, own in names.items()}
+            for usual_name, lab_name in mode_of(word).algorithms.items():
+                names[usual_name] = f'{lab_name}, with meta.distributed "{word}"'
+        return {name.lower(): lab_name for name, lab_name in names.items()}
 
     def _why_unknown(self, name: str) -> str:
         if name in NOT_SUPPORTED:
@@ -218,8 +218,8 @@ class AgentSpec(Block):
         if critic is not None and self.net is not None:
             device = {"gpu": self.net.gpu, "cuda_graph": self.net.cuda_graph}
             critic = critic.model_copy(update=device)
-        given = {"net": self.net, "critic_net": critic}
-        return {key: net for key, net in given.items() if net is not None}
+        nets = {"net": self.net, "critic_net": critic}
+        return {key: net for key, net in nets.items() if net is not None}
 
     def for_acting(self) -> "AgentSpec":
         """Without memory, and in float32: an agent outside training acts alike on every

@@ -37,7 +37,8 @@ class Most(GroupedMetadata):
             else [value]
         )
         if any(
-            isinstance(each, int | float) and each > self.number for each in numbers
+            isinstance(number, int | float) and number > self.number
+            for number in numbers
         ):
             return self.message
         return None

@@ -178,20 +178,20 @@ class Limit(Rule):
     @property
     @override
     def paths(self) -> tuple[str, ...]:
-        of = () if isinstance(self.of, int) else _listed(self.of)
-        return (*super().paths, *of)
+        limits = () if isinstance(self.of, int) else _listed(self.of)
+        return (*super().paths, *limits)
 
     @override
     def _problems(self, key: str, facts: Facts) -> Iterator[Problem]:
-        given = getattr(facts.own, key)
-        if given is None:
+        value = getattr(facts.own, key)
+        if value is None:
             return
         limit, label = self._limit(facts)
-        if limit is None or _keeps(given, self.sign, limit):
+        if limit is None or _keeps(value, self.sign, limit):
             return
         sign = {"=": "", "%": "a multiple of "}.get(self.sign, f"{self.sign} ")
         message = f"must be {sign}{label}{self.text.format_map(facts)}"
-        yield Problem(f"{facts.path}.{key}", message, given)
+        yield Problem(f"{facts.path}.{key}", message, value)
 
     def _limit(self, facts: Facts) -> tuple[float | None, str]:
         """The number, and how a message names it."""
@@ -217,17 +217,17 @@ def _shown(number: object) -> str:
     return str(number)
 
 
-def _keeps(given: float, sign: str, limit: float) -> bool:
-    kept = {
-        "<": given < limit,
-        "<=": given <= limit,
-        ">": given > limit,
-        ">=": given >= limit,
-        "=": given == limit,
+def _keeps(value: float, sign: str, limit: float) -> bool:
+    holds = {
+        "<": value < limit,
+        "<=": value <= limit,
+        ">": value > limit,
+        ">=": value >= limit,
+        "=": value == limit,
     }
     if sign == "%":
-        return given % limit == 0
-    return kept[sign]
+        return value % limit == 0
+    return holds[sign]
 
 
 def broken_rules(

@@ -50,10 +50,10 @@ class Spec(Block):
     @property
     def log_frequency(self) -> int:
         """Frames between two rows of a Session."""
-        given = self.meta.log_frequency
-        if given is None:
+        frames = self.meta.log_frequency
+        if frames is None:
             return self.default_log_frequency
-        return given
+        return frames
 
     @property
     def training_copies(self) -> int:
