@@ -55,8 +55,8 @@ class VectorStep(NamedTuple):
         return self.terminated | self.truncated
 
     def fields(self, raw: bool) -> dict[str, Array | int]:
-        """What a rollout keeps of the step, by field; `raw`: with the fields of
-        `RawRollout`."""
+        """The arrays of the step that a rollout keeps, by field; `raw`: with the fields
+        of `RawRollout`."""
         act = self.act
         fields: dict[str, Array | int] = {
             "obs": self.obs,
@@ -263,7 +263,7 @@ def describe_on_error(batch: object) -> Iterator[None]:
 
 
 def _broken_before(batch: object) -> str:
-    """Which values from the environment are not finite or very large, as a message;
+    """A message about values from the environment that are not finite or very large;
     else empty."""
     large = ""
     for name, (what, keys) in ENV_TENSORS.items():

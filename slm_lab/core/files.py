@@ -117,8 +117,8 @@ def folders_in(folder: Path) -> list[Path]:
 
 
 def strays(folder: Path, parts: Sequence[str], root: Path) -> Iterator[str]:
-    """What readers of the folder and `parts` must not open: links out of `root`, pipes,
-    devices."""
+    """Entries that readers of the folder and `parts` must not open: links out of
+    `root`, pipes, devices."""
     for part in ("", *parts):
         if not is_inside(folder / part, root):
             yield f"{part or 'it'} is a link that leads out of {root}"

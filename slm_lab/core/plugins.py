@@ -144,9 +144,9 @@ def _places(module: str) -> Iterator[Path]:
 
 
 def look_in_working_directory(folder: str | None = None) -> None:
-    """Adds the working directory, or that of another process, to `sys.path`, as the
-    last entry: a file in it, maybe downloaded, is never imported in place of an
-    installed package."""
+    """Adds the working directory of this or another process to `sys.path`, as the last
+    entry: a file in it, maybe downloaded, is never imported in place of an installed
+    package."""
     here = folder or str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)

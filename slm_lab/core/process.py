@@ -339,8 +339,8 @@ LOG_LEVEL = "SLM_LAB_LOG_LEVEL"
 """The environment variable with the level of the Sessions' logs."""
 SOCKET = "SLM_LAB_CALLER"
 PICTURES = "SLM_LAB_PICTURES"
-"""Those that a calling program sets: the file descriptor of the socket to it; and, for
-a notebook, that it shows live pictures."""
+"""The environment variables that a calling program sets: the file descriptor of its
+socket, and whether its notebook shows live pictures."""
 IMPORTED_BY_PARENT = "SLM_LAB_IMPORTED_CODE"
 """The environment variable with the module that a parent is importing, while it
 does."""

@@ -61,7 +61,8 @@ def printable(text: str) -> str:
 
 
 def shortened(text: str, letters: int) -> str:
-    """At most so many letters of the text, ending with "…" where some are left out."""
+    """The text, shortened to at most so many letters: it ends with "…" where some are
+    left out."""
     if len(text) <= letters:
         return text
     return f"{text[: letters - 1].rstrip(' ,')}…"
@@ -96,7 +97,7 @@ def duration_text(seconds: float) -> str:
 
 
 def error_summary(error: str) -> str:
-    """The line of an error that says what happened: of a traceback that of its last
+    """The line of an error that says what happened: in a traceback the line of its last
     exception, such as "ValueError: …", without notes; else the first line. A leading
     "Session 0: " is kept."""
     whole = error.strip()

@@ -89,7 +89,7 @@ class PolicyAdapter:
 
     def policy_obs(self, obs: Array, starts: BoolArray) -> Array:
         """Observations (B, ...) of a `Batch` as the policy takes them; `starts` (B,)
-        marks those that begin an episode."""
+        marks the first one of an episode."""
         conversions = self.conversions
         frames = conversions.observation.convert(obs)
         if conversions.normalizer is not None:

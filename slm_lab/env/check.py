@@ -131,7 +131,7 @@ def _index_problems(
 def _arguments(
     creator: Callable[..., Any], spec: EnvSpec, entry: GymnasiumSpec
 ) -> Arguments:
-    """The arguments for `entry`: those of its class or function, and those of its
+    """The arguments that `entry` takes: of its class or function, and of its
     registration."""
     declared = arguments_of(creator)
     of_a_pool = () if spec.backend != "envpool" else THREAD_KEYS

@@ -122,8 +122,9 @@ def breaks_its_space(name: str, fault: object) -> LabError:
 def _checked(
     env: Env, call: Callable[[], Any], fault_of: Callable[[Any, AnySpace], str | None]
 ) -> Any:
-    """What `call` returns. Wrappers may fail on results that break the interface: then,
-    and if the result is at fault, the fault of the environment below them counts."""
+    """Returns the result of `call`. Wrappers may fail on results that break the
+    interface: then, and if the result is at fault, the fault of the environment below
+    them counts."""
     try:
         result = call()
     except (ValueError, TypeError, AttributeError) as error:

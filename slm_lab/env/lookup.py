@@ -180,7 +180,7 @@ ELSEWHERE = (
     "write package.module:Id-v0 for an environment of a package; for your own module "
     "add --import module"
 )
-"""How to name an environment that Gymnasium itself does not know."""
+"""The hint how to name an environment that Gymnasium itself does not know."""
 
 ATARI_VECTOR = "ale_py.vector_env:AtariVectorEnv"
 """The vector entry point of the games that the lab preprocesses."""

@@ -244,7 +244,8 @@ def _needs_its_mode(spec: EnvSpec) -> bool:
 
 
 def _constructed(factory: EnvFactory, make: Callable[[], MadeT]) -> MadeT:
-    """What `make` returns. Raises MissingExtraError or LabError if it fails."""
+    """Returns the result of `make`. Raises MissingExtraError or LabError if it
+    fails."""
     name = factory.entry.id
     arguments = factory.spec.arguments
     try:

@@ -95,7 +95,7 @@ class CurrentNormalization(Normalization):
 
 @dataclass(frozen=True)
 class Conversions:
-    """What a spec puts between raw environments and an agent."""
+    """The converters that a spec puts between raw environments and an agent."""
 
     observation: ObservationConverter
     action: ActionConverter

@@ -1,5 +1,5 @@
-"""What an environment is run with: its step limit, all arguments, and its code. Scores
-depend on them."""
+"""The step limit, all arguments and the code of an environment. Scores depend on
+them."""
 
 import ast
 import functools

@@ -111,7 +111,8 @@ class RowFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.cuts = 0
-        """How often rows were cut off; reading then began again at the first row."""
+        """The number of times that rows were cut off; reading then began again at the
+        first row."""
         self._begin()
 
     def _begin(self) -> None:

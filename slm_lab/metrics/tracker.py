@@ -205,7 +205,7 @@ class Tracker(SavedFields):
 
     def resume_after_rows(self, rows: Rows) -> None:
         """Continues after `rows` of another process, whose state is lost. The best
-        return stays that of the last checkpoint, which also has the best agent. Single
+        return stays as in the last checkpoint, which also has the best agent. Single
         episodes are lost with the process: each episode of a row counts with the row's
         mean return and frame."""
         if not len(rows):
@@ -284,7 +284,7 @@ def next_multiple(frame: int, frequency: int) -> int:
 
 
 def info_means(keys: Sequence[str], info: FloatArray) -> dict[str, float | None]:
-    """By column, the mean over the episodes of `info` (K, I) with a number; None
+    """The mean over the episodes of `info` (K, I) with a number, by column; None
     without any."""
     known = [numbers[~np.isnan(numbers)] for numbers in info.T]
     means = [float(numbers.mean()) if len(numbers) else None for numbers in known]
@@ -344,8 +344,8 @@ class EvaluationTracker(SavedFields):
         opt_step: int,
     ) -> Row:
         """The row of an evaluation of K >= 1 episodes, (K,) and `info` (K, I), at the
-        training's clocks. Sets `improved`: whether its mean return exceeds that of all
-        earlier ones."""
+        training's clocks. Sets `improved`: whether its mean return exceeds all earlier
+        ones."""
         _check_finite(episode_return, np.arange(len(episode_return)))
         mean = float(episode_return.mean())
         self._row_returns.append(mean)

@@ -1,10 +1,9 @@
 """Scalar metrics of a Session and of a Trial, and how fast it trained.
 `docs/metrics.md` has the formulas in print.
 
-The final return is that of the last row, see `RecentEpisodes`. For the other metrics,
-R_i is `total_reward` of the i-th row that has one, R_rand the random agent's mean
-return, and s_i = R_i − R_rand. An undefined metric is None, with its reason in
-`reasons`."""
+The final return is in the last row, see `RecentEpisodes`. For the other metrics, R_i is
+`total_reward` of the i-th row that has one, R_rand the random agent's mean return, and
+s_i = R_i − R_rand. An undefined metric is None, with its reason in `reasons`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from slm_lab.metrics.row import LABELS
 from slm_lab.metrics.tracker import MA_WINDOW
 
 TRIAL_METRICS = tuple(LABELS["metrics"])
-"""In the order of columns and graphs."""
+"""The metrics of a Trial in the order of columns and graphs."""
 SESSION_METRICS = tuple(name for name in TRIAL_METRICS if name != "consistency")
 
 MAX_OPPOSITE_SHARE = 0.1
@@ -36,12 +35,12 @@ errors."""
 
 @dataclass(frozen=True, kw_only=True)
 class Metrics:
-    """What Sessions and Trials have. `reasons` has an entry for each metric that is
-    None."""
+    """The metrics that Sessions and Trials have. `reasons` has an entry for each metric
+    that is None."""
 
     final_return: float | None
     final_return_episodes: int
-    """Of all Sessions together."""
+    """The episodes of all Sessions together."""
     total_reward_ma: float | None
     strength: float | None
     max_strength: float | None
@@ -220,7 +219,8 @@ def consistency(lines: Sequence[Line], random_return: float | None) -> Scalar:
 def _deviation(
     returns: Sequence[float | None], run_of: Sequence[int] | None
 ) -> float | None:
-    """Over the Sessions, or over the runs that they are workers of."""
+    """The standard deviation over the Sessions, or over the runs that they are workers
+    of."""
     runs: dict[int, list[float]] = {}
     for run, value in zip(run_of or range(len(returns)), returns, strict=True):
         if value is not None:

@@ -111,8 +111,8 @@ class RowWriter:
 @final
 class RowFiles:
     """The files of rows of one Session, which a resume cuts back together. `columns`
-    maps the name of each file in `folder` to its columns. `extents` are those of the
-    checkpoint to resume from; without them the files start empty. Raises
+    maps the name of each file in `folder` to its columns. `extents` are the extents in
+    the checkpoint to resume from; without them the files start empty. Raises
     CheckpointError as `truncate_rows` and RowWriter do, and OSError if the disk
     fails."""
 

@@ -23,7 +23,7 @@ hang."""
 
 
 class Limits(NamedTuple):
-    """How many seconds environments may take."""
+    """The seconds that environments may take."""
 
     step: float
     reset: float | None
@@ -31,12 +31,12 @@ class Limits(NamedTuple):
 
     @classmethod
     def of(cls, meta: MetaSpec) -> "Limits":
-        """Those of a spec."""
+        """The limits of a spec."""
         return cls(meta.step_seconds, meta.reset_seconds)
 
 
 class Work(NamedTuple):
-    """What a Session does, and how long it may take."""
+    """The work of a Session, and the seconds that it may take."""
 
     what: str
     seconds: float

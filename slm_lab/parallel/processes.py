@@ -71,7 +71,7 @@ class Child:
 
 
 def _how_it_ended(code: int | None) -> str:
-    """How a process without a result ended."""
+    """The end of a process without a result, as text."""
     if code == 255:  # the code that Python reports then
         return LOST_SERVER
     if code is None or code >= 0:

@@ -24,11 +24,11 @@ CLUSTER_STOP_SECONDS = 15.0
 
 
 class SessionEnd(NamedTuple):
-    """How a Session ended, or why it died; `lost`: with its machine."""
+    """The end of a Session, or why it died; `lost`: with its machine."""
 
     session: int
     result: SessionResult | None
-    """What it reported; None if it died first."""
+    """The result that it reported; None if it died first."""
     why: str = ""
     exit_code: int | None = None
     """The exit code of its process, if that ran on this machine."""
@@ -47,8 +47,8 @@ class Runner(ABC):
 
     @abstractmethod
     def ended(self, seconds: float) -> list[SessionEnd]:
-        """Waits up to `seconds` for a Session to end; returns those that have ended
-        since."""
+        """Waits up to `seconds` for a Session to end; returns the Sessions that have
+        ended since."""
 
     @abstractmethod
     def kill(self, session: int) -> None:
@@ -124,8 +124,8 @@ class Supervisor:
         self._vital = frozenset(vital)
         self._stop_seen: float | None = None
         self._saving_at: dict[int, float] = {}
-        """When a Session was last seen to save after the stop: only then its step goes
-        on."""
+        """The time at which a Session was last seen to save after the stop: only then
+        its step goes on."""
         self._given_up: dict[int, bool] = {}
         """Sessions killed after a stop: whether each had begun."""
         self._watched: list[tuple[HangDetector, str | None]] = []
@@ -294,7 +294,8 @@ class Supervisor:
             self._board.stage = self._what_is_slow()
 
     def _what_is_slow(self) -> str:
-        """What a stop waits for beyond its time, as text; "" if it is no disk."""
+        """The disk that a stop waits for beyond its time, as text; "" if there is
+        none."""
         runner = self._runner
         saving = self._board.saving
         late = [
@@ -326,8 +327,8 @@ class Supervisor:
         )
 
     def _kept(self, session: int) -> str | None:
-        """What a resume of a Session begins with, as text; None without a
-        checkpoint."""
+        """The checkpoint with which a resume of a Session begins, as text; None without
+        one."""
         manifest = None
         with suppress(CheckpointError):  # a resume reports it
             manifest = read_manifest(self._tasks[session].paths.manifest)

@@ -111,8 +111,7 @@ Values: TypeAlias = Mapping[str, Tensor]
 """Parameters and running statistics of all networks, by name."""
 
 WRAPPERS = {"actor": "net.", "actor_critic": "0.net.", "q": ""}
-"""What stands before the names inside `agent.net` in the policy's network, by its
-key."""
+"""The prefix of the names inside `agent.net` in the policy's network, by its key."""
 OUTPUTS = ("heads", "tails", "scale", *MOMENTS)
 """Names of what depends on an output: the body of a network is the rest."""
 BODY = ".body"

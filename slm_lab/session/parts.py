@@ -48,7 +48,7 @@ class Records:
         """The best agent, until the next checkpoint writes it; it may be beaten before
         then."""
         self.saved_at = time.perf_counter()
-        """When the last checkpoint was made; a kill would lose the training since
+        """The time of the last checkpoint; a kill would lose the training since
         then."""
 
     def open(
@@ -125,7 +125,8 @@ class Elapsed(NamedTuple):
 
     wall_t: float
     cpu_t: float
-    """Of this process only; environments in worker processes are not counted."""
+    """CPU seconds of this process only; environments in worker processes are not
+    counted."""
 
 
 @final
@@ -219,7 +220,7 @@ class SessionParts(SavedFields):
         return evaluates_no_more or self.experience.has_failed
 
     def snapshot(self) -> StateDict:
-        """What acting needs: weights and normaliser statistics."""
+        """The state that acting needs: weights and normaliser statistics."""
         return {
             "frame": self.clock.frame,
             "flats": {

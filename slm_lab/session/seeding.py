@@ -18,7 +18,7 @@ class ProcessSeeds:
     copies: int
     """the environments that have a process each"""
     evaluation: int
-    """those of evaluations during training"""
+    """the environments of evaluations during training"""
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,7 @@ class SessionSeeds:
     rigorous_eval: int
     """evaluations during training"""
     eval_command: int
-    """episodes played after training; they differ from those that selected the best
-    agent"""
+    """episodes played after training; other episodes selected the best agent"""
     video: int
     """episodes recorded during training"""
     processes: ProcessSeeds

@@ -22,8 +22,8 @@ from slm_lab.spec.schema.spec import Spec
 
 
 class Vote(IntEnum):
-    """What a Session proposes to do next. The largest of several proposals is granted
-    to all."""
+    """A Session's proposal for its next act. The largest of several proposals is
+    granted to all."""
 
     LEARN = 0
     FINISH = 1
@@ -72,12 +72,13 @@ class StartBarrier:
         """Waits until the next step may be taken; ends a pause."""
 
     def pause(self) -> None:
-        """Until `resume` this Session changes nothing shared, and no peer waits for
-        it."""
+        """Pauses: until `resume` this Session changes nothing shared, and no peer waits
+        for it."""
 
 
 class Ballot:
-    """How Sessions agree on what comes next. By default every proposal is granted."""
+    """The agreement of Sessions on what comes next. By default every proposal is
+    granted."""
 
     def agree(self, vote: Vote, num_samples: int = 1) -> Vote:
         """Proposes `vote`; returns the vote that is granted to all. A Session whose
@@ -148,8 +149,8 @@ class JointCheckpoint:
 
 
 class Strategy(SavedFields):
-    """How one Session trains with others; the base class is for an independent Session.
-    A resumed Session loads its state before `join`."""
+    """The part of a Session that trains with others; the base class is for an
+    independent Session. A resumed Session loads its state before `join`."""
 
     def __init__(
         self,
@@ -201,7 +202,7 @@ class Strategy(SavedFields):
 
 
 StrategyFactory: TypeAlias = Callable[[StatusBoard, int], Strategy]
-"""Makes the strategy of Session number i of those that train together; it must
+"""Makes the strategy of Session number i in a group that trains together; it must
 pickle."""
 
 

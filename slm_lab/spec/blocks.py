@@ -186,8 +186,8 @@ Check: TypeAlias = Callable[[Blocks], Iterable[Problem]]
 def findings(
     blocks: Blocks, kinds: tuple[type[Rule], ...], checks: Iterable[Check]
 ) -> list[Problem]:
-    """What the checks find and what breaks rules of these kinds, in the order of the
-    blocks in a file."""
+    """The problems that the checks find and that break rules of these kinds, in the
+    order of the blocks in a file."""
     return sorted(_every(blocks, kinds, checks), key=_place)
 
 
@@ -204,7 +204,7 @@ def _every(
 
 
 def is_within(path: str, block: str) -> bool:
-    """Whether a path is that of the block, or below it."""
+    """Whether a path leads to the block, or below it."""
     return f"{path}.".startswith(f"{block}.")
 
 

@@ -15,7 +15,7 @@ from slm_lab.spec.schema.schedule import DECAYS
 from slm_lab.spec.schema.spec import Spec
 
 LINEAR_RATES = ("LinearToZero", "LinearToMin")
-"""Learning-rate schedules on the frame clock; those of torch have arguments of their
+"""Learning-rate schedules on the frame clock; torch's schedules have arguments of their
 own."""
 
 SHARED_KEYS = frozenset(
@@ -60,9 +60,9 @@ class Decay(NamedTuple):
 
 
 def resolved(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """The raw spec with frames in place of shares. A schedule without an end gets that
-    of the budget. Without a valid budget, numbers that pass every check stand in: the
-    budget itself is reported."""
+    """The raw spec with frames in place of shares. A schedule without an end gets the
+    end of the budget. Without a valid budget, numbers that pass every check stand in:
+    the budget itself is reported."""
     budget = budget_of(raw)
     blocks = {key: raw[key] for key in ("agent", "meta") if key in raw}
     return {**raw, **{key: _resolved(block, budget) for key, block in blocks.items()}}

@@ -253,7 +253,8 @@ def recorded_spec(file: Path) -> tuple[str, Mapping[str, Any]]:
 
 
 def chosen_name(where: str, content: Mapping[str, Any], name: str | None) -> str:
-    """`name`, or that of the only spec in the content of a file. Raises SpecError."""
+    """`name`, or the name of the only spec in the content of a file. Raises
+    SpecError."""
     names = spec_names(content)
     if name is not None and name in content:
         return name

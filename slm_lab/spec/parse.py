@@ -118,8 +118,8 @@ def validate(data: Mapping[str, Any]) -> tuple[Spec | None, list[Problem]]:
 
 
 def parse_template(name: str, raw: Mapping[str, Any]) -> Parsed:
-    """Like `parse`, with some `${var}` left: values with one count as valid; `spec` is
-    None."""
+    """Parses a spec in which some `${var}` are left: values with one count as valid;
+    `spec` is None."""
     parsed = parse(name, raw)
     problems = [
         problem

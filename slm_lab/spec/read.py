@@ -28,8 +28,8 @@ from slm_lab.spec.limits import (
 )
 
 STRING = r'"(?:[^"\\]++|\\.)*+"?'
-"""Also matches an unterminated string, so that it is scanned once, not from each quote
-in it."""
+"""Matches a string, also an unterminated one, so that it is scanned once, not from each
+quote in it."""
 OPEN_COMMENT = r"/\*(?:[^*]++|\*(?!/))*+"
 COMMENT = re.compile(
     rf"({STRING}|{OPEN_COMMENT}\Z)|//[^\r\n]*+|{OPEN_COMMENT}\*/", re.DOTALL
@@ -80,7 +80,7 @@ def json_value(text: str) -> Any:
 
 
 def _blank(comment: str) -> str:
-    """As many spaces and line breaks, so that later places keep their line and
+    """The comment as spaces and line breaks, so that later places keep their line and
     column."""
     return re.sub(r"[^\n]", " ", comment)
 
@@ -195,7 +195,7 @@ def find_file(file: str | Path) -> Path:
 
 
 def _successor(stem: str, shipped: Mapping[str, str]) -> str | None:
-    """Which file replaces SLM Lab's file of this stem, and why; None for any other
+    """The file that replaces SLM Lab's file of this stem, and why; None for any other
     stem. `shipped` has the names of shipped files by their stems."""
     for pattern, replacement, why in REPLACED:
         match = pattern.fullmatch(stem)

@@ -163,8 +163,8 @@ def _with_targets_as_often(net: NetSpec, count: int, steps: int) -> NetSpec:
 
 
 def _with_larger_rates(net: NetSpec, times: float) -> NetSpec:
-    """The net with multiplied rates in all optimizers and schedules, those of a role
-    too."""
+    """The net with multiplied rates in all optimizers and schedules, also of a single
+    role."""
     data = net.model_dump(mode="json")
     for name, model, rates in RATES:
         for key in (name, *(f"{role}_{name}" for role in ROLES)):

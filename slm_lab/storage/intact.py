@@ -95,7 +95,7 @@ def settle(members: Sequence[SessionPaths]) -> list[str]:
 class _Saved:
     paths: SessionPaths
     manifests: Mapping[int, Manifest]
-    """By serial."""
+    """The manifests by serial."""
     newest: int
     """The serial of its newest checkpoint; 0: it cannot be read."""
     unreadable: str | None

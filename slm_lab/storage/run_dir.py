@@ -164,7 +164,7 @@ class RunDir:
 
     @property
     def stem(self) -> str:
-        """The folder's name without the time: that of the spec, and perhaps of an
+        """The folder's name without the time: the name of the spec, and perhaps of an
         environment."""
         return _STAMP_PATTERN.sub("", self.root.name)
 

@@ -93,8 +93,8 @@ class Learner(HasState, Generic[BatchT]):
     @property
     @abstractmethod
     def metric_names(self) -> tuple[str | Column, ...]:
-        """The columns this algorithm reports beyond those that every row has. A name is
-        that of a column which `metrics/row.py` documents."""
+        """The columns this algorithm reports beyond those that every row has.
+        `metrics/row.py` documents each column."""
 
     @abstractmethod
     def learn(self, batch: BatchT, frame: int) -> Report:
@@ -159,7 +159,7 @@ class AgentSeeds:
 
 @dataclass(frozen=True)
 class BuildContext:
-    """What an algorithm is built from."""
+    """The arguments from which an algorithm is built."""
 
     spec: AgentSpec
     observation_space: gymnasium.Space[Any]
@@ -167,7 +167,8 @@ class BuildContext:
     num_envs: int
     seeds: AgentSeeds
     correction: VTrace | None = None
-    """For rollouts of a policy older than the learner's; None takes them as fresh."""
+    """Corrects rollouts of a policy older than the learner's; None takes them as
+    fresh."""
 
     def algorithm(self, kind: type[SpecT]) -> SpecT:
         """The keys of the algorithm, which are of this model."""
@@ -190,7 +191,8 @@ class BuildContext:
 
 
 class AgentParts(NamedTuple):
-    """What an algorithm contributes to an agent, and the layout of its memory."""
+    """The parts that an algorithm contributes to an agent, and the layout of its
+    memory."""
 
     actor: Actor
     learner: Learner[Any]
@@ -199,7 +201,7 @@ class AgentParts(NamedTuple):
     action_shape: tuple[int, ...]
     action_dtype: np.dtype[np.generic]
     replay: ReplayConfig | None = None
-    """How it replays; None if it does not."""
+    """The replay of an off-policy algorithm; None for others."""
     recurrent: RecurrentLayout | None = None
     """The recurrent state of its networks; None without one."""
 

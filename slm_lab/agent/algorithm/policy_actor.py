@@ -39,8 +39,8 @@ class ActionPolicy:
         family: DistributionFamily,
         action_space: gymnasium.Space[Any],
     ) -> "ActionPolicy":
-        """What `action_policy` and `explore_var_spec` describe. Raises LabError where
-        it does not fit the action space."""
+        """The exploration that `action_policy` and `explore_var_spec` describe. Raises
+        LabError where it does not fit the action space."""
         policy = exploration_policy(spec.action_policy, family, action_space)
         if spec.action_policy not in EXPLORING or spec.explore_var_spec is None:
             return cls(policy, None)

@@ -81,9 +81,9 @@ class QPrediction(NamedTuple):
 
 
 TargetOf: TypeAlias = Callable[[Tensor], Tensor]
-"""From Q(s, a), (B,), to its target, (B,)."""
+"""Maps Q(s, a), (B,), to its target, (B,)."""
 QObjective: TypeAlias = Callable[[Tensor, Tensor, TargetOf, Tensor | None], QPrediction]
-"""From observations and actions, both (B, …), targets and weights (B,)."""
+"""Takes observations and actions, both (B, …), targets and weights (B,)."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def build_replay_config(
     num_steps: int = 1,
     recurrent: RecurrentLayout | None = None,
 ) -> ReplayConfig:
-    """When and on what an algorithm with these keys trains."""
+    """The replay of an algorithm with these keys."""
     schedule = TrainingSchedule(
         frequency=spec.training_frequency,
         start=spec.training_start_step,

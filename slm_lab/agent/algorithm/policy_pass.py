@@ -73,7 +73,7 @@ class PolicyPass(ABC):
 
 
 Evaluate: TypeAlias = Callable[[Tensor, Tensor], PolicyPass]
-"""From observations and actions, both (B, …), to a pass over them."""
+"""Maps observations and actions, both (B, …), to a pass over them."""
 
 
 @final

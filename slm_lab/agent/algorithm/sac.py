@@ -48,12 +48,12 @@ from slm_lab.spec.schema.algorithm import EntropyRegularisedSpec
 from slm_lab.spec.schema.net import ROLES, NetSpec, Role
 
 ActionValue: TypeAlias = Callable[[Tensor | None], Tensor]
-"""From actions (B, A) to their values (B,); for discrete actions from None to all
-values (B, n)."""
+"""Maps actions (B, A) to their values (B,); for discrete actions None to all values (B,
+n)."""
 
 
 class Expectation(NamedTuple):
-    """Over the actions of a policy in each state."""
+    """Expectations over the actions of a policy in each state."""
 
     value: Tensor
     """(B,) E[Q(s, a)]"""
@@ -62,8 +62,8 @@ class Expectation(NamedTuple):
 
 
 def squashed(params: Tensor, q: ActionValue, noise: Tensor) -> Expectation:
-    """By one reparametrised action, tanh(μ + σε): eqs. 11 and 20 of arXiv:1812.05905.
-    The noise is standard normal."""
+    """Estimates it by one reparametrised action, tanh(μ + σε): eqs. 11 and 20 of
+    arXiv:1812.05905. The noise is standard normal."""
     action, log_prob = TanhNormal(*params.chunk(2, -1)).with_log_prob(noise)
     return Expectation(q(action), -log_prob)
 
@@ -76,8 +76,8 @@ def exact(params: Tensor, q: ActionValue, noise: Tensor) -> Expectation:
 
 
 def gumbel_softmax(params: Tensor, q: ActionValue, noise: Tensor) -> Expectation:
-    """By one action with the gradient of a softmax: straight-through, arXiv:1611.01144.
-    The noise is exponential; −log of it is Gumbel."""
+    """Estimates it by one action with the gradient of a softmax: straight-through,
+    arXiv:1611.01144. The noise is exponential; −log of it is Gumbel."""
     log_p = params.log_softmax(-1)
     relaxed = (log_p - noise.log()).softmax(-1)
     hard = one_hot(relaxed.argmax(-1), log_p.shape[-1]).to(relaxed.dtype)
@@ -89,8 +89,8 @@ class SoftPolicy(NamedTuple):
     """A way to take the expectation, and the noise that it needs."""
 
     expectation: Callable[[Tensor, ActionValue, Tensor], Expectation]
-    """From parameters (B, param_dim), an action-value function and what `draw` gave to
-    its expectation, with gradients to the parameters."""
+    """Maps parameters (B, param_dim), an action-value function and the noise of `draw`
+    to its expectation, with gradients to the parameters."""
     draw: Callable[[tuple[int, int], torch.Generator], Tensor]
     """Noise of this shape, on the CPU; empty where the expectation is exact."""
 
@@ -168,8 +168,8 @@ def build_soft(context: BuildContext, agent: AgentSpec) -> SoftParts:
 
 
 class CriticObjective(NamedTuple):
-    """What a step of the critics minimises, and what the loss rests on, both (B,)
-    without a gradient and in the critics' own units."""
+    """The loss of a critic step, and the numbers that it rests on: both (B,) without a
+    gradient, in the critics' own units."""
 
     loss: Loss
     q: Tensor
@@ -178,7 +178,7 @@ class CriticObjective(NamedTuple):
 
 
 class ActorObjective(NamedTuple):
-    """What a step of the actor minimises, and its entropies (B,) without a gradient."""
+    """The loss of an actor step, and its entropies (B,) without a gradient."""
 
     loss: Loss
     entropy: Tensor
@@ -191,7 +191,7 @@ class Prediction(NamedTuple):
     """(B,) each: Q_1, Q_2 of the actions taken, in the critics' own units, with
     gradients."""
     following: Expectation
-    """Over the actions in the next states, without gradients."""
+    """The expectation over the actions in the next states, without gradients."""
 
 
 class SoftLearner(Learner[TransitionSource]):
@@ -213,11 +213,11 @@ class SoftLearner(Learner[TransitionSource]):
         self.critic_objective: Callable[
             [Transitions, Tensor, Number], CriticObjective
         ] = self.torch_critic_objective
-        """From a batch, noise for the next states, and α."""
+        """Takes a batch, noise for the next states, and α."""
         self.actor_objective: Callable[
             [Transitions, Tensor, Number], ActorObjective
         ] = self.torch_actor_objective
-        """From a batch, noise for its states, and α."""
+        """Takes a batch, noise for its states, and α."""
         self.step: Step = self._step
 
     @classmethod
@@ -241,7 +241,7 @@ class SoftLearner(Learner[TransitionSource]):
 
     @classmethod
     def with_nets(cls, agent: AgentSpec) -> AgentSpec:
-        """The agent with the nets to build: by default those of its spec."""
+        """The agent with the nets to build: by default the nets of its spec."""
         return agent
 
     @abstractmethod

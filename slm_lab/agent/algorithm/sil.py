@@ -16,9 +16,9 @@ from slm_lab.spec.schema.algorithm import PPOSILSpec, SILSpec
 
 
 class SelfImitation(Learner[ImitationBatch]):
-    """After each training event of another algorithm, steps towards what went better
-    than expected. The past is sampled `training_batch_iter` times, with `training_iter`
-    gradient steps each."""
+    """Takes steps towards what went better than expected, after each training event of
+    another algorithm. The past is sampled `training_batch_iter` times, with
+    `training_iter` gradient steps each."""
 
     inner_kind: type[ActorCritic | PPO]
     """The algorithm that learns from the newest steps."""

@@ -42,7 +42,7 @@ class DistributionFamily:
     action_shape: tuple[int, ...]
     action_dtype: type[np.generic]
     initial_scale: Callable[[float], Tensor] | None = None
-    """From a ln σ to those last outputs that may be one learned vector, independent of
+    """Maps a ln σ to the last outputs that may be one learned vector, independent of
     the observation."""
     greedy: bool = False
     """Whether actions are the mode, unless an action policy says otherwise."""
@@ -215,4 +215,4 @@ FAMILIES: Mapping[type[Space], Mapping[str, Builder]] = {
         "MultivariateNormal": _multivariate_normal,
     },
 }
-"""By action space, the default first."""
+"""The families of each action space, the default first."""

@@ -40,12 +40,12 @@ class ArrayDistribution(ABC):
 
     @abstractmethod
     def of_log_prob(self, grad: FloatArray) -> FloatArray:
-        """From the gradient of the log-probabilities, (B,), to the gradient of the
+        """Maps the gradient of the log-probabilities, (B,), to the gradient of the
         parameters, (B, param_dim)."""
 
     @abstractmethod
     def of_entropy(self, grad: np.float32) -> FloatArray:
-        """From the gradient of each entropy, a scalar, to the gradient of the
+        """Maps the gradient of each entropy, a scalar, to the gradient of the
         parameters, (B, param_dim)."""
 
 
@@ -130,8 +130,8 @@ class SquashedSample(NamedTuple):
     log_prob: FloatArray
     """(B,)"""
     backward: Callable[[FloatArray, FloatArray], FloatArray]
-    """From the gradients of action (B, A) and log-probability (B,) to the gradient of
-    the parameters, (B, 2 A)"""
+    """Maps the gradients of action (B, A) and log-probability (B,) to the gradient of
+    the parameters, (B, 2 A)."""
 
 
 def squashed_sample(params: FloatArray, noise: Tensor) -> SquashedSample:

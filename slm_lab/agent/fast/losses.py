@@ -16,7 +16,7 @@ class Term(NamedTuple):
 
     value: np.float32
     backward: Callable[[np.float32], FloatArray]
-    """From the gradient of the term to the gradient of the prediction, (B,)"""
+    """Maps the gradient of the term to the gradient of the prediction, (B,)."""
 
 
 def clipped_surrogate(

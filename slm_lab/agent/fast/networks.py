@@ -115,8 +115,9 @@ class ArrayLayer:
     def backward(
         self, saved: Any, grad: FloatArray, learns: bool, passes_on: bool
     ) -> FloatArray:
-        """From the gradient of the output, (B, out), to that of the input, (B, in), if
-        that is passed on. Adds to the gradients of the parameters if they learn."""
+        """Maps the gradient of the output, (B, out), to the gradient of the input, (B,
+        in), if that is passed on. Adds to the gradients of the parameters if they
+        learn."""
         product = _by_torch
         if len(grad) <= self._max_rows:
             product = np.dot
@@ -175,7 +176,7 @@ class Trace(NamedTuple):
     outputs: Outputs
     """(B, head_dim) of each head"""
     backward: Callable[..., FloatArray]
-    """From the gradient of each output to the gradient of the input, (B, D), if that
+    """Maps the gradient of each output to the gradient of the input, (B, D), if that
     was asked for. Adds to the gradients of the parameters if they learn."""
 
 

@@ -152,7 +152,7 @@ def _fields(inputs: Input) -> tuple[Tensor | None, ...]:
 
 
 def _key(inputs: Input) -> Hashable:
-    """What inputs of one graph have in common."""
+    """The key that inputs of one graph have in common."""
     if isinstance(inputs, Tensor | float):
         return type(inputs).__name__
     return tuple(None if t is None else (t.shape, t.dtype) for t in _fields(inputs))

@@ -38,7 +38,7 @@ class OnPolicyReplay(SavedFields, Memory[Rollout]):
         self._steps: list[dict[str, Array]] = []
         """Vector steps (N, ...) of running episodes, oldest first."""
         self._starts = [0] * layout.num_envs
-        """Where in `_steps` each environment's running episode starts."""
+        """The step in `_steps` at which each environment's running episode starts."""
         self._finished: list[Episode] = []
 
     @override

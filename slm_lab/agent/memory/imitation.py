@@ -143,7 +143,7 @@ class PastEpisodes(SavedFields, batch.PastReturns):
         self._batch_size = batch_size
         self._use_cer = use_cer
         self._running: dict[int, list[dict[str, Array]]] = {}
-        """By column of the rollout, the pieces of its running episode."""
+        """The pieces of the running episode, by column of the rollout."""
 
     @property
     @override

@@ -1,4 +1,4 @@
-"""What every memory does, and when a replay memory has batches due."""
+"""The interface of every memory, and when a replay memory has batches due."""
 
 import math
 from abc import ABC, abstractmethod
@@ -17,7 +17,7 @@ from slm_lab.core.types import Array, Normalization, StateDict
 
 @dataclass(frozen=True)
 class TrainingSchedule:
-    """How many batches are due as transitions are stored. An event of
+    """Says how many batches are due as transitions are stored. An event of
     `batches_per_event` batches occurs at most once per vector step: when the count of
     stored transitions crosses a multiple of `frequency` and has reached `start`. With
     `update_to_data` the batches per transition stored after `start` are exactly that
@@ -41,7 +41,7 @@ class TrainingSchedule:
         return 0
 
     def before_training(self, num_envs: int) -> int:
-        """Transitions stored before those that gradient steps count against. With
+        """Transitions stored before training begins to count them. With
         `update_to_data` these are the first `start`. Otherwise every event, the first
         one included, counts for the transitions between two events."""
         if self.update_to_data is not None:
@@ -65,7 +65,7 @@ def _round_up(count: int, unit: int) -> int:
 
 @dataclass(frozen=True)
 class ReplayConfig:
-    """How an off-policy algorithm replays."""
+    """The replay of an off-policy algorithm."""
 
     schedule: TrainingSchedule
     gamma: float
@@ -118,7 +118,8 @@ class MemoryLayout:
     action_shape: tuple[int, ...]
     action_dtype: np.dtype[np.generic]
     replay: ReplayConfig | None = None
-    """For memories that are sampled from; None for those used once."""
+    """The replay of memories that are sampled from; None for memories that are used
+    once."""
     frame_stack: int = 1
     """Frames in an observation, in equal parts of its first axis, the newest last; 1:
     no stack. Within an episode each observation is the one before, shifted by one
@@ -128,7 +129,7 @@ class MemoryLayout:
     """Normalises stored raw values when they are sampled; None: nothing is
     normalised."""
     device: torch.device | None = None
-    """That of the networks; None: the CPU."""
+    """The device of the networks; None: the CPU."""
 
     @property
     def rollouts_keep_raw(self) -> bool:
@@ -148,8 +149,8 @@ class Memory(HasState, Generic[BatchT]):
 
     @classmethod
     def build(cls, spec: Any, layout: MemoryLayout) -> Self:
-        """For memories of other packages: the memory that a block of a spec defines,
-        with room for such steps. By default its keys change nothing."""
+        """The memory that a block of a spec defines, with room for such steps: for
+        memories of other packages. By default its keys change nothing."""
         return cls(layout)  # type: ignore[call-arg]
 
     @abstractmethod

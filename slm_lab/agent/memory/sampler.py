@@ -1,4 +1,4 @@
-"""Which transitions of a ring are sampled, and their weights."""
+"""Samplers of the transitions of a ring, with weights."""
 
 from abc import abstractmethod
 from typing import ClassVar, NamedTuple, Protocol, final
@@ -26,7 +26,7 @@ class Ring(Protocol):
 
     @property
     def num_stored(self) -> int:
-        """How many can be sampled."""
+        """The number of transitions that can be sampled."""
 
     @property
     def newest(self) -> IntArray:
@@ -37,8 +37,8 @@ class Ring(Protocol):
         """The indices (K,) that can no longer be sampled since then."""
 
     def indices(self, age: IntArray) -> IntArray:
-        """The indices (B,) of those numbered from the oldest, 0, to `num_stored` −
-        1."""
+        """The indices (B,) of transitions numbered by age: 0, the oldest, to
+        `num_stored` − 1."""
 
 
 NOTHING = np.arange(0)
@@ -125,7 +125,7 @@ class SequenceSampler(Sampler):
 
 
 class Priority(NamedTuple):
-    """How errors become priorities and weights."""
+    """The exponents by which errors become priorities and weights."""
 
     alpha: float = 0.6
     """0 samples uniformly, 1 in proportion to the error"""
@@ -137,9 +137,9 @@ class Priority(NamedTuple):
 
 @final
 class PrioritizedSampler(Sampler):
-    """In proportion to (|error| + ε)^α: prioritised replay, arXiv:1511.05952, section
-    3.3. New transitions get the greatest priority so far. The mass is cut into equal
-    strata with one sample from each. With `beta` importance weights correct the
+    """Samples in proportion to (|error| + ε)^α: prioritised replay, arXiv:1511.05952,
+    section 3.3. New transitions get the greatest priority so far. The mass is cut into
+    equal strata with one sample from each. With `beta` importance weights correct the
     bias."""
 
     def __init__(self, ring: Ring, seed: int, priority: Priority) -> None:
@@ -250,8 +250,8 @@ class SumTree:
             self._sum_level(level)
 
     def find(self, mass: FloatArray) -> IntArray:
-        """For each of `mass` (K,) in [0, total): the leaf at which the running sum
-        exceeds it."""
+        """The leaf at which the running sum exceeds each of `mass` (K,), in [0,
+        total)."""
         self._update_sums()
         node = self._descend(mass, skip_empty=False)
         if np.count_nonzero(self._nodes.take(node)) < len(node):

@@ -26,25 +26,25 @@ class Gathered(NamedTuple):
 
 @final
 class Pieces(SavedFields):
-    """Where the unrolls of several actors continue in one ring, which holds them one
-    after another. Rows are those of the ring; a step number counts all steps that were
-    added."""
+    """Knows where the unrolls of several actors continue in one ring, which holds them
+    one after another. Rows are rows of the ring; a step number counts all steps that
+    were added."""
 
     saved: ClassVar = {"ends": "_ends"}
 
     def __init__(self, num_rows: int, num_envs: int) -> None:
         self.cut = np.zeros(num_rows * num_envs, np.bool_)
-        """By index, whether an unroll ended there while the episode went on."""
+        """Whether an unroll ended while its episode went on, by index."""
         self._num_rows = num_rows
         self._num_envs = num_envs
         self._adjacent = np.arange(1, num_rows + 1) % num_rows
         self._following = self._adjacent.copy()
-        """By row, the row of the next step; −1 if that is not known."""
+        """The row of the next step, by row; −1 if that is not known."""
         self._source = np.full(num_rows, -1)
-        """By row, the number of the step that it continues; −1: the step before it, or
-        none."""
+        """The number of the step that a row continues, by row; −1: the step before it,
+        or none."""
         self._ends: dict[int, int] = {}
-        """By actor, the number of its newest step."""
+        """The number of each actor's newest step."""
         self._continued = -1
         """The number of the step that the next one continues."""
 
@@ -73,7 +73,7 @@ class Pieces(SavedFields):
         return self._following.take(rows)
 
     def content(self, first: int, end: int, indices: IntArray) -> StateDict:
-        """What belongs to the steps numbered `first` to `end` − 1, at these indices."""
+        """The arrays of the steps numbered `first` to `end` − 1, at these indices."""
         source = self._source[np.arange(first, end) % self._num_rows]
         return {"cut": self.cut[indices], "source": source}
 
@@ -205,7 +205,8 @@ class TransitionRing(HasState, AppendLog):
             self._pieces.begin(actor)
 
     def end_piece(self, actor: int, next_obs: Array) -> None:
-        """As `break_off`, where an unroll of this actor ends with the newest step."""
+        """Does what `break_off` does, where an unroll of this actor ends with the
+        newest step."""
         running = self._break_off(next_obs)
         if self._pieces is not None:
             self._pieces.end(actor, self.count - 1, running)

@@ -100,7 +100,7 @@ class ConvNet(nn.Module):
 
 
 def _output_size(conv: nn.Conv2d, size: Sequence[int]) -> list[int]:
-    """Height and width of the output of a convolution, for those of its input."""
+    """Height and width of the output of a convolution, for the size of its input."""
     padding = cast(tuple[int, ...], conv.padding)
     axes = zip(size, conv.kernel_size, conv.stride, padding, conv.dilation, strict=True)
     return [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in axes]

@@ -62,7 +62,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
     for name in nn.modules.activation.__all__
     if name not in _WITH_ARGUMENTS
 }
-"""torch's activations by name in lower case, but for those that need arguments."""
+"""torch's activations that need no arguments, by name in lower case."""
 
 DIRECT: dict[type[nn.Module], ActivationFunction] = {
     nn.Tanh: torch.tanh,
@@ -102,7 +102,7 @@ MAX_SCALE = 3.0
 """r_max of the paper: bounds the correction of a batch's deviation towards the running
 one."""
 MAX_SHIFT = 5.0
-"""d_max: bounds that of its mean, in running deviations."""
+"""d_max: the bound of its mean, in running deviations."""
 
 
 @final
@@ -190,7 +190,7 @@ class Empty:
 
 
 class EmptyLinear(Empty, nn.Linear):
-    """To be filled by `init_linear`."""
+    """A layer without values, which `init_linear` fills."""
 
     by_numpy = False
     """Whether NumPy multiplies matrices whose sides are all at least WIDE long."""
@@ -241,8 +241,8 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
 
 
 class EmptyConv2d(Empty, nn.Conv2d):
-    """To be filled by `init_linear`. Convolves `scale` times its input: it multiplies
-    the weights, which are fewer than the pixels."""
+    """A layer without values, which `init_linear` fills. Convolves `scale` times its
+    input: it multiplies the weights, which are fewer than the pixels."""
 
     scale = 1.0
 
@@ -376,7 +376,7 @@ def has_bf16(device: torch.device) -> bool:
 
 
 Products = Callable[[Tensor], AbstractContextManager[object]]
-"""From an input to the context in which layers multiply."""
+"""Maps an input to the context in which layers multiply."""
 
 
 def products(half: bool) -> Products:

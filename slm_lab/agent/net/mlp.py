@@ -48,7 +48,7 @@ class MLPNet(nn.Module):
         (self.in_size,) = in_shape
         widths = [self.in_size, *hidden]
         self.width = widths[-1]
-        """Of the features."""
+        """The number of features."""
         linear = [layers.EmptyLinear(i, o) for i, o in pairwise(widths)]
         outputs = [layers.EmptyLinear(self.width, head.dim) for head in heads]
         self._input_norms = tuple(norm(self.in_size) for norm in input_norms)

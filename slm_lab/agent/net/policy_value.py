@@ -34,7 +34,7 @@ class Output(NamedTuple):
 
 
 HostForward: TypeAlias = Callable[[Array], tuple[FloatArray, ...]]
-"""From observations (N, *obs_shape) to a network's outputs, both on the host, without a
+"""Maps observations (N, *obs_shape) to a network's outputs, both on the host, without a
 gradient. A recurrent network adds its state after the step, (N, H)."""
 
 
@@ -63,7 +63,7 @@ class ActingNetwork:
         self.recurrent = recurrent
         self.device = self._optimizers[0].flat.vector.device
         self.host_forwards = [host_forward(net, self.device) for net in nets]
-        """How each net computes outputs for acting."""
+        """The function by which each net computes outputs for acting."""
 
     def act(self, obs: Array) -> Output:
         """The outputs for observations, or for packed rows if it is recurrent."""

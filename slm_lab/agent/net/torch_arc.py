@@ -47,9 +47,9 @@ class Body(NamedTuple):
     layers: Sequence[Layer]
     modules: nn.Sequential
     shape: Shape
-    """Of the features after them."""
+    """The shape of the features after them."""
     hidden: list[int]
-    """Of the multilayer perceptron that follows."""
+    """The widths of the multilayer perceptron that follows."""
     activation: str
 
 

@@ -45,7 +45,8 @@ SavedLayout: TypeAlias = Sequence[Sequence[Any]]
 
 
 class Order(NamedTuple):
-    """Where what lies in a vector was in a saved one of another order."""
+    """The places that the entries of a vector had in a saved vector of another
+    order."""
 
     entries: Tensor
     """(P,) int64: the place of each entry"""
@@ -55,19 +56,19 @@ class Order(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """Which parameters and buffers lie where in a network's vectors."""
+    """The places of parameters and buffers in a network's vectors."""
 
     names: tuple[str, ...]
     """The names of the parameters, in vector order."""
     saved: SavedLayout
-    """What a checkpoint records."""
+    """The layout as a checkpoint records it."""
     older: SavedLayout
     """The parameters as the module lists them. Older versions had this order, and did
     not record it everywhere."""
 
     def order_of(self, saved: SavedLayout | None) -> Order | None:
         """The order of a vector that was saved with this layout; None if it is the
-        same. Without a record it is that of older versions."""
+        same. Without a record it is the order of older versions."""
         layout = saved
         if layout is None:
             layout = self.older

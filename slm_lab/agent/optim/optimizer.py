@@ -30,7 +30,7 @@ class LearningRate:
 
 
 class LinearRate(LearningRate):
-    """From `lr` down to `min_factor · lr` at `frame` frames, then constant."""
+    """Falls from `lr` to `min_factor · lr` at `frame` frames, then stays constant."""
 
     def __init__(self, lr: float, frame: float, min_factor: float = 0.0) -> None:
         super().__init__(lr)
@@ -92,14 +92,15 @@ class Loss(Protocol):
 
 
 class GradientSync:
-    """What a parallel mode does around each step of one optimizer. By default nothing,
-    as in independent training."""
+    """The work of a parallel mode around each step of one optimizer. By default it is
+    nothing, as in independent training."""
 
     def begin(self) -> None:
-        """Before a training event."""
+        """Is called before a training event."""
 
     def before_step(self, flat: FlatParameters) -> None:
-        """After backward, before clipping: `flat.grad` may be replaced in place."""
+        """Is called after backward, before clipping: `flat.grad` may be replaced in
+        place."""
 
     def operands(self, flat: FlatParameters) -> tuple[Tensor, Tensor]:
         """The vector (P,) that the step changes, and the clipped gradient that it
@@ -107,7 +108,7 @@ class GradientSync:
         return flat.vector, flat.grad
 
     def after_step(self, flat: FlatParameters) -> None:
-        """After the step: `flat.vector` may be replaced in place."""
+        """Is called after the step: `flat.vector` may be replaced in place."""
 
 
 class StepReport(NamedTuple):
@@ -171,8 +172,8 @@ class Optimizer:
         return self._rule
 
     def begin_event(self, frame: int) -> None:
-        """Before a training event at the trial's clock: moves learning rate and
-        sync."""
+        """Moves learning rate and sync to the trial's clock, before a training
+        event."""
         self.learning_rate.set_frame(frame)
         self._sync.begin()
         if self._has_graph:
@@ -283,8 +284,8 @@ class TrainState:
         }
         away = [f.vector.device for f in self.flats.values() if not f.vector.is_cpu]
         self.failed = torch.zeros((), device=away[0]) if away else None
-        """On a GPU 1.0 after a loss or gradient that is not finite: no step changes
-        anything then. Elsewhere None, because such a step raises at once."""
+        """1.0 on a GPU after a loss or gradient that is not finite: no step changes
+        anything then. None elsewhere, because such a step raises at once."""
         for optimizer in self.optimizers.values():
             optimizer.failed = self.failed
         self.targets: tuple[FlatParameters, ...] = ()
@@ -297,8 +298,8 @@ class TrainState:
         return next(iter(self.optimizers.values())).learning_rate.value
 
     def set_frame(self, frame: int) -> None:
-        """Before a training event at the trial's clock: for the learning-rate
-        schedules."""
+        """Moves the learning-rate schedules to the trial's clock, before a training
+        event."""
         for optimizer in self.optimizers.values():
             optimizer.begin_event(frame)
 

@@ -243,7 +243,8 @@ class TorchRule(UpdateRule):
 
     @override
     def _rearranged(self, state: StateDict, order: Order) -> StateDict:
-        """With views there is an entry for each parameter, which has its shape."""
+        """Returns the state in this order. With views there is an entry for each
+        parameter, which has its shape."""
         if not self._is_shaped:
             return super()._rearranged(state, order)
         saved = state["state"]
@@ -254,7 +255,7 @@ class TorchRule(UpdateRule):
 
     @override
     def _load(self, state: StateDict) -> None:
-        """Restores the optimizer's state; its arguments stay those of the spec."""
+        """Restores the optimizer's state; its arguments stay as in the spec."""
         groups = self._optimizer.state_dict()["param_groups"]
         self._optimizer.load_state_dict(
             {"state": state["state"], "param_groups": groups}

@@ -92,8 +92,8 @@ class ObservationConverter:
         channels: Literal["first", "last"] | None = None,
     ) -> None:
         self.first_column: Array | None = None
-        """What takes each component to its column of the one-hots; None: there are
-        none."""
+        """The number that takes each component to its column of the one-hots; None: there
+        are none."""
         self._image: ImageConverter | None = None
         self.channels_last = False
         """Whether observations (..., C) become (C, ...)."""

@@ -96,7 +96,8 @@ def pool_problems(
 
 
 def task_of(entry: GymnasiumSpec) -> str:
-    """The name in envpool; for a game that of the v5 id, whose keys configure it."""
+    """The name in envpool; for a game the name of the v5 id, whose keys configure
+    it."""
     if not is_atari(entry):
         return entry.id
     return (

@@ -83,8 +83,8 @@ class RawStep(NamedTuple):
 
 class RawEnvs(HasState):
     """N environments of one kind, with their original spaces and units. Their state is
-    that of the generators, and with `exact_state` of the running episodes. Without it,
-    call `reset` after a load."""
+    the state of the generators, and with `exact_state` of the running episodes. Without
+    it, call `reset` after a load."""
 
     num_envs: int
     observation_space: gymnasium.Space[Any]

@@ -69,7 +69,7 @@ DEATH_TIMEOUT = 0.5
 
 
 class Report(NamedTuple):
-    """What a worker tells of an exception: its text, because some exceptions cannot be
+    """A worker's report of an exception: its text, because some exceptions cannot be
     pickled."""
 
     text: str
@@ -141,7 +141,7 @@ def run_worker(
 
 class Stateful(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Gives the parent access to the state of a worker's environment. `reset` and
-    `step` raise LabError as those of `SyncEnvs`. Infos keep only what the lab reads:
+    `step` raise LabError as `SyncEnvs` does. Infos keep only what the lab reads:
     Gymnasium joins them in arrays, and fails for values of different shapes."""
 
     def __init__(self, env: Env, index: int) -> None:

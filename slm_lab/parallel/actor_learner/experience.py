@@ -133,7 +133,7 @@ class ActorExperience(Experience):
 
 @final
 class OnPolicyExperience(ActorExperience):
-    """For on-policy algorithms, which use each unroll once."""
+    """The experience of on-policy algorithms, which use each unroll once."""
 
     @override
     def step(self) -> FinishedEpisodes | None:
@@ -161,9 +161,10 @@ class OnPolicyExperience(ActorExperience):
 
 @final
 class ReplayExperience(ActorExperience):
-    """For replay algorithms: adds an unroll to the memory step by step. So the learner
-    trains as often as if it acted itself. Unrolls of several actors alternate in one
-    ring, which knows where each continues; unrolls of a single actor are continuous."""
+    """The experience of replay algorithms: adds an unroll to the memory step by step.
+    So the learner trains as often as if it acted itself. Unrolls of several actors
+    alternate in one ring, which knows where each continues; unrolls of a single actor
+    are continuous."""
 
     def __init__(
         self,

@@ -148,7 +148,7 @@ class ActorQueue(QueueEnd):
             self.acting_half = InferenceClient(queue.request_records[actor], self._wait)
         self._cpu_t_before = float(ring["cpu_t"])
         self._cpu_began: float | None = None
-        """When it began to act; its start is not counted as training."""
+        """The time at which it began to act; its start is not counted as training."""
         self._waited_before = 0.0
         """Its seconds of waiting when it got its slot."""
         ring["begun"] = ring["handed"]  # drops a dead predecessor's partial unroll
@@ -203,8 +203,8 @@ class ActorQueue(QueueEnd):
         return True
 
     def _wait(self, until: Callable[[], bool], nap: float) -> bool:
-        """Like `_bounded`; adds the time to `waited` at every poll, for rows written
-        meanwhile."""
+        """Waits as `_bounded` does; adds the time to `waited` at every poll, for rows
+        written meanwhile."""
         before = float(self._ring["waited"])
         began = time.perf_counter()
 

@@ -62,7 +62,7 @@ class RayActor:
         """`folder` is the working directory of the training, which may hold modules."""
         look_in_working_directory(folder)
         self._slots: IntArray = np.zeros(2, np.int64)
-        """Its own frames, and those of the other actors as last reported by the
+        """Its own frames, and the frames of the other actors as last reported by the
         learner."""
 
     def begin(
@@ -106,7 +106,7 @@ class RayActor:
         self._actor.weights.relay(weights)
 
     def frame(self) -> int:
-        """Its own frames so far, including those of the running unroll."""
+        """Its own frames so far, including the running unroll."""
         return int(self._slots[0])
 
 
@@ -142,12 +142,13 @@ class ActorHandle:
     taken: int
     """The version of the weights last sent to it."""
     plays: deque[tuple[int, Ref]] = field(default_factory=deque)
-    """Pending `play` calls in order, each with its number among those of all actors."""
+    """Pending `play` calls in order, each with its number among the calls of all
+    actors."""
     take_ref: Ref = None
     """The `take` call for that version."""
     frame_ref: Ref = None
     end: SessionEnd | None = None
-    """How it was lost."""
+    """The end of a lost actor."""
 
     @property
     def may_play(self) -> bool:

@@ -29,7 +29,8 @@ class SerialSource(UnrollSource):
     def __init__(
         self, spec: Spec, root_seed: int, trial: int, first: int, board: StatusBoard
     ) -> None:
-        """`board` is that of the training, whose first Session is the learner's."""
+        """`board` is the board of the training, whose first Session is the
+        learner's."""
         self._board = board
         self.num_actors = spec.meta.max_session
         self.num_slots = slots_per_actor(spec.meta)

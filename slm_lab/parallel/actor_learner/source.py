@@ -17,7 +17,7 @@ class ActorSeconds(NamedTuple):
     """Seconds of all actors so far."""
 
     waited: float
-    """For slots and replies."""
+    """Seconds of waiting for slots and replies."""
     acted: float
     cpu_t: float
     """CPU time of their processes."""
@@ -62,7 +62,7 @@ class UnrollSource(SavedFields):
     @property
     @abstractmethod
     def seconds(self) -> ActorSeconds:
-        """How the actors have spent their time."""
+        """The seconds that the actors have spent."""
 
     def pause_actors(self, paused: bool) -> None:
         """Notes whether the learner pauses. Meanwhile actors wait without a limit."""

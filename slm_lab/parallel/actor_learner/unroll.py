@@ -139,7 +139,8 @@ class Unroll:
 
     @property
     def handed_at(self) -> float:
-        """When it was handed over, s, by `time.perf_counter` of its machine."""
+        """The time at which it was handed over, s, by `time.perf_counter` of its
+        machine."""
         return float(self.head[2])
 
     def step(self, t: int) -> VectorStep:

@@ -83,8 +83,9 @@ class RankBallot(strategy.Ballot, strategy.EpisodeExchange):
 
     @override
     def agree(self, vote: strategy.Vote, num_samples: int = 1) -> strategy.Vote:
-        """Also exchanges frames, sample counts and episodes. FINISH is granted only if
-        the total budget is spent or a rank has reached the target return."""
+        """Agrees on a vote; exchanges frames, sample counts and episodes too. FINISH is
+        granted only if the total budget is spent or a rank has reached the target
+        return."""
         rank = self._group.rank
         clock = self.clock
         proposal = np.array([vote, clock.frame, num_samples, self._is_solved])

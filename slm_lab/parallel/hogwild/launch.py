@@ -79,7 +79,7 @@ def _saved(task: SessionTask) -> Iterator[tuple[Path, StateDict]]:
 
 
 def _stores(task: SessionTask) -> list[CheckpointStore]:
-    """Where the workers and their parent save."""
+    """The stores in which the workers and their parent save."""
     places = [replace(task, session=session).paths for session in task.workers]
     places.append(task.run_dir.shared_by_training(task.trial, task.workers.start))
     return [CheckpointStore(paths.models, paths.prefix) for paths in places]

@@ -1,6 +1,7 @@
 """Checkpoints that Hogwild! workers make together, without a lock.
 
-Each worker writes its own progress to the status board and reads that of the others."""
+Each worker writes its own progress to the status board and reads the progress of the
+others."""
 
 import logging
 import time
@@ -48,7 +49,7 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
         self._joined = board.save_requested
         """The last joint checkpoint that this worker joined or missed."""
         self.event_seconds = 0.0
-        """How long the last training event took."""
+        """The duration of the last training event."""
 
     @override
     def wait_for_start(self) -> None:
@@ -193,7 +194,7 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
         )
 
     def _copy(self, copy: Callable[[], StateDict], another_has_it: bool) -> StateDict:
-        """Keeps the optimizers' state in one copy only: that of the first worker that
+        """Keeps the optimizers' state only in the copy of the first worker that
         copies."""
         self._copy_shared()
         state = copy()

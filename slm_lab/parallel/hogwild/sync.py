@@ -53,7 +53,7 @@ class SharedTrainState:
         )
 
     def state_dict(self) -> StateDict:
-        """Like `Optimizer.state_dict`."""
+        """The state in the form of `Optimizer.state_dict`."""
         flat = {
             "layout": self.layout.saved,
             "vector": self.vector.clone(),

@@ -19,7 +19,7 @@ CONNECT_SECONDS = 10.0
 INIT_SECONDS = 30.0
 """How long Ray may take to connect to a cluster that answers."""
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
-"""How a client of gRPC, the protocol of Ray, begins: any server answers it."""
+"""The first bytes of a client of gRPC, the protocol of Ray: any server answers them."""
 HOW_TO_START = (
     "start one (ray start --head), or remove meta.cluster and --cluster to train on "
     "this machine"
@@ -111,8 +111,8 @@ def size_of(address: str) -> tuple[float, float]:
 
 
 def missing_resources(count: int, who: str, needs: Mapping[str, float]) -> str | None:
-    """What the whole cluster, free or used, lacks for `count` of `who`; None if it is
-    enough."""
+    """The resources that the whole cluster, free or used, lacks for `count` of `who`;
+    None if it has enough."""
     resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
     for name, amount in needs.items():
         if resources.get(name, 0) < amount * count:

@@ -55,8 +55,8 @@ class NodeUpdate(NamedTuple):
     record: Array
     """(1,) The Session's record on its `StatusBoard`."""
     files: Mapping[str, bytes]
-    """Changed files by their path in the run folder; of `model` those that the manifest
-    names."""
+    """Changed files by their path in the run folder; in `model` only files that the
+    manifest names."""
     manifest: Manifest | None
     """The manifest of the newest checkpoint, if it is new."""
 
@@ -100,8 +100,8 @@ class NodeSession:
         return run_session(task, self._board)
 
     def news(self, stop: bool) -> NodeUpdate | None:
-        """What is new; None before the Session starts. `stop` requests it to save and
-        end."""
+        """The changes since the last request; None before the Session starts. `stop`
+        requests it to save and end."""
         board = self._board
         task = self._task
         if board is None or task is None:
@@ -380,7 +380,7 @@ class ClusterSessions(supervision.Runner):
             self._make_valid()
 
     def _make_valid(self) -> None:
-        """Makes complete checkpoints valid; those of ranks only together."""
+        """Makes complete checkpoints valid; ranks' checkpoints only together."""
         complete = self._complete.values()
         serials = {manifest.serial for _, manifest in complete}
         if len(complete) < self._num_ranks or len(serials) > 1:

@@ -222,8 +222,8 @@ class AgentSpec(Block):
         return {key: net for key, net in nets.items() if net is not None}
 
     def for_acting(self) -> "AgentSpec":
-        """Without memory, and in float32: an agent outside training acts alike on every
-        machine. It needs no GPU."""
+        """The agent without memory, and in float32: outside training it acts alike on
+        every machine. It needs no GPU."""
         exact = {
             key: net.model_copy(
                 update={"precision": "float32", "gpu": net.gpu and "auto"}

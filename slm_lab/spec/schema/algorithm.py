@@ -157,8 +157,8 @@ class AlgorithmSpec(Block):
         "time_horizon": True,
         "training_start_step": False,
     }
-    """Sizes in total over all ranks, of those that it has; whether each must be a
-    multiple of their number."""
+    """The keys that hold sizes in total over all ranks; whether each must be a multiple
+    of their number."""
 
     SAMPLES: ClassVar[tuple[str, ...]] = ("minibatch_size",)
     """Samples of a gradient step, in total over all ranks with meta.scale "strong"."""

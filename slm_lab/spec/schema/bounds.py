@@ -101,11 +101,13 @@ KERNEL = Most(10_000, "no image has this many pixels in a row")
 LIST = MostEntries(1000, "no key needs more")
 CHOICES = MostEntries(1000, "the spec is checked with each of them")
 NAME_BYTES = 150
-"""Of a spec's name in UTF-8. File names add up to 80 bytes; file systems allow 255."""
+"""The most bytes of a spec's name in UTF-8. File names add up to 80 bytes; file systems
+allow 255."""
 INFO_KEY_BYTES = 60
-"""Of a key of `env.info_keys` in UTF-8: it is part of the file names of graphs."""
+"""The most bytes of a key of `env.info_keys` in UTF-8: it is part of the file names of
+graphs."""
 ENV_NAME = 200
-"""Characters of an environment's name."""
+"""The most characters of an environment's name."""
 
 SIZES = frozenset(
     {

@@ -141,7 +141,7 @@ class NetSpec(Block):
     """Whether it has a state, and learns from sequences."""
 
     HAS_ARC: ClassVar[bool] = False
-    """Whether its layers are those of `arc`."""
+    """Whether `arc` defines its layers."""
 
     type: str = Field(description="kind of net")
     shared: Annotated[

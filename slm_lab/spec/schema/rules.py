@@ -53,8 +53,8 @@ def known(block: T | None) -> T:
 @final
 @dataclass(frozen=True)
 class Facts:
-    """What the rules of the block `own` at `path` may name. `blocks` has all blocks of
-    the spec; None while a block is validated alone."""
+    """The facts that rules of the block `own` at `path` may name. `blocks` has all
+    blocks of the spec; None while a block is validated alone."""
 
     path: str
     own: RuledBlock
@@ -108,7 +108,7 @@ class Rule(ABC):
         return in_text or any("." in path for path in self.paths)
 
     def broken(self, key: str, facts: Facts) -> Iterator[Problem]:
-        """What is wrong with the key; nothing if the rule does not apply. Raises
+        """The problems of the key; none if the rule does not apply. Raises
         UnknownBlockError."""
         if self.at not in ("", facts.path) or not self._concerns(key, facts):
             return
@@ -125,7 +125,7 @@ class Rule(ABC):
 
     @abstractmethod
     def _problems(self, key: str, facts: Facts) -> Iterator[Problem]:
-        """What is wrong with a key that breaks the rule."""
+        """The problems of a key that breaks the rule."""
 
 
 @final
@@ -233,8 +233,8 @@ def _keeps(value: float, sign: str, limit: float) -> bool:
 def broken_rules(
     kinds: type[Rule] | tuple[type[Rule], ...], facts: Facts, alone: bool = False
 ) -> Iterator[Problem]:
-    """What breaks the rules of these kinds in one block, key by key; of each key the
-    first one. With `alone` only rules about the same block count."""
+    """The problems of keys that break rules of these kinds in one block; of each key
+    the first one. With `alone` only rules about the same block count."""
     for key, field in type(facts.own).model_fields.items():
         for rule in field.metadata:
             if not isinstance(rule, kinds):
