@@ -51,7 +51,7 @@ class VectorStep(NamedTuple):
 
     @property
     def done(self) -> BoolArray:
-        """(N,) whether the episode ended."""
+        """Whether each episode ended, (N,)."""
         return self.terminated | self.truncated
 
     def fields(self, raw: bool) -> dict[str, Array | int]:

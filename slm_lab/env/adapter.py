@@ -36,7 +36,7 @@ class PolicyAdapter:
     `env_action_space` those of `make_env`."""
 
     def __init__(self, spec: EnvSpec) -> None:
-        """Raises as `env.make.make_env`."""
+        """Raises the errors of `env.make.make_env`."""
         self._spec = spec
         env, conversions = make_one(spec)
         bare = env

@@ -189,7 +189,7 @@ class RunDir:
         return self.root / f"{self.prefix}_search.jsonl"
 
     def trial_prefix(self, trial: int) -> str:
-        """{spec_name}_t{trial}"""
+        """The beginning of a Trial's file names, `{spec_name}_t{trial}`."""
         return f"{self.prefix}_t{trial}"
 
     def trial_spec_file(self, trial: int) -> Path:

@@ -36,7 +36,7 @@ class ArrayDistribution(ABC):
     @cached_property
     @abstractmethod
     def entropy(self) -> FloatArray:
-        """(B,) in nats."""
+        """The entropies in nats, (B,)."""
 
     @abstractmethod
     def of_log_prob(self, grad: FloatArray) -> FloatArray:

@@ -145,7 +145,7 @@ class SparseRows(dict[int, Array]):
             self[index] = array.copy()
 
     def stacked(self, indices: IntArray) -> Array:
-        """(K, …), a copy."""
+        """A copy of the observations at these indices, (K, …)."""
         if not len(indices):
             return self._nothing.copy()
         return np.stack([self[index] for index in indices.tolist()])

@@ -307,7 +307,7 @@ class TransitionRing(HasState, AppendLog):
 
     @override
     def load_content(self, content: StateDict) -> None:
-        """Call `load_state_dict` first."""
+        """Restores the steps that `content` gave. Call `load_state_dict` first."""
         first = max(int(content["first"]), self.first)
         end = int(content["first"]) + int(content["steps"])
         if first >= end:

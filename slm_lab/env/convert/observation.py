@@ -92,8 +92,8 @@ class ObservationConverter:
         channels: Literal["first", "last"] | None = None,
     ) -> None:
         self.first_column: Array | None = None
-        """The number that takes each component to its column of the one-hots; None: there
-        are none."""
+        """Takes each component to its column of the one-hots; None: there are no
+        one-hots."""
         self._image: ImageConverter | None = None
         self.channels_last = False
         """Whether observations (..., C) become (C, ...)."""

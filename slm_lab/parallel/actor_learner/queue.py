@@ -107,7 +107,7 @@ class UnrollQueue:
 
     @property
     def rings(self) -> Array:
-        """(N,) of `RING`."""
+        """The marks of the rings, (N,) of `RING`."""
         return self.ring_bytes.numpy().view(RING)[:, 0]
 
     @property

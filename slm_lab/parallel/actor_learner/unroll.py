@@ -122,7 +122,7 @@ class Unroll:
 
     @property
     def num_steps(self) -> int:
-        """T."""
+        """The number of its steps, T."""
         return len(self.reward)
 
     @property

@@ -130,7 +130,7 @@ class WeightStore:
         )
 
     def state_dict(self) -> StateDict:
-        """All tensors."""
+        """Copies of all tensors."""
         return {name: tensor.clone() for name, tensor in vars(self).items()}
 
     @torch.no_grad()
