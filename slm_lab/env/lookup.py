@@ -21,7 +21,7 @@ import gymnasium
 from gymnasium.envs import registration
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 
-from slm_lab.core.errors import MissingExtraError, Problem, SpecError
+from slm_lab.core.errors import MissingExtraError, SpecError
 from slm_lab.core.plugins import is_here
 from slm_lab.core.process import running_import_of
 from slm_lab.core.registry import ENVS, import_failure
@@ -265,7 +265,7 @@ def find_env(name: str) -> GymnasiumSpec:
             and reasons[0][-1:] != "?"
         ):
             reasons.append(ELSEWHERE)
-        raise SpecError("env", [Problem("env.name", "; ".join(reasons), name)])
+        raise SpecError.of("env", "env.name", "; ".join(reasons), name)
     if "NoFrameskip-" in env_id:
         return _without_own_skip(entry)
     return entry
@@ -292,7 +292,7 @@ def _import_registrar(module_name: str, name: str) -> None:
                 f"the module {module_name} that should register it does not import: "
                 f"{why}"
             )
-        raise SpecError("env", [Problem("env.name", message, name)]) from error
+        raise SpecError.of("env", "env.name", message, name) from error
 
 
 def not_there(module_name: str, error: BaseException) -> str | None:
@@ -318,7 +318,7 @@ def not_there(module_name: str, error: BaseException) -> str | None:
 def _register_plug_in(env_id: str) -> None:
     plug_in = ENVS.get(env_id)
     if plug_in is not None and plug_in.fault is not None:
-        raise SpecError("env", [Problem("env.name", plug_in.fault, env_id)])
+        raise SpecError.of("env", "env.name", plug_in.fault, env_id)
     if plug_in is None:
         return
     known = gymnasium.registry.get(env_id)
@@ -330,7 +330,7 @@ def _register_plug_in(env_id: str) -> None:
             "it, too"
         )
         message = f"{taken}: one of the two needs another name"
-        raise SpecError("env", [Problem("env.name", message, env_id)])
+        raise SpecError.of("env", "env.name", message, env_id)
 
 
 def _is_stub(entry: GymnasiumSpec) -> bool:

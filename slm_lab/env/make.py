@@ -22,7 +22,6 @@ from gymnasium.vector.utils import CloudpickleWrapper
 from slm_lab.core.errors import (
     LabError,
     MissingExtraError,
-    Problem,
     SpecError,
     undone_on_failure,
 )
@@ -359,7 +358,7 @@ def _conversions(
         message = (
             "its observations are images, which agent.net.normalize scales; remove it"
         )
-        raise SpecError("env", [Problem("env.normalize_obs", message, True)])
+        raise SpecError.of("env", "env.normalize_obs", message, True)
     space = observation.space
     sizes = (
         math.prod(space.shape or ()) * spec.normalize_obs,

@@ -196,7 +196,7 @@ class Strategy(SavedFields):
         return {}
 
     def cpu_t(self, own_seconds: float) -> float:
-        """CPU seconds of all Sessions that this one's rows cover; `own` are this
+        """CPU seconds of all Sessions that this one's rows cover; `own_seconds` are this
         one's."""
         return own_seconds
 

@@ -170,11 +170,11 @@ class CheckpointStore:
 
 
 def delete_unnamed(
-    folder: Path, prefix: str, manifests_: Iterable[manifests.Manifest]
+    folder: Path, prefix: str, retained: Iterable[manifests.Manifest]
 ) -> None:
-    """Deletes files that no manifest in `kept` names: of older checkpoints, or left by
+    """Deletes files that no manifest in `retained` names: of older checkpoints, or left by
     a kill."""
-    named = {name for manifest in manifests_ for name in manifest.names}
+    named = {name for manifest in retained for name in manifest.names}
     checkpoint_name = re.compile(rf"{re.escape(prefix)}_[a-z]+_\d{{6,}}_\d+\.pt")
     for path in folder.iterdir():
         if checkpoint_name.fullmatch(path.name) and path.name not in named:

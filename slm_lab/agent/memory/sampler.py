@@ -70,7 +70,7 @@ class Sampler(SavedFields):
         self, size: int, frame: int, chosen: IntArray = NOTHING
     ) -> SampledIndices:
         """`size` indices at the trial's clock `frame`, sampled with replacement; those
-        `given` (K,) are last."""
+        `chosen` (K,) are last."""
 
     def update_priorities(self, indices: Tensor, error: Tensor) -> None:
         """Records how wrong the learner was about the samples at `indices` (B,)."""

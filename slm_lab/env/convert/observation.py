@@ -232,7 +232,7 @@ def unsupported(
     path: tuple[str, ...] = (),
     usable: Sequence[str] = (),
 ) -> Problem:
-    """The problem of an unsupported `space`, or of its part at `path`; `left`: the
+    """The problem of an unsupported `space`, or of its part at `path`; `usable`: the
     usable keys."""
     subject = "its observations are"
     if path:

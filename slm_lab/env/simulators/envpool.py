@@ -139,7 +139,7 @@ def make_pooled(
             message = (
                 f'its {what} are {theirs} and Gymnasium\'s {ours}; use "gymnasium"'
             )
-            raise SpecError("env", [Problem("env.backend", message, "envpool")])
+            raise SpecError.of("env", "env.backend", message, "envpool")
     envs.observation_space = single.observation_space
     envs.action_space = single.action_space
     return envs

@@ -107,7 +107,7 @@ class UnrollQueue:
 
     @property
     def rings(self) -> Array:
-        """The marks of the rings, (N,) of `RING`."""
+        """The records of the rings, (N,) of `RING`."""
         return self.ring_bytes.numpy().view(RING)[:, 0]
 
     @property

@@ -76,7 +76,7 @@ class RayActor:
         """Makes the environments. `task` is the learner's; `frame` counts this actor's
         so far."""
         keep_freed_memory()
-        seed_global_generators(seeds.processes.copies)  # `own` is the learner's
+        seed_global_generators(seeds.processes.copies)  # `session` is the learner's
         import_plugins(task.imports)
         set_up_torch(task.spec.meta.threads)
         self._slots[:] = frame, others

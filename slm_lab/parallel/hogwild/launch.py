@@ -33,7 +33,7 @@ PAUSE_SHARE = 0.01
 
 def global_state(mode: HogwildMode, task: SessionTask) -> GlobalState:
     """Weights, optimizer state and statistics, begun as in the first Session of a
-    training. `one` is the task of any worker. If it resumes, they come from the newest
+    training. `task` is the task of any worker. If it resumes, they come from the newest
     checkpoint that has them. Raises LabError if shared memory has no room, or if a
     required GPU is missing; UnusableCheckpointError if there are checkpoints and none
     has them."""

@@ -49,7 +49,7 @@ def error_line(
     loc: tuple[int | str, ...], message: str, value: object = ...
 ) -> InitErrorDetails:
     """One line of a ValidationError: the key `loc` inside this block, and what is wrong
-    with it. `given` is the value of the key; `...` if it is missing."""
+    with it. `value` is the value of the key; `...` if it is missing."""
     context = {"message": message, "missing": value is ...}
     error = PydanticCustomError(SPEC_ERROR, "{message}", context)
     return InitErrorDetails(type=error, loc=loc, input=None if value is ... else value)
