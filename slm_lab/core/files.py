@@ -116,7 +116,7 @@ def folders_in(folder: Path) -> list[Path]:
     return []
 
 
-def strays(folder: Path, parts: Sequence[str], root: Path) -> Iterator[str]:
+def unsafe_entries(folder: Path, parts: Sequence[str], root: Path) -> Iterator[str]:
     """Entries that readers of the folder and `parts` must not open: links out of
     `root`, pipes, devices."""
     for part in ("", *parts):

@@ -231,7 +231,7 @@ def _in_other_sessions() -> Iterator[int]:
                 yield pid
 
 
-def why_it_exited(code: int) -> str:
+def exit_reason(code: int) -> str:
     """Why a process of environments ended without an answer, for the end of a message;
     "" if its exit code does not tell."""
     if code == 1:  # as Python ends after an exception

@@ -15,7 +15,7 @@ from slm_lab.env.convert.flatten import (
     leaves,
 )
 from slm_lab.env.failure import close_all
-from slm_lab.env.interface import AnySpace, Env, named
+from slm_lab.env.interface import AnySpace, Env, obs_name
 from slm_lab.env.make import make_one
 from slm_lab.spec.schema.env import EnvSpec
 
@@ -119,7 +119,7 @@ def _rows(
         batch = str((*(lead if array.size and lead else ("B",)), *shape)).replace(
             "'", ""
         )
-        actual = f"{named(path)} has the shape {array.shape}"
+        actual = f"{obs_name(path)} has the shape {array.shape}"
         raise ValueError(f"{actual}; one has {shape}, a batch {batch}")
     rows = as_numbers(array, space, path).reshape(-1, *shape)
     if rows.dtype.kind == "f":
@@ -128,7 +128,7 @@ def _rows(
         if not is_usable.all():
             value = rows[~is_usable][0]
             raise ValueError(
-                f"{named(path)} has the value {value}, which is no finite float32"
+                f"{obs_name(path)} has the value {value}, which is no finite float32"
             )
     return rows
 

@@ -15,8 +15,8 @@ from slm_lab.env.simulators.film import IMAGE_MODE, fix_of_mujoco, in_one_line
 from slm_lab.env.vector.autoreset import (
     OWN_OF_NATIVE,
     choose_mode,
+    native_fault,
     vector_creator,
-    why_not_native,
 )
 from slm_lab.env.wrappers import Argument, Arguments, arguments_of, wrapper_problems
 from slm_lab.spec.schema.env import EnvSpec
@@ -55,7 +55,7 @@ def check_env(spec: EnvSpec) -> list[Problem]:
         return _check_pooled(spec, entry)
     if (
         spec.vectorization_mode == "native"
-        and (reason := why_not_native(entry)) is not None
+        and (reason := native_fault(entry)) is not None
     ):
         return [native_refused(reason)]
     return _check_kwargs(spec, entry) + wrapper_problems(spec)
@@ -142,19 +142,19 @@ def _arguments(
     return Arguments(named, declared.open_ended)
 
 
-def why_not_shown(spec: EnvSpec) -> str | None:
+def display_fault(spec: EnvSpec) -> str | None:
     """Why the environment cannot open a window ("human"), or None. Raises as
     `find_env`."""
-    return _why_not_drawn(spec, "human", SHOWN_MODES)
+    return _render_fault(spec, "human", SHOWN_MODES)
 
 
-def why_not_filmed(spec: EnvSpec) -> str | None:
+def film_fault(spec: EnvSpec) -> str | None:
     """Why the environment has no images ("rgb_array"), or None. Raises as
     `find_env`."""
-    return _why_not_drawn(spec, IMAGE_MODE, frozenset({IMAGE_MODE}))
+    return _render_fault(spec, IMAGE_MODE, frozenset({IMAGE_MODE}))
 
 
-def _why_not_drawn(
+def _render_fault(
     spec: EnvSpec, wanted: str, modes_for_it: frozenset[str]
 ) -> str | None:
     entry = find_env(spec.name)

@@ -116,7 +116,9 @@ class Extra:
         entry = gymnasium.registry.get(name)
         if entry is None:
             return self.id_part is not None and self.id_part in name
-        return is_of(entry, self.entry_point or f"{self.module}.", f"{self.module}:")
+        return in_families(
+            entry, self.entry_point or f"{self.module}.", f"{self.module}:"
+        )
 
     def prepare(self) -> None:
         """Registers the family's ids. Raises MissingExtraError as `import_extra`."""
@@ -128,7 +130,7 @@ class Extra:
             import_extra(self.module, self.name)
 
 
-def is_of(entry: GymnasiumSpec, *families: str) -> bool:
+def in_families(entry: GymnasiumSpec, *families: str) -> bool:
     """Whether the entry point of `entry` begins with one of `families`."""
     return isinstance(entry.entry_point, str) and entry.entry_point.startswith(families)
 
@@ -258,7 +260,7 @@ def find_env(name: str) -> GymnasiumSpec:
         failures = ask_packages(env_id)
     entry = gymnasium.registry.get(env_id)
     if entry is None or _is_stub(entry):
-        reasons = [_why_unknown(module_name, env_id), *failures]
+        reasons = [_unknown_id_message(module_name, env_id), *failures]
         if (
             not module_name
             and replaced_message(env_id) is None
@@ -285,7 +287,7 @@ def _import_registrar(module_name: str, name: str) -> None:
         with running_import_of(module_name):
             importlib.import_module(module_name)
     except (Exception, SystemExit) as error:
-        message = not_there(module_name, error)
+        message = missing_module_message(module_name, error)
         if message is None:
             why = import_failure(error)
             message = (
@@ -295,7 +297,7 @@ def _import_registrar(module_name: str, name: str) -> None:
         raise SpecError.of("env", "env.name", message, name) from error
 
 
-def not_there(module_name: str, error: BaseException) -> str | None:
+def missing_module_message(module_name: str, error: BaseException) -> str | None:
     """The message for a missing module; None if it fails for another reason."""
     if not isinstance(error, ModuleNotFoundError) or error.name is None:
         return None
@@ -340,7 +342,7 @@ def _is_stub(entry: GymnasiumSpec) -> bool:
     ) and entry.entry_point.__name__.startswith("_raise")
 
 
-def _why_unknown(module_name: str, env_id: str) -> str:
+def _unknown_id_message(module_name: str, env_id: str) -> str:
     """The message for an id that is unknown even after the import of `module_name` ("":
     none)."""
     replaced = replaced_message(env_id)

@@ -12,7 +12,7 @@ import gymnasium
 from slm_lab.core.errors import LabError, Problem
 from slm_lab.core.registry import import_failure, load_target, nearest_name, suggestion
 from slm_lab.env.interface import Env
-from slm_lab.env.lookup import known_warnings_ignored, not_there
+from slm_lab.env.lookup import known_warnings_ignored, missing_module_message
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.messages import FOREIGN, TYPES
 
@@ -35,7 +35,7 @@ class Argument(NamedTuple):
     scope: Mapping[str, Any] = {}
     """The globals for annotations that are strings."""
 
-    def why_not(self, value: Any) -> str | None:
+    def fault(self, value: Any) -> str | None:
         """The message for an invalid `value`; None if it is valid, or if that is
         unknown. An int is valid for a float."""
         allowed = self._plain_types()
@@ -88,7 +88,7 @@ class Arguments(NamedTuple):
         for key, value in given.items():
             argument = self.named.get(key)
             if argument is not None:
-                message = argument.why_not(value)
+                message = argument.fault(value)
             else:
                 message = None
                 if not self.open_ended:
@@ -165,7 +165,7 @@ def _problems(path: str, name: str, kwargs: Mapping[str, Any]) -> Iterator[Probl
         with known_warnings_ignored():
             creator = load_target(name)
     except (Exception, SystemExit) as error:
-        yield Problem(path, _why_not_loaded(name, error), name)
+        yield Problem(path, _loading_fault(name, error), name)
         return
     is_class = inspect.isclass(creator)
     is_function = callable(creator) and not is_class and not inspect.isbuiltin(creator)
@@ -190,12 +190,12 @@ def _problems(path: str, name: str, kwargs: Mapping[str, Any]) -> Iterator[Probl
             yield Problem(f"{path}.{other.name}", f"is missing: {name} needs it")
 
 
-def _why_not_loaded(name: str, error: BaseException) -> str:
+def _loading_fault(name: str, error: BaseException) -> str:
     module, _, attribute = name.rpartition(":")
     if module in sys.modules and isinstance(error, AttributeError):
         return (
             f"{module} has no "
             f"{attribute}{suggestion(attribute, dir(sys.modules[module]))}"
         )
-    why = not_there(module, error)
+    why = missing_module_message(module, error)
     return why or f"the module {module} does not import: {import_failure(error)}"

@@ -304,7 +304,7 @@ def throughput(rows: Sequence[Rows], training_of: Sequence[int]) -> Throughput:
     reduced = {"eps": np.nanmedian, "policy_lag_max": np.nanmax}
     columns = Throughput._fields[len(speeds) :]
     values = (
-        _of_all(rows, column, reduced.get(column, np.nanmean)) for column in columns
+        _combined(rows, column, reduced.get(column, np.nanmean)) for column in columns
     )
     return Throughput(*speeds, *values)
 
@@ -322,7 +322,7 @@ def _per_second(
     return None
 
 
-def _of_all(
+def _combined(
     rows: Sequence[Rows], column: str, what: Callable[[FloatArray], float]
 ) -> float | None:
     known = [

@@ -109,7 +109,7 @@ class RowWriter:
 
 
 @final
-class RowFiles:
+class SessionRows:
     """The files of rows of one Session, which a resume cuts back together. `columns`
     maps the name of each file in `folder` to its columns. `extents` are the extents in
     the checkpoint to resume from; without them the files start empty. Raises

@@ -43,7 +43,7 @@ class Work(NamedTuple):
     key: str = ""
     """The key of the spec that sets the limit."""
 
-    def why_hung(self, session: int) -> str:
+    def hang_reason(self, session: int) -> str:
         """The message once it has taken longer."""
         see = ""
         if self.key:
@@ -93,7 +93,7 @@ class HangDetector:
             self._silent[index] = self._silent[index] + since if is_silent else 0.0
             self._signs[index] = sign
             if self._silent[index] > work.seconds:
-                hung.append((session, work.why_hung(session)))
+                hung.append((session, work.hang_reason(session)))
         return hung
 
     def _work(self, session: int, marks: bytes) -> Work:

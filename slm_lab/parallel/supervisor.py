@@ -218,7 +218,7 @@ class Supervisor:
         if result is None and session in self._given_up:
             error = None
             if self._given_up[session]:
-                error = self._why_ended(session)
+                error = self._end_reason(session)
             result = replace(self._interrupted(session), error=error)
         elif result is None:
             result_so_far = self._kept(session)
@@ -291,9 +291,9 @@ class Supervisor:
                 self._given_up.setdefault(session, has_begun)
                 self._runner.kill(session)
         if now - self._stop_seen > self._stop_seconds and not self._board.stage:
-            self._board.stage = self._what_is_slow()
+            self._board.stage = self._slow_disk_text()
 
-    def _what_is_slow(self) -> str:
+    def _slow_disk_text(self) -> str:
         """The disk that a stop waits for beyond its time, as text; "" if there is
         none."""
         runner = self._runner
@@ -318,7 +318,7 @@ class Supervisor:
         frame = int(self._board.clock_slots[session])
         return SessionResult(session, Ending.FAILED, frame, why, lost=lost)
 
-    def _why_ended(self, session: int) -> str:
+    def _end_reason(self, session: int) -> str:
         """The reason of a kill after a stop, and the checkpoint that is kept."""
         return (
             f"its step did not end within {self._stop_seconds:g} s of the stop; it "

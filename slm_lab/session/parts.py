@@ -21,7 +21,7 @@ from slm_lab.env.vector_env import FinishedEpisodes, VectorEnv
 from slm_lab.metrics.reader import NO_ROWS, read_rows
 from slm_lab.metrics.row import Cell, Row
 from slm_lab.metrics.tracker import Tracker
-from slm_lab.metrics.writer import Extent, RowFiles
+from slm_lab.metrics.writer import Extent, SessionRows
 from slm_lab.session.build import env_and_agent
 from slm_lab.session.clock import Clock
 from slm_lab.session.evaluator import RigorousEval, snapshot_of
@@ -32,7 +32,11 @@ from slm_lab.session.status_board import Flow
 from slm_lab.session.strategy import Strategy
 from slm_lab.session.video import VideoRecorder
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.storage.checkpoint import CheckpointStore, reading, what_remains
+from slm_lab.storage.checkpoint import (
+    CheckpointStore,
+    previous_checkpoint_text,
+    reading,
+)
 from slm_lab.storage.manifest import Manifest
 from slm_lab.storage.run_dir import SessionPaths
 
@@ -60,7 +64,7 @@ class Records:
         """Creates the files of rows or continues them, see RowFiles; `frame` is the
         Session's current frame."""
         with self._writing_rows(frame):
-            self._rows = RowFiles(self._paths.info, columns, extents)
+            self._rows = SessionRows(self._paths.info, columns, extents)
 
     def append(self, name: str, row: Row) -> None:
         """Adds a row to the file `name`. Raises CheckpointError if the disk is full."""
@@ -100,7 +104,7 @@ class Records:
         text."""
         path = self._paths.models / f"{self._paths.prefix}_nonfinite_{frame}.pt"
         self.store.save_copy(path, state)
-        previous = what_remains(self.store.manifest())
+        previous = previous_checkpoint_text(self.store.manifest())
         return f"at frame {frame}; the state is in {path}; {previous}"
 
     def close(self) -> None:
@@ -114,9 +118,10 @@ class Records:
         try:
             yield
         except OSError as error:
+            previous = previous_checkpoint_text(self.store.manifest())
             raise CheckpointError(
                 f"cannot write rows to {self._paths.info} at frame {frame}: "
-                f"{error.strerror or error}; {what_remains(self.store.manifest())}"
+                f"{error.strerror or error}; {previous}"
             ) from error
 
 
@@ -368,7 +373,7 @@ def open_rows(
     if manifest is not None:
         extents = manifest.rows
     if replaces is not None:
-        extents = RowFiles.whole_lines(paths.info, columns, parts.clock.frame)
+        extents = SessionRows.whole_lines(paths.info, columns, parts.clock.frame)
     parts.records.open(columns, extents, parts.clock.frame)
 
 

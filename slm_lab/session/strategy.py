@@ -196,8 +196,8 @@ class Strategy(SavedFields):
         return {}
 
     def cpu_t(self, own_seconds: float) -> float:
-        """CPU seconds of all Sessions that this one's rows cover; `own_seconds` are this
-        one's."""
+        """CPU seconds of all Sessions that this one's rows cover; `own_seconds` are its
+        own."""
         return own_seconds
 
 

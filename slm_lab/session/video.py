@@ -17,7 +17,7 @@ from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.files import link_error
 from slm_lab.core.text import error_summary
 from slm_lab.core.types import Array, StateDict
-from slm_lab.env.check import why_not_filmed
+from slm_lab.env.check import film_fault
 from slm_lab.env.simulators.film import IMAGE_MODE, Film, headless
 from slm_lab.env.vector.raw import CopyMarks
 from slm_lab.session.evaluator import Evaluator
@@ -168,7 +168,7 @@ class VideoFilm(Film):
 def filmed_spec(spec: Spec) -> Spec:
     """The spec with rendering on. Raises UsageError if the environment cannot render
     images."""
-    reason = why_not_filmed(spec.env)
+    reason = film_fault(spec.env)
     if reason is not None:
         raise UsageError(f"{spec.env.name} cannot be drawn: {reason}")
     env = spec.env.model_copy(
@@ -200,7 +200,7 @@ class VideoRecorder:
         self._last = max([0, *map(int, filter(str.isdecimal, ends))])
         # a simulator that does not import; `record` reports it
         with suppress(LabError):
-            self._failed = why_not_filmed(spec.env) is not None
+            self._failed = film_fault(spec.env) is not None
 
     def due(self, frame: int) -> bool:
         """Whether `frame` has passed a multiple of `record_video` since the last

@@ -263,7 +263,7 @@ def _read_strictly(path: Path) -> dict[str, Any]:
     return content
 
 
-def not_json(tree: Mapping[str, Any]) -> list[Problem]:
+def json_problems(tree: Mapping[str, Any]) -> list[Problem]:
     """Problems of values that JSON cannot hold: NaN, infinity, dates, keys that are no
     strings."""
     problems = []

@@ -326,7 +326,7 @@ def search_cross_check(search: Mapping[str, Any], blocks: Blocks) -> Iterator[Pr
     if scheduler is None:
         return
     facts = Facts("meta.search_scheduler", scheduler, blocks)
-    yield from _at_equal_frames(meta)
+    yield from _single_run(meta)
     yield from broken_rules(REFUSING, facts)
     if scheduler.COUNTS_ALL_TRIALS and meta.search_alg != "random":
         message = (
@@ -365,7 +365,7 @@ def _grid_has_an_end(space: list[Dimension]) -> Iterator[Problem]:
         )
 
 
-def _at_equal_frames(meta: MetaSpec) -> Iterator[Problem]:
+def _single_run(meta: MetaSpec) -> Iterator[Problem]:
     if meta.max_run > 1:
         message = (
             "must be 1 beside search_scheduler, which compares trials while they run, "

@@ -95,7 +95,7 @@ class CheckpointStore:
                 raise
             raise CheckpointError(
                 f"cannot save a checkpoint at frame {frame} in {self._folder}: "
-                f"{error.strerror or error}; {what_remains(previous)}"
+                f"{error.strerror or error}; {previous_checkpoint_text(previous)}"
             ) from error
         try:
             _sync_folder(self._folder)
@@ -172,8 +172,8 @@ class CheckpointStore:
 def delete_unnamed(
     folder: Path, prefix: str, retained: Iterable[manifests.Manifest]
 ) -> None:
-    """Deletes files that no manifest in `retained` names: of older checkpoints, or left by
-    a kill."""
+    """Deletes files that no manifest in `retained` names: of older checkpoints, or left
+    by a kill."""
     named = {name for manifest in retained for name in manifest.names}
     checkpoint_name = re.compile(rf"{re.escape(prefix)}_[a-z]+_\d{{6,}}_\d+\.pt")
     for path in folder.iterdir():
@@ -183,7 +183,7 @@ def delete_unnamed(
                 path.unlink()
 
 
-def what_remains(manifest: manifests.Manifest | None) -> str:
+def previous_checkpoint_text(manifest: manifests.Manifest | None) -> str:
     """The part of a failed write's message about the previous checkpoint."""
     if manifest is None:
         return "there is no checkpoint before it"

@@ -14,7 +14,7 @@ from slm_lab.agent.algorithm.algorithm import (
     seeded_generator,
 )
 from slm_lab.agent.algorithm.loss import ValueLoss
-from slm_lab.agent.algorithm.policy_actor import ActionPolicy, PolicyActor
+from slm_lab.agent.algorithm.policy_actor import PolicyActor, ScheduledExploration
 from slm_lab.agent.algorithm.policy_pass import PolicyPass, TorchPass
 from slm_lab.agent.algorithm.report import number
 from slm_lab.agent.distribution.exploration import ExplorationPolicy, Generators
@@ -136,7 +136,7 @@ def assemble(
 ) -> AgentParts:
     """The learner, with an actor that samples from its policy or explores as the spec
     says. With a `warmup` the actor acts by that until training starts."""
-    action_policy = ActionPolicy.build(
+    action_policy = ScheduledExploration.build(
         context.spec.algorithm, family, context.action_space
     )
     recurrent = network.recurrent

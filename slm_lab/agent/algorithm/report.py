@@ -25,7 +25,7 @@ class Update(NamedTuple):
     next step."""
 
 
-Step: TypeAlias = Callable[..., Update]
+GradientStep: TypeAlias = Callable[..., Update]
 """A gradient step on inputs. All else that it reads is constant, or tensors changed in
 place. An input is a number, or a record of tensors: a tuple or dataclass in which None
 stands for no tensor."""

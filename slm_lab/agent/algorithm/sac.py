@@ -26,7 +26,7 @@ from slm_lab.agent.algorithm.policy_parts import (
     build_loss,
     build_replay_config,
 )
-from slm_lab.agent.algorithm.report import Report, Step, Update, mean
+from slm_lab.agent.algorithm.report import GradientStep, Report, Update, mean
 from slm_lab.agent.algorithm.temperature import Temperature, build_temperature
 from slm_lab.agent.batch import Transitions, TransitionSource
 from slm_lab.agent.device import moved
@@ -218,7 +218,7 @@ class SoftLearner(Learner[TransitionSource]):
             [Transitions, Tensor, Number], ActorObjective
         ] = self.torch_actor_objective
         """Takes a batch, noise for its states, and α."""
-        self.step: Step = self._step
+        self.step: GradientStep = self._step
 
     @classmethod
     def build(cls, context: BuildContext) -> AgentParts:

@@ -27,7 +27,7 @@ from slm_lab.agent.distribution.distributions import (
 from slm_lab.core.errors import LabError
 from slm_lab.core.types import Array
 
-Space: TypeAlias = gymnasium.Space[Any]
+ActionSpace: TypeAlias = gymnasium.Space[Any]
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class DistributionFamily:
         return self.make(params)
 
 
-def distribution_family(action_space: Space, pdtype: str) -> DistributionFamily:
+def distribution_family(action_space: ActionSpace, pdtype: str) -> DistributionFamily:
     """The family that `action_pdtype` names for this action space of one environment.
     Raises LabError when the two do not fit."""
     known = FAMILIES[type(action_space)]
@@ -175,7 +175,9 @@ def _bound(values: Array, pdtype: str, which: str) -> Callable[[torch.device], T
     return cache(partial(moved, torch.as_tensor(values, dtype=torch.float32)))
 
 
-def squashed_family(action_space: Space, pdtype: str = "default") -> DistributionFamily:
+def squashed_family(
+    action_space: ActionSpace, pdtype: str = "default"
+) -> DistributionFamily:
     """TanhNormal, for actions with two bounds; in soft actor-critic also the `pdtype`
     "Normal". Raises LabError for other actions, and for any other `pdtype`."""
     setting = f"agent.algorithm.action_pdtype = {pdtype!r}"
@@ -198,7 +200,7 @@ def squashed_family(action_space: Space, pdtype: str = "default") -> Distributio
 
 Builder: TypeAlias = Callable[[Any], DistributionFamily]
 
-FAMILIES: Mapping[type[Space], Mapping[str, Builder]] = {
+FAMILIES: Mapping[type[ActionSpace], Mapping[str, Builder]] = {
     # A hard Gumbel-softmax sample is a categorical one; the two differ where gradients
     # pass through samples, which a policy gradient does not need.
     spaces.Discrete: {

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from slm_lab.agent.algorithm.policy_parts import QPrediction, TargetOf
-from slm_lab.agent.algorithm.policy_pass import Change, PolicyPass
+from slm_lab.agent.algorithm.policy_pass import PolicyChange, PolicyPass
 from slm_lab.agent.algorithm.sac import (
     ActorObjective,
     CriticObjective,
@@ -84,13 +84,13 @@ class ArrayPass(PolicyPass):
     @override
     def clipped_surrogate(
         self, old_log_prob: Tensor, advantage: Tensor, clip_eps: Number
-    ) -> Change:
+    ) -> PolicyChange:
         clip = float(clip_eps)
         self._policy_term, log_ratio = losses.clipped_surrogate(
             self._policy.log_prob, old_log_prob.numpy(), advantage.numpy(), clip
         )
         kl, clip_fraction = losses.policy_change(log_ratio, clip)
-        return Change(float(self._policy_term.value), kl, clip_fraction)
+        return PolicyChange(float(self._policy_term.value), kl, clip_fraction)
 
     @override
     def policy_gradient(
@@ -140,13 +140,13 @@ class ArrayPass(PolicyPass):
             policy_loss = policy_loss - self._entropy * entropy_coef
 
         def of_params() -> FloatArray:
-            grad = self._policy.of_log_prob(
+            grad = self._policy.log_prob_gradient(
                 self._policy_term.backward(ONE * policy_coef)
             )
             if entropy_coef == 0.0:
                 return grad
             of_entropy = -ONE * entropy_coef / len(self._policy.entropy)
-            return grad + self._policy.of_entropy(of_entropy)
+            return grad + self._policy.entropy_gradient(of_entropy)
 
         def of_value() -> FloatArray:
             return self._value_term.backward(ONE * value_coef)[:, None]

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from slm_lab.agent.algorithm.report import Step, Update
+from slm_lab.agent.algorithm.report import GradientStep, Update
 from slm_lab.agent.device import new_stream, separate_stream
 from slm_lab.agent.optim.optimizer import TrainState
 from slm_lab.core.errors import LabError
@@ -22,7 +22,7 @@ in them."""
 
 
 Input: TypeAlias = Any
-"""An input of a `Step`."""
+"""An input of a `GradientStep`."""
 
 
 class RecordedStep:
@@ -30,7 +30,7 @@ class RecordedStep:
     addresses, and the values of everything else. So it gets numbers as scalars that
     keep their place."""
 
-    def __init__(self, step: Step, train_state: TrainState) -> None:
+    def __init__(self, step: GradientStep, train_state: TrainState) -> None:
         self._step = step
         self._train_state = train_state
         self._scalars: dict[int, Tensor] = {}
@@ -75,12 +75,12 @@ class Recording:
     """The kernels of one step, with its inputs and results, which keep their places."""
 
     def __init__(
-        self, step: Step, inputs: Sequence[Input], recorder: "Recorder"
+        self, step: GradientStep, inputs: Sequence[Input], recorder: "Recorder"
     ) -> None:
         self._inputs = [_copied(record) for record in inputs]
         self._replay = recorder.record(lambda: self._run(step))
 
-    def _run(self, step: Step) -> None:
+    def _run(self, step: GradientStep) -> None:
         self._update = step(*self._inputs)
         report = self._update.report
         self._names = [

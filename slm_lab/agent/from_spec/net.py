@@ -15,7 +15,7 @@ from slm_lab.agent.net import layers as precision
 from slm_lab.agent.net.conv import ConvBody, ConvNet
 from slm_lab.agent.net.dueling import DuelingNet
 from slm_lab.agent.net.layers import (
-    Activation,
+    ActivationClass,
     BatchRenorm,
     Head,
     Heads,
@@ -34,7 +34,7 @@ from slm_lab.agent.net.torch_arc import (
 from slm_lab.core.errors import LabError, Problem
 from slm_lab.core.registry import NETS
 from slm_lab.core.types import Shape
-from slm_lab.spec.checks.observations import no_image, no_room, no_vector
+from slm_lab.spec.checks.observations import conv_too_large, image_fault, vector_fault
 from slm_lab.spec.schema import net as keys
 from slm_lab.spec.schema.agent import AgentSpec, built_nets
 
@@ -237,7 +237,7 @@ def _mlp(
     heads: Heads,
     *,
     generator: torch.Generator,
-    activation: Activation | None = None,
+    activation: ActivationClass | None = None,
     out_activations: Sequence[str | None] | None = None,
     sees_obs: bool = True,
     kind: type[MLPNet] = MLPNet,
@@ -297,16 +297,16 @@ def _per_head(
 
 
 def _check_vector(spec: keys.NetSpec, obs_shape: Shape) -> None:
-    _reject(f"agent.net.type = {spec.type}", no_vector(spec.type, obs_shape))
+    _reject(f"agent.net.type = {spec.type}", vector_fault(spec.type, obs_shape))
 
 
 def _check_image(spec: keys.ConvNetSpec, obs_shape: Shape) -> None:
     """Raises LabError if the observation is no image, or too small for the
     convolutions."""
-    _reject(f"agent.net.type = {spec.type}", no_image(obs_shape))
+    _reject(f"agent.net.type = {spec.type}", image_fault(obs_shape))
     shape = obs_shape
     for index, layer in enumerate(spec.conv_layers()):
-        _reject(f"agent.net.conv_hid_layers.{index}", no_room(layer, shape))
+        _reject(f"agent.net.conv_hid_layers.{index}", conv_too_large(layer, shape))
         size = layer.size_after((shape[1], shape[2]))
         assert size is not None
         shape = (layer.out_channels, *size)

@@ -13,7 +13,7 @@ from slm_lab.core.state import HasState, SavedFields
 from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
 
 
-class Gathered(NamedTuple):
+class TransitionArrays(NamedTuple):
     """B transitions, as in `Transitions`."""
 
     obs: Array | Tensor
@@ -227,7 +227,7 @@ class TransitionRing(HasState, AppendLog):
     def _keep_final(self, ended: BoolArray, next_obs: Array) -> None:
         self._obs.keep_final(self.newest[ended], next_obs[ended])
 
-    def gather(self, indices: IntArray) -> Gathered:
+    def gather(self, indices: IntArray) -> TransitionArrays:
         """The transitions at `indices` (B,), each over up to n steps, normalised. They
         have fewer steps where the episode ends, or at the newest step of an actor."""
         reward = self._reward_at(indices)
@@ -239,7 +239,7 @@ class TransitionRing(HasState, AppendLog):
         obs, next_obs = self._normalized(
             self._obs.at(indices), self._obs.after(last, ended)
         )
-        return Gathered(
+        return TransitionArrays(
             obs=obs,
             action=self._action.take(indices, axis=0),
             log_prob=self._log_prob.take(indices),

@@ -29,7 +29,7 @@ class ConvBody(nn.Module):
         convs: Sequence[ConvArgs],
         generator: torch.Generator,
         *,
-        activation: layers.Activation | None = nn.ReLU,
+        activation: layers.ActivationClass | None = nn.ReLU,
         init_fn: str | None = None,
         norms: Sequence[layers.Norm] = (),
         norm_after: bool = False,

@@ -51,7 +51,7 @@ def image_input(obs: Tensor, normalize: bool, half: bool = False) -> Tensor:
     return x.permute(0, 3, 1, 2)
 
 
-Activation: TypeAlias = str | type[nn.Module]
+ActivationClass: TypeAlias = str | type[nn.Module]
 """A class of torch.nn, or its name, as "relu", "leaky_relu" or "LeakyReLU"."""
 
 ActivationFunction = Callable[[Tensor], Tensor]
@@ -72,7 +72,7 @@ DIRECT: dict[type[nn.Module], ActivationFunction] = {
 """Functions for the commonest: calling a module costs more than they do."""
 
 
-def activation_class(activation: Activation) -> type[nn.Module]:
+def activation_class(activation: ActivationClass) -> type[nn.Module]:
     """The class of torch.nn. Raises ValueError for a name that torch does not have."""
     if not isinstance(activation, str):
         return activation
@@ -83,7 +83,7 @@ def activation_class(activation: Activation) -> type[nn.Module]:
 
 
 def activation_function(
-    activation: Activation | None, dim: int = -1
+    activation: ActivationClass | None, dim: int = -1
 ) -> ActivationFunction | None:
     """The function of an activation; None for None. One that combines several features
     finds them in the dimension `dim`. Raises ValueError for a name that torch does not
@@ -333,7 +333,7 @@ GAINS: dict[type[nn.Module], float] = {
 }
 
 
-def hidden_gain(activation: Activation | None) -> float:
+def hidden_gain(activation: ActivationClass | None) -> float:
     """The gain that keeps the variance through `activation` (He et al.,
     arXiv:1502.01852). For tanh √2, as is customary in this field; 5/3 drives deep
     stacks into saturation."""

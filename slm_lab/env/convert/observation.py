@@ -103,7 +103,7 @@ class ObservationConverter:
             self.space = self._image.space
             self.channels_last = self._image.channels_last
         elif image_size is not None:
-            raise SpecError("env", [_no_image(raw_space, image_size)])
+            raise SpecError("env", [_image_problem(raw_space, image_size)])
         elif isinstance(raw_space, spaces.Box):
             box = raw_space
             if raw_space.dtype != np.uint8:
@@ -129,7 +129,7 @@ class ObservationConverter:
         self._raw_dtype = raw_space.dtype
         self._dtype = self.space.dtype
         if channels is not None and len(self._raw_shape) < 3:
-            raise SpecError("env", [_no_channels(raw_space, channels)])
+            raise SpecError("env", [_channels_problem(raw_space, channels)])
         self._shape = None if self.space.shape == raw_space.shape else self.space.shape
 
     @property
@@ -255,7 +255,7 @@ def only_parts(keys: Sequence[str]) -> str:
     return f"-s 'env.wrappers=[{json.dumps(wrapper)}]'"
 
 
-def _no_image(space: Space[Any], size: tuple[int, ...]) -> Problem:
+def _image_problem(space: Space[Any], size: tuple[int, ...]) -> Problem:
     kind = (
         f"a {_kind(space)}"
         if space.shape is None
@@ -265,7 +265,7 @@ def _no_image(space: Space[Any], size: tuple[int, ...]) -> Problem:
     return Problem("env.image_downsize", message, list(size))
 
 
-def _no_channels(space: Space[Any], channels: str) -> Problem:
+def _channels_problem(space: Space[Any], channels: str) -> Problem:
     kind = f"a {_kind(space)} of the shape {space.shape}"
     message = (
         f"only arrays of three or four axes have channels; its observations are {kind}"

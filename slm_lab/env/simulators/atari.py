@@ -135,7 +135,7 @@ class AtariKeys(Block):
 
     @model_validator(mode="before")
     @classmethod
-    def _no_refused_keys(cls, data: Any) -> Any:
+    def _refuse_keys(cls, data: Any) -> Any:
         raise_errors(
             error_line((k,), REFUSED[k], data[k]) for k in data if k in REFUSED
         )

@@ -18,7 +18,12 @@ from slm_lab.core.state import SavedFields
 from slm_lab.core.types import Array, BoolArray, IntArray, StateDict
 from slm_lab.env.failure import close_all
 from slm_lab.env.interface import Env
-from slm_lab.env.lookup import import_extra, is_of, known_warnings_ignored, step_limit
+from slm_lab.env.lookup import (
+    import_extra,
+    in_families,
+    known_warnings_ignored,
+    step_limit,
+)
 from slm_lab.env.simulators.atari import (
     AtariKeys,
     atari_keys,
@@ -28,7 +33,7 @@ from slm_lab.env.simulators.atari import (
 from slm_lab.env.vector.raw import RawEnvs, RawStep, check_actions, env_seeds
 from slm_lab.spec.schema.env import EnvSpec
 
-Pool: TypeAlias = Any
+EnvPool: TypeAlias = Any
 """A vector environment of envpool, which creates its classes at run time."""
 
 NO_LIMIT = 2**31 - 1
@@ -75,7 +80,7 @@ def pool_problems(
     that no game has."""
     task = task_of(entry)
     compared = is_atari(entry) or (
-        is_of(entry, COMPARED) and not entry.additional_wrappers
+        in_families(entry, COMPARED) and not entry.additional_wrappers
     )
     if not compared or task not in _envpool().list_all_envs():
         return [
@@ -153,7 +158,7 @@ class EnvpoolEnvs(SavedFields, RawEnvs):
 
     def __init__(
         self,
-        make: Callable[[list[int]], Pool],
+        make: Callable[[list[int]], EnvPool],
         num_envs: int,
         seed: int,
         max_steps: int | None,
@@ -236,10 +241,10 @@ class EnvpoolEnvs(SavedFields, RawEnvs):
 
 def _maker(
     task: str, num_envs: int, arguments: Mapping[str, Any]
-) -> Callable[[list[int]], Pool]:
+) -> Callable[[list[int]], EnvPool]:
     envpool = _envpool()
 
-    def make(seeds: list[int]) -> Pool:
+    def make(seeds: list[int]) -> EnvPool:
         settings = {
             "num_envs": num_envs,
             "env_seed": seeds,

@@ -157,7 +157,7 @@ def headless() -> Iterator[None]:
     user's settings have priority. GLFW's warnings are ignored."""
     wanted = (
         {}
-        if why_no_display() is None
+        if missing_display_reason() is None
         else {"MUJOCO_GL": "egl", "SDL_VIDEODRIVER": "dummy"}
     )
     ours = {name: value for name, value in wanted.items() if name not in os.environ}
@@ -171,7 +171,7 @@ def headless() -> Iterator[None]:
             del os.environ[name]
 
 
-def why_no_display() -> str | None:
+def missing_display_reason() -> str | None:
     """Why there is no display; None if there seems to be one. Only Linux reports it in
     advance."""
     if sys.platform != "linux" or os.environ.get("WAYLAND_DISPLAY"):

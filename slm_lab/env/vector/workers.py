@@ -21,13 +21,13 @@ from slm_lab.core.process import (
     STOP_SIGNALS,
     claim_temporary_folder,
     die_with_parent,
+    exit_reason,
     kill_descendants,
     kill_with_children,
     main_module_hidden,
     safe_path,
     seed_global_generators,
     start_resource_tracker,
-    why_it_exited,
 )
 from slm_lab.core.text import bounded, error_text, one_line
 from slm_lab.core.types import Array, StateDict
@@ -68,7 +68,7 @@ DEATH_TIMEOUT = 0.5
 """Seconds until a worker with a broken pipe has an exit code."""
 
 
-class Report(NamedTuple):
+class FailureReport(NamedTuple):
     """A worker's report of an exception: its text, because some exceptions cannot be
     pickled."""
 
@@ -101,7 +101,7 @@ class Reporting:
             name = str(self._env.env)
         in_reset = self._env is not None and self._env.in_reset
         self._pipe.send((None, False))
-        self._pipe.send(Report(text, is_of_lab, bounded(name), in_reset))
+        self._pipe.send(FailureReport(text, is_of_lab, bounded(name), in_reset))
 
 
 def run_worker(
@@ -352,7 +352,7 @@ class Workers(AsyncVectorEnv):
         return "; ".join(
             f"the worker process of environment {index} died with exit code {code}"
             f"{', often because no memory is left' if code == -signal.SIGKILL else ''}"
-            f"{why_it_exited(code)}"
+            f"{exit_reason(code)}"
             for index, code in dead
         )
 
@@ -364,7 +364,7 @@ class Workers(AsyncVectorEnv):
         if not failed:
             return
         index = failed[0]
-        report: Report = self.parent_pipes[index].recv()
+        report: FailureReport = self.parent_pipes[index].recv()
         self.close(terminate=True)
         where = f"in environment {index} of {self.num_envs} ({report.env})"
         if report.in_reset:

@@ -34,7 +34,7 @@ from slm_lab.parallel.actor_learner.source import ActorSeconds, UnrollSource
 from slm_lab.parallel.actor_learner.unroll import Unroll, packed, unpacked
 from slm_lab.parallel.actor_learner.weights import Weights, WeightStore
 from slm_lab.parallel.hang_detector import HANG_SECONDS
-from slm_lab.parallel.ray.connect import connected, missing_resources, why_lost
+from slm_lab.parallel.ray.connect import connected, loss_reason, missing_resources
 from slm_lab.parallel.supervisor import Runner, SessionEnd, Supervisor, replacement
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.build import set_up_torch
@@ -413,7 +413,7 @@ def _control(method: Any) -> Any:
 def _end(actor: int, error: RayError) -> SessionEnd:
     """The end of an actor; for the lab's own errors the reason is only the message."""
     if not isinstance(error, RayTaskError):
-        return SessionEnd(actor, None, why_lost(error), lost=True)
+        return SessionEnd(actor, None, loss_reason(error), lost=True)
     cause = error.cause
     why = (
         str(cause)

@@ -105,7 +105,7 @@ def resumed_tasks(
     ]
 
 
-def still_failed(
+def lost_results(
     tasks: Sequence[SessionTask], board: StatusBoard
 ) -> list[SessionResult]:
     """The workers of a resumed training that failed before; none while any budget is
@@ -183,7 +183,7 @@ def train_workers(
     state = global_state(mode, first)
     own_board = board.part(workers)
     tasks = resumed_tasks(tasks, own_board) if first.resume else tasks
-    lost = still_failed(tasks, own_board) if first.resume else []
+    lost = lost_results(tasks, own_board) if first.resume else []
     gone = {result.session for result in lost}
     spec = worker_spec(first.spec, mode)
     make_strategy = partial(HogwildStrategy, state)

@@ -86,7 +86,7 @@ class HogwildSync(GradientSync):
         """The staleness of each step since the list was last cleared."""
         self._updates = shared.updates.numpy()
         self._worker = worker
-        self._seen = self._of_others()
+        self._seen = self._updates_of_others()
 
     @abstractmethod
     def join(self, optimizer: Optimizer) -> None:
@@ -95,19 +95,19 @@ class HogwildSync(GradientSync):
     @override
     def operands(self, flat: FlatParameters) -> tuple[Tensor, Tensor]:
         """The global vector, and this worker's gradient on the same device."""
-        self.staleness.append(self._of_others() - self._seen)
+        self.staleness.append(self._updates_of_others() - self._seen)
         return self.shared.vector, flat.grad.to(self.shared.vector.device)
 
     @override
     def after_step(self, flat: FlatParameters) -> None:
-        self._seen = self._of_others()
+        self._seen = self._updates_of_others()
         self._pull(flat)
         # last: who sees it finds this worker's statistics, too
         self._updates[self._worker] += 1
 
     def refresh(self, flat: FlatParameters) -> None:
         """Reads the global weights if another worker has changed them."""
-        others = self._of_others()
+        others = self._updates_of_others()
         if others != self._seen:
             self._seen = others
             self._pull(flat)
@@ -116,7 +116,7 @@ class HogwildSync(GradientSync):
     def _pull(self, flat: FlatParameters) -> None:
         """Copies the global state into `flat`."""
 
-    def _of_others(self) -> int:
+    def _updates_of_others(self) -> int:
         return int(self._updates.sum()) - int(self._updates[self._worker])
 
 
@@ -131,7 +131,7 @@ class SharedSync(HogwildSync):
 
     @override
     def begin(self) -> None:
-        self._seen = self._of_others()
+        self._seen = self._updates_of_others()
 
     @override
     def _pull(self, flat: FlatParameters) -> None:

@@ -124,6 +124,6 @@ def missing_resources(count: int, who: str, needs: Mapping[str, float]) -> str |
     return None
 
 
-def why_lost(error: RayError) -> str:
+def loss_reason(error: RayError) -> str:
     """The reason to report if a call to an actor fails because the actor is gone."""
     return f"its node or its process was lost: {str(error).strip().splitlines()[0]}"

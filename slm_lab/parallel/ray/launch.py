@@ -32,7 +32,7 @@ from slm_lab.parallel.all_reduce.process_groups import GlooGroup
 from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy
 from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.parallel.hang_detector import HANG_SECONDS
-from slm_lab.parallel.ray.connect import connected, missing_resources, why_lost
+from slm_lab.parallel.ray.connect import connected, loss_reason, missing_resources
 from slm_lab.parallel.task import SessionTask
 from slm_lab.parallel.wait import wait_until
 from slm_lab.parallel.worker import run_session
@@ -414,7 +414,7 @@ class ClusterSessions(supervision.Runner):
 
 
 def _lost(session: int, error: RayError) -> supervision.SessionEnd:
-    return supervision.SessionEnd(session, None, why_lost(error), lost=True)
+    return supervision.SessionEnd(session, None, loss_reason(error), lost=True)
 
 
 def _resources(task: SessionTask) -> dict[str, float]:

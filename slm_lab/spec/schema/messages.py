@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from slm_lab.core.registry import nearest_name
-from slm_lab.spec.schema.bounds import Most
+from slm_lab.spec.schema.bounds import UpperBound
 
 WORDS_BY_SUBJECT: Mapping[str, Mapping[str, str]] = json.loads(
     Path(__file__).with_name("foreign_words.json").read_text(encoding="utf-8")
@@ -71,7 +71,7 @@ def reword(
             f"must be {TYPES[kind]}{' or null' if nullable and len(loc) == 1 else ''}"
         )
     for bound in () if field is None else field.metadata:
-        if kind == "less_than_equal" and isinstance(bound, Most):
+        if kind == "less_than_equal" and isinstance(bound, UpperBound):
             return bound.refusal(details["input"]) or ""
     return _bound(kind, details.get("ctx", {})) or details["msg"]
 
