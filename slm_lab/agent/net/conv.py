@@ -102,5 +102,8 @@ class ConvNet(nn.Module):
 def _output_size(conv: nn.Conv2d, size: Sequence[int]) -> list[int]:
     """Height and width of the output of a convolution, for the size of its input."""
     padding = cast(tuple[int, ...], conv.padding)
-    axes = zip(size, conv.kernel_size, conv.stride, padding, conv.dilation, strict=True)
-    return [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in axes]
+    sizes = []
+    for axis, length in enumerate(size):
+        reach = conv.dilation[axis] * (conv.kernel_size[axis] - 1) + 1
+        sizes.append((length + 2 * padding[axis] - reach) // conv.stride[axis] + 1)
+    return sizes

@@ -151,10 +151,17 @@ class BatchRenorm(nn.Module):
         weight: Tensor = self.weight
         bias: Tensor = self.bias
         if not self.training:
-            return batch_norm(x, mean, var, weight, bias, eps=self.eps)
+            return batch_norm(x, mean, var, weight=weight, bias=bias, eps=self.eps)
         # The kernel's own moments: torch.var_mean takes ten times as long as the rest.
         _, batch_mean, inverse_deviation = torch.native_batch_norm(
-            x.detach(), None, None, None, None, True, 0.0, self.eps
+            x.detach(),
+            weight=None,
+            bias=None,
+            running_mean=None,
+            running_var=None,
+            training=True,
+            momentum=0.0,
+            eps=self.eps,
         )
         deviation = inverse_deviation.reciprocal()
         is_warm = num_batches >= self.warmup_steps
@@ -169,7 +176,9 @@ class BatchRenorm(nn.Module):
         mean.lerp_(batch_mean, self.momentum)
         var.lerp_(deviation.square() - self.eps, self.momentum)
         num_batches += 1
-        return batch_norm(x, None, None, weight, bias, training=True, eps=self.eps)
+        return batch_norm(
+            x, None, None, weight=weight, bias=bias, training=True, eps=self.eps
+        )
 
 
 Norm: TypeAlias = Callable[[int], nn.Module]

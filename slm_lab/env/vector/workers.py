@@ -246,7 +246,13 @@ class Workers(AsyncVectorEnv):
         self.processes = []
         parent = os.getpid()
         make = [
-            functools.partial(_make_stateful, make_one, index, parent, process_seed)
+            functools.partial(
+                _make_stateful,
+                make_one,
+                index,
+                parent=parent,
+                process_seed=process_seed,
+            )
             for index, make_one in enumerate(makers)
         ]
         # Gymnasium's has fewer arguments

@@ -174,7 +174,7 @@ class ReplayExperience(ActorExperience):
         clock: Clock,
         spec: Spec,
     ) -> None:
-        super().__init__(source, agent, env, clock, spec)
+        super().__init__(source, agent=agent, env=env, clock=clock, spec=spec)
         if not isinstance(agent.memory, Replay):
             raise LabError(
                 f"agent.memory.name = {type(agent.memory).__name__}: actors cannot "

@@ -94,15 +94,18 @@ class UnrollQueue:
         check_room(
             math.prod(size), "the unrolls of all actors", f"make room there; {SMALLER}"
         )
+        slots = torch.zeros(size, dtype=torch.uint8)
+        rings = torch.zeros((actors, RING.itemsize), dtype=torch.uint8)
+        frames_left = max(spec.env.max_frame - frame, 0)
         return cls(
-            layout,
-            into_shared_memory(torch.zeros(size, dtype=torch.uint8)),
-            into_shared_memory(torch.zeros((actors, RING.itemsize), dtype=torch.uint8)),
-            WeightStore.of(
+            layout=layout,
+            slots=into_shared_memory(slots),
+            ring_bytes=into_shared_memory(rings),
+            weights=WeightStore.of(
                 agent.learner.flats, len(env.statistics), into_shared_memory
             ),
-            requests,
-            -(-max(spec.env.max_frame - frame, 0) // (steps.horizon * steps.num_envs)),
+            requests=requests,
+            max_unrolls=-(-frames_left // (steps.horizon * steps.num_envs)),
         )
 
     @property

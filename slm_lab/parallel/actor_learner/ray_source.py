@@ -289,7 +289,9 @@ class RaySource(UnrollSource, Runner):
         seeds = session_seeds(learner.root_seed, learner.trial, session, since)
         spec = learner.spec.of_session(learner.trial, learner.session + 1 + actor)
         actor_task = replace(learner, spec=spec)
-        beginning = remote.begin.remote(actor_task, seeds, frame, others, weights)
+        beginning = remote.begin.remote(
+            actor_task, seeds, frame=frame, others=others, weights=weights
+        )
         self._handles[actor] = ActorHandle(remote, beginning, taken)
         self._board.write(actor, phase=Phase.STARTING)
 

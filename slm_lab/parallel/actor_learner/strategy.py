@@ -121,7 +121,9 @@ class LearnerStrategy(Strategy, StartBarrier, JointCheckpoint):
     ) -> Experience:
         kind = ReplayExperience if self._replays else OnPolicyExperience
         self._source = self._make_source(self._board, agent, env)
-        self._experience = kind(self._source, agent, env, clock, spec)
+        self._experience = kind(
+            self._source, agent=agent, env=env, clock=clock, spec=spec
+        )
         return self._experience
 
     @override

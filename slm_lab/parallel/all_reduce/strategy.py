@@ -181,7 +181,13 @@ class RankStrategy(strategy.Strategy, strategy.StartBarrier, strategy.JointCheck
             num_sessions=group.size,
             leads=leads,
         )
-        super().__init__(blueprint, self, self._ballot, self._ballot, self)
+        super().__init__(
+            blueprint,
+            barrier=self,
+            ballot=self._ballot,
+            episodes=self._ballot,
+            checkpoint=self,
+        )
         self._cpu_t_of_others = 0.0
         self._statistics: FloatArray | None = None
         """The environments' statistics, (S,), common to all ranks at the last training

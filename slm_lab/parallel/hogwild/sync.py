@@ -44,12 +44,13 @@ class SharedTrainState:
         """A shared copy of `optimizer`'s state. Raises LabError if shared memory has no
         room."""
         state = optimizer.shareable_state()
+        moments = {name: into_shared_memory(tensor) for name, tensor in state.items()}
         return cls(
-            into_shared_memory(optimizer.flat.vector),
-            into_shared_memory(optimizer.flat.statistics),
-            {name: into_shared_memory(tensor) for name, tensor in state.items()},
-            optimizer.flat.layout,
-            into_shared_memory(torch.zeros(num_workers, dtype=torch.int64)),
+            vector=into_shared_memory(optimizer.flat.vector),
+            statistics=into_shared_memory(optimizer.flat.statistics),
+            moments=moments,
+            layout=optimizer.flat.layout,
+            updates=into_shared_memory(torch.zeros(num_workers, dtype=torch.int64)),
         )
 
     def state_dict(self) -> StateDict:

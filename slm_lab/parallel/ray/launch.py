@@ -162,10 +162,10 @@ def strategy_at(
     kind: MakeStrategy,
     host: str,
     port: int,
-    size: int,
-    limit: float,
     board: StatusBoard,
     rank: int,
+    size: int,
+    limit: float,
 ) -> Strategy:
     """The strategy of one of `size` ranks that connect at one address; `limit` bounds
     waits."""
@@ -322,9 +322,13 @@ class ClusterSessions(supervision.Runner):
             except RayError as error:
                 ray.kill(remote)
                 return _lost(task.session, error)
-            size = self._num_ranks
             self._strategy = partial(
-                strategy_at, self._kind, host, port, size, HANG_SECONDS
+                strategy_at,
+                self._kind,
+                host,
+                port,
+                size=self._num_ranks,
+                limit=HANG_SECONDS,
             )
         if self._strategy is not None:
             task = replace(task, make_strategy=self._strategy)

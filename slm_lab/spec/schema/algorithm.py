@@ -302,7 +302,7 @@ class AlgorithmSpec(Block):
         """The algorithm with larger learning rates of its own."""
         return self
 
-    def samples_ratio(self, share: "AlgorithmSpec", count: int) -> float:
+    def samples_ratio(self, share: Self, count: int) -> float:
         """The samples in a gradient step of `count` ranks, which have each its `share`,
         over those of a single process."""
         return count
@@ -533,8 +533,7 @@ class PPOSpec(LearningSpec):
         return self.model_copy(update={"minibatch_size": minibatch})
 
     @override
-    def samples_ratio(self, share: AlgorithmSpec, count: int) -> float:
-        assert isinstance(share, PPOSpec)
+    def samples_ratio(self, share: Self, count: int) -> float:
         return count * share.minibatch_size / self.minibatch_size
 
 
