@@ -44,8 +44,8 @@ class Method:
     def options(self, concurrency_group):
         return self
 
-    def remote(self, *given):
-        self.calls.append(Answer(*given))
+    def remote(self, *given, **named):
+        self.calls.append(Answer(*given, *named.values()))
         return self.calls[-1]
 
 
