@@ -23,9 +23,8 @@ from slm_lab.metrics.row import Cell, Row
 from slm_lab.metrics.tracker import Tracker
 from slm_lab.metrics.writer import Extent, SessionRows
 from slm_lab.session.build import env_and_agent
-from slm_lab.session.clock import Clock
 from slm_lab.session.evaluator import RigorousEval, snapshot_of
-from slm_lab.session.experience import Experience
+from slm_lab.session.experience import Clock, Experience
 from slm_lab.session.initial import check_fits
 from slm_lab.session.seeding import SessionSeeds
 from slm_lab.session.status_board import Flow

@@ -14,8 +14,7 @@ from slm_lab.core.state import SavedFields
 from slm_lab.core.types import IntArray, StateDict
 from slm_lab.env.vector_env import FinishedEpisodes, VectorEnv
 from slm_lab.session.build import MakeMemory
-from slm_lab.session.clock import Clock
-from slm_lab.session.experience import Acting, Experience
+from slm_lab.session.experience import Acting, Clock, Experience
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.spec import Spec

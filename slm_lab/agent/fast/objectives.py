@@ -14,11 +14,7 @@ from typing_extensions import override
 
 from slm_lab.agent.algorithm.policy_parts import QPrediction, TargetOf
 from slm_lab.agent.algorithm.policy_pass import PolicyChange, PolicyPass
-from slm_lab.agent.algorithm.sac import (
-    ActorObjective,
-    CriticObjective,
-    SoftActorCritic,
-)
+from slm_lab.agent.algorithm.sac import ActorObjective, CriticObjective, SoftActorCritic
 from slm_lab.agent.batch import Transitions
 from slm_lab.agent.fast import losses
 from slm_lab.agent.fast.distributions import ArrayDistribution, squashed_sample

@@ -19,8 +19,7 @@ from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout, UnrollWr
 from slm_lab.parallel.actor_learner.weights import WeightStore
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.build import env_and_agent, on_cpu
-from slm_lab.session.clock import Clock
-from slm_lab.session.experience import Acting
+from slm_lab.session.experience import Acting, Clock
 from slm_lab.session.seeding import SessionSeeds, session_seeds
 from slm_lab.session.status_board import Phase, StatusBoard
 from slm_lab.spec.schema.spec import Spec

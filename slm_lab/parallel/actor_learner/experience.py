@@ -16,8 +16,7 @@ from slm_lab.core.types import Array, StateDict
 from slm_lab.env.vector_env import FinishedEpisodes, VectorEnv
 from slm_lab.parallel.actor_learner.source import PipelineStats, UnrollSource
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollMemory
-from slm_lab.session.clock import Clock
-from slm_lab.session.experience import Experience
+from slm_lab.session.experience import Clock, Experience
 from slm_lab.session.play_episodes import join_episodes
 from slm_lab.spec.schema.spec import Spec
 

@@ -38,7 +38,7 @@ from slm_lab.parallel.ray.connect import connected, loss_reason, missing_resourc
 from slm_lab.parallel.supervisor import Runner, SessionEnd, Supervisor, replacement
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.build import set_up_torch
-from slm_lab.session.clock import Clock
+from slm_lab.session.experience import Clock
 from slm_lab.session.seeding import SessionSeeds, session_seeds
 from slm_lab.session.status_board import Phase, StatusBoard
 

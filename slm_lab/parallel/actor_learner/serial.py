@@ -13,7 +13,7 @@ from slm_lab.parallel.actor_learner.actor import UnrollActor
 from slm_lab.parallel.actor_learner.queue import SMALLER, slots_per_actor
 from slm_lab.parallel.actor_learner.source import ActorSeconds, UnrollSource
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout
-from slm_lab.session.clock import Clock
+from slm_lab.session.experience import Clock
 from slm_lab.session.seeding import session_seeds
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.spec.schema.spec import Spec

@@ -26,8 +26,7 @@ from slm_lab.parallel.actor_learner.source import PipelineStats, UnrollSource
 from slm_lab.parallel.actor_learner.unroll import UnrollMemory
 from slm_lab.parallel.task import SessionTask
 from slm_lab.parallel.wait import START_SECONDS, wait_until
-from slm_lab.session.clock import Clock
-from slm_lab.session.experience import Experience
+from slm_lab.session.experience import Clock, Experience
 from slm_lab.session.seeding import SessionSeeds
 from slm_lab.session.status_board import TO_BEGIN, StatusBoard
 from slm_lab.session.strategy import Blueprint, JointCheckpoint, StartBarrier, Strategy

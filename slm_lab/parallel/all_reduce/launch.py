@@ -8,10 +8,7 @@ from typing import TypeAlias
 
 from slm_lab.agent.optim.process_group import ProcessGroup, SoloGroup
 from slm_lab.core.errors import LabError
-from slm_lab.parallel.all_reduce.process_groups import (
-    GroupBuffers,
-    SharedMemoryGroup,
-)
+from slm_lab.parallel.all_reduce.process_groups import GroupBuffers, SharedMemoryGroup
 from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy, RankStrategy
 from slm_lab.parallel.processes import Processes
 from slm_lab.parallel.supervisor import Supervisor

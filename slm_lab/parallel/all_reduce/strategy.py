@@ -18,7 +18,7 @@ from slm_lab.core.types import FloatArray, IntArray, StateDict
 from slm_lab.env.vector_env import FinishedEpisodes, VectorEnv
 from slm_lab.parallel.all_reduce.sync import AllReduceSync, broadcast
 from slm_lab.session import strategy
-from slm_lab.session.clock import Clock
+from slm_lab.session.experience import Clock
 from slm_lab.session.play_episodes import join_episodes
 from slm_lab.session.status_board import StatusBoard
 

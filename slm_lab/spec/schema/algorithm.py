@@ -9,12 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from typing_extensions import override
 
 from slm_lab.spec.schema import bounds
-from slm_lab.spec.schema.block import (
-    Block,
-    error_line,
-    key_error,
-    raise_errors,
-)
+from slm_lab.spec.schema.block import Block, error_line, key_error, raise_errors
 from slm_lab.spec.schema.fields import AutoOrNumber, Count, Frames
 from slm_lab.spec.schema.memory import (
     NOT_ONE_SAMPLE,
