@@ -14,7 +14,7 @@ import signal
 import sys
 import tempfile
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from importlib.abc import MetaPathFinder
@@ -272,15 +272,12 @@ def _descendants(pid: int | None) -> Iterator[int]:
 
 
 @contextmanager
-def signals_handled(
-    handler: Any, numbers: Sequence[int] = STOP_SIGNALS
-) -> Iterator[None]:
-    """Handles the signals by `handler` of `signal.signal`. An ignored SIGHUP stays so:
+def signals_handled(handler: Any) -> Iterator[None]:
+    """Handles STOP_SIGNALS by `handler` of `signal.signal`. An ignored SIGHUP stays so:
     `nohup`."""
-    is_kept = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    numbers = [
-        number for number in numbers if not (is_kept and number == signal.SIGHUP)
-    ]
+    numbers = set(STOP_SIGNALS)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        numbers.remove(signal.SIGHUP)
     before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield

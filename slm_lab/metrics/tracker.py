@@ -211,10 +211,8 @@ class Tracker(SavedFields):
         if not len(rows):
             return
         last = {name: float(rows[name][-1]) for name in ("frame", "wall_t", "epi")}
-        self.last_frame = int(last["frame"])
-        self.last_wall_t = last["wall_t"]
+        self._close(self.last_row, int(last["frame"]), last["wall_t"])
         self.episodes = int(last["epi"])
-        self._next_due = next_multiple(self.last_frame, self._log_frequency)
         self._returns_since_row = []
         # of the interval since the last row
         self._sums = dict.fromkeys(self._reported, 0.0)

@@ -201,12 +201,14 @@ class TransitionRing(HasState, AppendLog):
             self._keep_final(done, step.next_obs)
 
     def join_pieces(self) -> None:
-        """Lets n-step sums go on from an unroll to the next of the same actor."""
+        """Lets unrolls of several actors alternate, with `begin_piece` and `end_piece`
+        around each. n-step sums continue in the actor's next unroll; sequences of
+        recurrent nets end with theirs."""
         if self._num_steps > 1 and self._obs_size is None:
             self._pieces = Pieces(self._ring_rows, self.num_envs)
 
     def begin_piece(self, actor: int) -> None:
-        """The next step continues the newest of this actor."""
+        """Lets the next step continue the newest of this actor."""
         if self._pieces is not None:
             self._pieces.begin(actor)
 

@@ -184,7 +184,7 @@ class ReplayExperience(ActorExperience):
         if self._is_free:
             self._memory.train_freely()
         if source.num_actors > 1:
-            self._memory.join_unrolls()
+            self._memory.ring.join_pieces()
         self._unroll: Unroll | None = None
         self._actor = 0
         self._t = 0
@@ -243,14 +243,14 @@ class ReplayExperience(ActorExperience):
 
     def _add(self, unroll: Unroll) -> None:
         if self._t == 0 and not unroll.begins:
-            self._memory.begin_unroll(self._actor)
+            self._memory.ring.begin_piece(self._actor)
         self._memory.add(unroll.step(self._t))
         self._t += 1
         self._clock.tick(unroll.reward.shape[1])
         if self._t == unroll.num_steps:
             self._last_obs = unroll.obs[-1].copy()
             if self.source.num_actors > 1:
-                self._memory.end_unroll(self._actor, self._last_obs)
+                self._memory.ring.end_piece(self._actor, self._last_obs)
 
     @property
     @override

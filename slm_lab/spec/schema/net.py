@@ -126,15 +126,13 @@ class NetSpec(Block):
     but those of SAME_FOR_BOTH; `net_for_role` applies them."""
 
     SAME_FOR_BOTH: ClassVar[tuple[str, ...]] = (
-        *(
-            "type",
-            "shared",
-            "use_same_optim",
-            "gpu",
-            "cuda_graph",
-            "precision",
-            "matmul",
-        ),
+        "type",
+        "shared",
+        "use_same_optim",
+        "gpu",
+        "cuda_graph",
+        "precision",
+        "matmul",
     )
 
     RECURRENT: ClassVar[bool] = False
