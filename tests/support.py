@@ -15,7 +15,7 @@ import pytest
 
 from slm_lab.parallel.actor_learner.strategy import LearnerStrategy, serial_source
 from slm_lab.parallel.all_reduce.launch import MakeStrategy
-from slm_lab.parallel.all_reduce.shared_memory_group import (
+from slm_lab.parallel.all_reduce.process_groups import (
     GroupBuffers,
     SharedMemoryGroup,
 )

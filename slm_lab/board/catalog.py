@@ -10,7 +10,7 @@ from threading import RLock
 from typing import NamedTuple, final
 
 from slm_lab.core.errors import UsageError
-from slm_lab.core.files import Stamp, folders_in, may_be_read, stamp_of, strays
+from slm_lab.core.files import Stamp, folders_in, may_be_read, stamp_of, unsafe_entries
 from slm_lab.records.lock import is_locked
 from slm_lab.records.overview import (
     Overview,
@@ -141,7 +141,7 @@ class Catalog:
 
 
 def _look(folder: Path, root: Path, stamp: Stamp) -> _Look:
-    problem = next(strays(folder, PARTS, root), "")
+    problem = next(unsafe_entries(folder, PARTS, root), "")
     run = RunDir.at(folder)
     problem = (
         problem if folder.name.isprintable() else "its name has control characters"

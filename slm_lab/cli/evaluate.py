@@ -24,10 +24,10 @@ from slm_lab.metrics.tracker import info_means
 from slm_lab.records.checkpoints import AgentCheckpoint, Which
 from slm_lab.records.playable_run import PlayableRun
 from slm_lab.records.run_source import RunSource
+from slm_lab.session.build import set_up_torch
 from slm_lab.session.evaluator import Evaluator
 from slm_lab.session.play_episodes import join_episodes
 from slm_lab.session.seeding import session_seeds
-from slm_lab.session.torch_setup import set_up_torch
 from slm_lab.session.video import MAX_STEPS, VideoFilm, filmed_spec
 
 EVAL_EPISODES = 100

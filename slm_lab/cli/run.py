@@ -28,7 +28,7 @@ from slm_lab.metrics.row import LABELS
 from slm_lab.records.overview import run_document
 from slm_lab.records.run_record import RunRecord
 from slm_lab.records.run_source import RunSource
-from slm_lab.spec.role import optimizer_paths
+from slm_lab.spec.schema.agent import optimizer_paths
 from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.result import Ending, SessionResult, TrialResult, never_began

@@ -76,7 +76,7 @@ def finished_episodes(
                         f"{name}: episodes ended with returns {returns.tolist()}: "
                         "a return must be finite"
                     )
-                yield FinishedEpisodes._make(each[wanted] for each in step.finished)
+                yield FinishedEpisodes._make(column[wanted] for column in step.finished)
         if now >= next_check and counts.min() < per_env:
             next_check = int(began[counts < per_env].min()) + max_steps
             if now >= next_check:

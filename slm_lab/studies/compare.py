@@ -51,7 +51,7 @@ from slm_lab.spec.modes import MODES, mode_of
 from slm_lab.spec.override import Setting, apply_settings
 from slm_lab.spec.parse import Parsed, parse
 from slm_lab.spec.read import read_file
-from slm_lab.spec.role import optimizer_paths
+from slm_lab.spec.schema.agent import optimizer_paths
 from slm_lab.spec.schema.messages import not_among
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.manifest import FORMAT

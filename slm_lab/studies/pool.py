@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple, final
 
-from slm_lab.core.errors import LabError, UsageError, undone_on_failure
+from slm_lab.core.errors import LabError, UsageError, limit_reached, undone_on_failure
 from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import (
     die_with_parent,
@@ -17,7 +17,6 @@ from slm_lab.core.process import (
     kill_with_children,
     usable_cores,
 )
-from slm_lab.core.system_limits import limit_reached
 from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.parallel.processes import Child
 from slm_lab.parallel.supervisor import STOP_SECONDS, TICK

@@ -8,7 +8,7 @@ from slm_lab.core.errors import Problem, SpecError, undone_on_failure
 from slm_lab.core.files import write_json
 from slm_lab.core.process import importing
 from slm_lab.core.recorded import differences
-from slm_lab.env.check import check_env, why_not_filmed
+from slm_lab.env.check import check_env, film_fault
 from slm_lab.env.lookup import find_env
 from slm_lab.env.make import Spaces, describe_spaces
 from slm_lab.env.simulators.atari import is_atari
@@ -19,10 +19,10 @@ from slm_lab.records.origin import provenance, resumed
 from slm_lab.records.run_source import RunSource
 from slm_lab.session.seeding import draw_root_seed
 from slm_lab.session.status_board import StatusBoard
+from slm_lab.spec.budget import dev_profile
 from slm_lab.spec.checks.algorithm import action_space_problems
 from slm_lab.spec.checks.observations import observation_problems
 from slm_lab.spec.load import warnings_held
-from slm_lab.spec.profile import dev_profile
 from slm_lab.spec.scale import scaled
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.env import EnvSpec
@@ -217,7 +217,7 @@ def _about_devices(spec: Spec) -> Iterator[str]:
 def _about_videos(spec: Spec) -> Iterator[str]:
     reason = None
     if spec.meta.record_video is not None:
-        reason = why_not_filmed(spec.env)
+        reason = film_fault(spec.env)
     if reason is not None:
         yield f"meta.record_video: no videos, {spec.env.name} cannot be drawn: {reason}"
 

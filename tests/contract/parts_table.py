@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from slm_lab.agent.memory.memory import MemoryLayout
-from slm_lab.agent.replay_config import ReplayConfig, TrainingSchedule
+from slm_lab.agent.memory.memory import MemoryLayout, ReplayConfig, TrainingSchedule
 
 Data = dict[str, Any]
 

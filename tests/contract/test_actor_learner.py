@@ -3,7 +3,7 @@
 import pytest
 
 from slm_lab.core.errors import SpecError
-from slm_lab.parallel.actor_learner.stats import PipelineStats
+from slm_lab.parallel.actor_learner.source import PipelineStats
 from slm_lab.spec.schema.algorithm import ReplayLearningSpec
 from tests.contract.runs import assert_same_run, stop_at
 from tests.contract.table import ALGORITHM_ROWS, training_cases

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
 
-from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers
+from slm_lab.parallel.all_reduce.process_groups import GroupBuffers
 from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy
 from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.session.status_board import StatusBoard

@@ -7,7 +7,7 @@ from itertools import islice
 import pytest
 import torch
 
-from slm_lab.agent.algorithm import soft_policy
+from slm_lab.agent.algorithm import sac as soft_policy
 from slm_lab.agent.fast import recorded_step
 from slm_lab.agent.fast.recorded_step import RecordedStep
 from slm_lab.spec.schema.optim import OptimSpec

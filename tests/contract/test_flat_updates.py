@@ -11,8 +11,12 @@ from torch import nn
 from slm_lab.agent.fast import choose
 from slm_lab.agent.from_spec.networks import build_optimizer
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.agent.optim.lr_schedule import LearningRate, build_learning_rate
-from slm_lab.agent.optim.optimizer import Optimizer, StepReport
+from slm_lab.agent.optim.optimizer import (
+    LearningRate,
+    Optimizer,
+    StepReport,
+    build_learning_rate,
+)
 from slm_lab.core.registry import ALGORITHMS
 from tests.contract.runs import vectors
 from tests.contract.table import ALGORITHM_ROWS, built, training_cases

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers
+from slm_lab.parallel.all_reduce.process_groups import GroupBuffers
 from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.session.status_board import StatusBoard
 from tests.contract.runs import assert_same_run, assert_same_vectors, stop_at, vectors

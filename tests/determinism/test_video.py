@@ -388,7 +388,7 @@ def test_a_simulator_that_does_not_import_is_reported_when_a_video_is_due(
     def broken(env):
         raise UsageError(f"{env.name} does not import: no library")
 
-    monkeypatch.setattr("slm_lab.session.video.why_not_filmed", broken)
+    monkeypatch.setattr("slm_lab.session.video.film_fault", broken)
     session = run_session(recorded("cartpole"), tmp_path)
     assert session.clock.frame == 600
     assert capfd.readouterr().err == (

@@ -5,11 +5,12 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, final
+from typing import NamedTuple, TypeAlias, final
 
 import torch
 from gymnasium import spaces
 from torch import Tensor
+from torch.nn.functional import one_hot
 from typing_extensions import override
 
 from slm_lab.agent.algorithm.algorithm import (
@@ -17,6 +18,7 @@ from slm_lab.agent.algorithm.algorithm import (
     BuildContext,
     Learner,
     seeded_generator,
+    train_on_replay,
 )
 from slm_lab.agent.algorithm.loss import ValueLoss, entropy_change
 from slm_lab.agent.algorithm.policy_parts import (
@@ -24,18 +26,11 @@ from slm_lab.agent.algorithm.policy_parts import (
     build_loss,
     build_replay_config,
 )
-from slm_lab.agent.algorithm.replay_loop import train_on_replay
-from slm_lab.agent.algorithm.report import Report, Step, Update, mean
-from slm_lab.agent.algorithm.soft_policy import (
-    EXACT,
-    GUMBEL_SOFTMAX,
-    SQUASHED,
-    Expectation,
-    SoftPolicy,
-)
+from slm_lab.agent.algorithm.report import GradientStep, Report, Update, mean
 from slm_lab.agent.algorithm.temperature import Temperature, build_temperature
 from slm_lab.agent.batch import Transitions, TransitionSource
 from slm_lab.agent.device import moved
+from slm_lab.agent.distribution.distributions import TanhNormal
 from slm_lab.agent.distribution.exploration import exploration_policy
 from slm_lab.agent.distribution.family import (
     DistributionFamily,
@@ -48,10 +43,66 @@ from slm_lab.agent.net.q_network import TwinQ
 from slm_lab.agent.optim.optimizer import Loss, TrainState
 from slm_lab.agent.optim.rule import Number
 from slm_lab.core.types import StateDict
-from slm_lab.spec.role import net_for_role
-from slm_lab.spec.schema.agent import AgentSpec
+from slm_lab.spec.schema.agent import AgentSpec, net_for_role
 from slm_lab.spec.schema.algorithm import EntropyRegularisedSpec
 from slm_lab.spec.schema.net import ROLES, NetSpec, Role
+
+ActionValue: TypeAlias = Callable[[Tensor | None], Tensor]
+"""Maps actions (B, A) to their values (B,); for discrete actions None to all values (B,
+n)."""
+
+
+class Expectation(NamedTuple):
+    """Expectations over the actions of a policy in each state."""
+
+    value: Tensor
+    """(B,) E[Q(s, a)]"""
+    entropy: Tensor
+    """(B,) E[−log π(a|s)]"""
+
+
+def squashed(params: Tensor, q: ActionValue, noise: Tensor) -> Expectation:
+    """Estimates it by one reparametrised action, tanh(μ + σε): eqs. 11 and 20 of
+    arXiv:1812.05905. The noise is standard normal."""
+    action, log_prob = TanhNormal(*params.chunk(2, -1)).with_log_prob(noise)
+    return Expectation(q(action), -log_prob)
+
+
+def exact(params: Tensor, q: ActionValue, noise: Tensor) -> Expectation:
+    """Σ_a π(a|s) Q(s, a) over n actions: eqs. 10 and 12 of arXiv:1910.07207."""
+    log_p = params.log_softmax(-1)
+    p = log_p.exp()
+    return Expectation((p * q(None)).sum(-1), -(p * log_p).sum(-1))
+
+
+def gumbel_softmax(params: Tensor, q: ActionValue, noise: Tensor) -> Expectation:
+    """Estimates it by one action with the gradient of a softmax: straight-through,
+    arXiv:1611.01144. The noise is exponential; −log of it is Gumbel."""
+    log_p = params.log_softmax(-1)
+    relaxed = (log_p - noise.log()).softmax(-1)
+    hard = one_hot(relaxed.argmax(-1), log_p.shape[-1]).to(relaxed.dtype)
+    action = hard - relaxed.detach() + relaxed
+    return Expectation((action * q(None)).sum(-1), -(action * log_p).sum(-1))
+
+
+class SoftPolicy(NamedTuple):
+    """A way to take the expectation, and the noise that it needs."""
+
+    expectation: Callable[[Tensor, ActionValue, Tensor], Expectation]
+    """Maps parameters (B, param_dim), an action-value function and the noise of `draw`
+    to its expectation, with gradients to the parameters."""
+    draw: Callable[[tuple[int, int], torch.Generator], Tensor]
+    """Noise of this shape, on the CPU; empty where the expectation is exact."""
+
+
+SQUASHED = SoftPolicy(
+    squashed, lambda shape, generator: torch.randn(shape, generator=generator)
+)
+EXACT = SoftPolicy(exact, lambda shape, generator: torch.empty(0))
+GUMBEL_SOFTMAX = SoftPolicy(
+    gumbel_softmax,
+    lambda shape, generator: torch.empty(shape).exponential_(generator=generator),
+)
 
 
 @dataclass(frozen=True)
@@ -117,8 +168,8 @@ def build_soft(context: BuildContext, agent: AgentSpec) -> SoftParts:
 
 
 class CriticObjective(NamedTuple):
-    """What a step of the critics minimises, and what the loss rests on, both (B,)
-    without a gradient and in the critics' own units."""
+    """The loss of a critic step, and the numbers that it rests on: both (B,) without a
+    gradient, in the critics' own units."""
 
     loss: Loss
     q: Tensor
@@ -127,7 +178,7 @@ class CriticObjective(NamedTuple):
 
 
 class ActorObjective(NamedTuple):
-    """What a step of the actor minimises, and its entropies (B,) without a gradient."""
+    """The loss of an actor step, and its entropies (B,) without a gradient."""
 
     loss: Loss
     entropy: Tensor
@@ -140,7 +191,7 @@ class Prediction(NamedTuple):
     """(B,) each: Q_1, Q_2 of the actions taken, in the critics' own units, with
     gradients."""
     following: Expectation
-    """Over the actions in the next states, without gradients."""
+    """The expectation over the actions in the next states, without gradients."""
 
 
 class SoftLearner(Learner[TransitionSource]):
@@ -162,12 +213,12 @@ class SoftLearner(Learner[TransitionSource]):
         self.critic_objective: Callable[
             [Transitions, Tensor, Number], CriticObjective
         ] = self.torch_critic_objective
-        """From a batch, noise for the next states, and α."""
+        """Takes a batch, noise for the next states, and α."""
         self.actor_objective: Callable[
             [Transitions, Tensor, Number], ActorObjective
         ] = self.torch_actor_objective
-        """From a batch, noise for its states, and α."""
-        self.step: Step = self._step
+        """Takes a batch, noise for its states, and α."""
+        self.step: GradientStep = self._step
 
     @classmethod
     def build(cls, context: BuildContext) -> AgentParts:
@@ -190,7 +241,7 @@ class SoftLearner(Learner[TransitionSource]):
 
     @classmethod
     def with_nets(cls, agent: AgentSpec) -> AgentSpec:
-        """The agent with the nets to build: by default those of its spec."""
+        """The agent with the nets to build: by default the nets of its spec."""
         return agent
 
     @abstractmethod
@@ -220,7 +271,7 @@ class SoftLearner(Learner[TransitionSource]):
         )
         update = self.step(
             batch.to(device),
-            tuple(moved(each, device) for each in noise),
+            tuple(moved(tensor, device) for tensor in noise),
             self.temperature.scheduled(frame),
         )
         self.opt_step += 1

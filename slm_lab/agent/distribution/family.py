@@ -27,7 +27,7 @@ from slm_lab.agent.distribution.distributions import (
 from slm_lab.core.errors import LabError
 from slm_lab.core.types import Array
 
-Space: TypeAlias = gymnasium.Space[Any]
+ActionSpace: TypeAlias = gymnasium.Space[Any]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class DistributionFamily:
     action_shape: tuple[int, ...]
     action_dtype: type[np.generic]
     initial_scale: Callable[[float], Tensor] | None = None
-    """From a ln σ to those last outputs that may be one learned vector, independent of
+    """Maps a ln σ to the last outputs that may be one learned vector, independent of
     the observation."""
     greedy: bool = False
     """Whether actions are the mode, unless an action policy says otherwise."""
@@ -52,7 +52,7 @@ class DistributionFamily:
         return self.make(params)
 
 
-def distribution_family(action_space: Space, pdtype: str) -> DistributionFamily:
+def distribution_family(action_space: ActionSpace, pdtype: str) -> DistributionFamily:
     """The family that `action_pdtype` names for this action space of one environment.
     Raises LabError when the two do not fit."""
     known = FAMILIES[type(action_space)]
@@ -175,28 +175,32 @@ def _bound(values: Array, pdtype: str, which: str) -> Callable[[torch.device], T
     return cache(partial(moved, torch.as_tensor(values, dtype=torch.float32)))
 
 
-def squashed_family(action_space: Space, pdtype: str = "default") -> DistributionFamily:
+def squashed_family(
+    action_space: ActionSpace, pdtype: str = "default"
+) -> DistributionFamily:
     """TanhNormal, for actions with two bounds; in soft actor-critic also the `pdtype`
     "Normal". Raises LabError for other actions, and for any other `pdtype`."""
-    given = f"agent.algorithm.action_pdtype = {pdtype!r}"
+    setting = f"agent.algorithm.action_pdtype = {pdtype!r}"
     if pdtype not in ("default", "Normal"):
-        raise LabError(f'{given}: no squashed distribution; use "default" or "Normal"')
+        raise LabError(
+            f'{setting}: no squashed distribution; use "default" or "Normal"'
+        )
     if not isinstance(action_space, spaces.Box):
         raise LabError(
-            f"{given}: a squashed distribution is for continuous actions, the "
+            f"{setting}: a squashed distribution is for continuous actions, the "
             f"environment's are {action_space}; use another algorithm"
         )
     if not np.isfinite([action_space.low, action_space.high]).all():
         raise LabError(
-            f"{given}: a squashed distribution needs actions with two bounds each, the "
-            f"environment's are {action_space}; use another algorithm"
+            f"{setting}: a squashed distribution needs actions with two bounds each, "
+            f"the environment's are {action_space}; use another algorithm"
         )
     return _pairs(action_space, TanhNormal, TanhNormal)
 
 
 Builder: TypeAlias = Callable[[Any], DistributionFamily]
 
-FAMILIES: Mapping[type[Space], Mapping[str, Builder]] = {
+FAMILIES: Mapping[type[ActionSpace], Mapping[str, Builder]] = {
     # A hard Gumbel-softmax sample is a categorical one; the two differ where gradients
     # pass through samples, which a policy gradient does not need.
     spaces.Discrete: {
@@ -213,4 +217,4 @@ FAMILIES: Mapping[type[Space], Mapping[str, Builder]] = {
         "MultivariateNormal": _multivariate_normal,
     },
 }
-"""By action space, the default first."""
+"""The families of each action space, the default first."""

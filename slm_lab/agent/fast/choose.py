@@ -13,10 +13,9 @@ from slm_lab.agent.algorithm.policy_actor import PolicyActor
 from slm_lab.agent.algorithm.ppo import PPO
 from slm_lab.agent.algorithm.q_learning import QLearner
 from slm_lab.agent.algorithm.reinforce import Reinforce
-from slm_lab.agent.algorithm.sac import SoftActorCritic, SoftLearner
+from slm_lab.agent.algorithm.sac import SQUASHED, SoftActorCritic, SoftLearner
 from slm_lab.agent.algorithm.sarsa import SARSA
 from slm_lab.agent.algorithm.sil import SelfImitation
-from slm_lab.agent.algorithm.soft_policy import SQUASHED
 from slm_lab.agent.algorithm.temperature import TunedTemperature
 from slm_lab.agent.fast.distributions import ARRAY_DISTRIBUTIONS
 from slm_lab.agent.fast.losses import elementwise
@@ -85,10 +84,10 @@ def write_out_steps(learner: Learner[Any]) -> None:
     if isinstance(learner, PPO | ActorCritic | Reinforce):
         write_out_pass(learner)
     elif isinstance(learner, QLearner | SARSA):
-        each = elementwise(learner.value_loss_fn)
+        value_loss = elementwise(learner.value_loss_fn)
         nets = traced_nets(learner.network.nets)
-        if each is not None and nets is not None:
-            learner.objective = WrittenQ(nets[0], each)
+        if value_loss is not None and nets is not None:
+            learner.objective = WrittenQ(nets[0], value_loss)
     elif isinstance(learner, SoftLearner):
         write_out_soft_steps(learner)
 
@@ -97,13 +96,13 @@ def write_out_pass(learner: PPO | ActorCritic | Reinforce) -> None:
     """Policy gradients are written out for the distributions that are."""
     nets = traced_nets(learner.network.nets)
     kind = ARRAY_DISTRIBUTIONS.get(learner.family.kind)
-    each = None
+    value_loss = None
     if not isinstance(learner, Reinforce):
-        each = elementwise(learner.value_loss_fn)
-        if each is None:
+        value_loss = elementwise(learner.value_loss_fn)
+        if value_loss is None:
             return
     if nets is not None and kind is not None:
-        learner.evaluate = partial(ArrayPass, nets, kind, each)
+        learner.evaluate = partial(ArrayPass, nets, kind, value_loss)
 
 
 def write_out_soft_steps(learner: SoftLearner) -> None:
@@ -112,14 +111,14 @@ def write_out_soft_steps(learner: SoftLearner) -> None:
     temperature = learner.temperature
     if isinstance(temperature, TunedTemperature) and temperature.log_alpha.is_cpu:
         temperature.loss = written_temperature
-    each = elementwise(learner.value_loss_fn)
+    value_loss = elementwise(learner.value_loss_fn)
     actor = traced_nets(learner.actor.nets)
     critics = traced_nets(list(learner.critic.nets))
-    if each is None or actor is None or critics is None:
+    if value_loss is None or actor is None or critics is None:
         return
     has_written_actions = learner.policy is SQUASHED and not learner.spec.symlog
     if has_written_actions and isinstance(learner, SoftActorCritic):
-        learner.critic_objective = WrittenCritics(learner, critics, each)
+        learner.critic_objective = WrittenCritics(learner, critics, value_loss)
         learner.actor_objective = WrittenActor(learner, actor[0], critics)
 
 

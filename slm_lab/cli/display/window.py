@@ -14,9 +14,9 @@ from gymnasium.envs.registration import load_env_creator
 
 from slm_lab.core.errors import UsageError
 from slm_lab.core.process import signals_handled
-from slm_lab.env.check import why_not_shown
+from slm_lab.env.check import display_fault
 from slm_lab.env.lookup import find_env, known_warnings_ignored
-from slm_lab.env.simulators.film import drawn, in_one_line, why_no_display
+from slm_lab.env.simulators.film import drawn, in_one_line, missing_display_reason
 from slm_lab.spec.schema.env import EnvSpec
 
 INVISIBLE = {"dummy", "offscreen"}
@@ -57,10 +57,10 @@ def _why_hopeless(spec: EnvSpec, chosen: str | None) -> str | None:
     """Why the window cannot open, found without the simulator; None if it may open.
     Without a display it never can, unless the user has `chosen` a video driver of
     SDL."""
-    no_display = why_no_display()
+    no_display = missing_display_reason()
     if no_display is not None and chosen is None:
         return no_display
-    not_shown = why_not_shown(spec)
+    not_shown = display_fault(spec)
     if no_display is None or not_shown is not None:
         return not_shown
     if _has_its_own_window(find_env(spec.name)):

@@ -22,11 +22,11 @@ from slm_lab.core.errors import (
     SpecError,
     TrainingFailed,
     UsageError,
+    limit_reached,
     with_cut_words,
 )
 from slm_lab.core.plugins import refuse_during_import
 from slm_lab.core.process import children_killed, main_module_hidden
-from slm_lab.core.system_limits import limit_reached
 from slm_lab.core.text import error_summary, in_line, public_words
 
 FAILED = 1

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from slm_lab.agent.batch import Act, VectorStep
-from slm_lab.agent.memory.memory import MemoryLayout
-from slm_lab.agent.replay_config import ReplayConfig, TrainingSchedule
+from slm_lab.agent.memory.memory import MemoryLayout, ReplayConfig, TrainingSchedule
 
 NUM_ENVS, GAMMA = 3, 0.9
 INT = np.dtype(np.int64)

@@ -15,7 +15,7 @@ from gymnasium.envs.classic_control import CartPoleEnv
 
 from slm_lab.cli.display import window
 from slm_lab.core.process import STOP_SIGNALS
-from slm_lab.session.video_file import VideoFile
+from slm_lab.session.video import VideoFile
 from tests.faults.lab import call, command, run_folder, started, wait_until
 from tests.unit.cli.trained import edited, fingerprint, lab
 from tests.video import read_video
@@ -71,7 +71,7 @@ def test_a_video_that_is_not_finished_leaves_nothing(run, tmp_path, monkeypatch)
     def interrupted(self):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("slm_lab.session.video_file.VideoFile.close", interrupted)
+    monkeypatch.setattr("slm_lab.session.video.VideoFile.close", interrupted)
     done = lab(run, "enjoy@latest", "--video", "-s", "env.max_t=10")
     assert done.exit_code == 130
     assert list(tmp_path.iterdir()) == []

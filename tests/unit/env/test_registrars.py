@@ -9,7 +9,7 @@ import gymnasium
 import pytest
 
 from slm_lab.core.errors import SpecError
-from slm_lab.env import registrars
+from slm_lab.env import lookup as registrars
 from slm_lab.env.check import check_env
 from slm_lab.env.lookup import GAMES
 

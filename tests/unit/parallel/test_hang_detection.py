@@ -23,7 +23,7 @@ from slm_lab.parallel.actor_learner.queue import RING, LearnerQueue, UnrollQueue
 from slm_lab.parallel.actor_learner.unroll import UnrollLayout
 from slm_lab.parallel.actor_learner.weights import WeightStore
 from slm_lab.parallel.all_reduce.launch import rank_due
-from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers
+from slm_lab.parallel.all_reduce.process_groups import GroupBuffers
 from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.parallel.hang_detector import (
     CHECKS_TO_HANG,

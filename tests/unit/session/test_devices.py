@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from slm_lab.agent.device import moved
-from slm_lab.session.torch_setup import on_cpu
-from slm_lab.spec.role import net_for_role
+from slm_lab.session.build import on_cpu
+from slm_lab.spec.schema.agent import net_for_role
 from tests.contract.outside import evaluation_env, untrained
 from tests.support import parse, ppo, soft
 

@@ -17,7 +17,7 @@ from slm_lab.env.failure import (
     EnvironmentFailedError,
     signal_ignored,
 )
-from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers
+from slm_lab.parallel.all_reduce.process_groups import GroupBuffers
 from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.storage.result import Ending

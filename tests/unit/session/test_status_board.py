@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slm_lab.session.clock import Clock
+from slm_lab.session.experience import Clock
 from slm_lab.session.status_board import (
     PROGRESS_FIELDS,
     Phase,

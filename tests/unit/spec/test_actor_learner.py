@@ -2,8 +2,8 @@
 
 import pytest
 
+from slm_lab.spec.budget import dev_profile
 from slm_lab.spec.load import parse_spec
-from slm_lab.spec.profile import dev_profile
 from slm_lab.spec.schema.meta import ActorLearnerSpec, CorrectionSpec, MetaSpec
 from tests.support import actor_critic, ppo, q_learning, reinforce, sarsa, soft
 from tests.unit.spec.problems import assert_problem

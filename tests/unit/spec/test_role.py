@@ -5,9 +5,9 @@ import pickle
 import pytest
 
 from slm_lab.core.errors import LabError
+from slm_lab.spec.budget import dev_profile
 from slm_lab.spec.load import load_spec, parse_spec
-from slm_lab.spec.profile import dev_profile
-from slm_lab.spec.role import net_for_role
+from slm_lab.spec.schema.agent import net_for_role
 from slm_lab.spec.schema.net import MLPNetSpec
 from tests.unit.spec.spec_data import PPO, RANDOM, changed
 

@@ -13,8 +13,8 @@ from slm_lab.spec.load import load_spec, parse_spec
 from slm_lab.spec.modes import ALL_REDUCE
 from slm_lab.spec.override import variables
 from slm_lab.spec.read import read_file, shipped_files
-from slm_lab.spec.role import net_for_role
 from slm_lab.spec.scale import scaled
+from slm_lab.spec.schema.agent import net_for_role
 from slm_lab.spec.schema.meta import MetaSpec
 from tests.unit.spec.problems import assert_lines, assert_problem, messages
 from tests.unit.spec.spec_data import A3C, ALL, DQN, SAC, SIL, changed

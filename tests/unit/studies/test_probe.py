@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from slm_lab.agent import device
-from slm_lab.agent.net import precision
+from slm_lab.agent.net import layers as precision
 from slm_lab.core.errors import LabError
 from slm_lab.records.run_source import RunSource
 from slm_lab.session.status_board import LOOP_PARTS

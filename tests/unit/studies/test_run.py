@@ -93,7 +93,7 @@ def test_the_precision_that_auto_is_here_is_recorded(
     tmp_path, monkeypatch, has, recorded
 ):
     """So that a resumed run has it too, on whatever machine."""
-    monkeypatch.setattr("slm_lab.agent.net.precision.has_bf16", lambda device: has)
+    monkeypatch.setattr("slm_lab.agent.net.layers.has_bf16", lambda device: has)
     auto = {"agent__net__precision": "auto", "agent__critic_net": CRITIC}
     run, _ = made_ready(tmp_path, agent__net__gpu="auto", **auto)
     run.release()

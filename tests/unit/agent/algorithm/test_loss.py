@@ -111,7 +111,7 @@ def test_without_weights_all_samples_of_a_value_loss_weigh_one(kind, arguments):
         prediction = first.clone().requires_grad_()
         loss = loss_fn(prediction, target, weight)
         assert loss.item() == pytest.approx(
-            loss_fn.each(first, target).mean().item(), rel=1e-6
+            loss_fn.elementwise(first, target).mean().item(), rel=1e-6
         )
         loss.backward()
         gradients.append(prediction.grad)

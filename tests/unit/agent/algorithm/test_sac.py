@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn.functional import linear
 
-from slm_lab.agent.algorithm.soft_policy import (
+from slm_lab.agent.algorithm.sac import (
     GUMBEL_SOFTMAX,
     exact,
     gumbel_softmax,
@@ -19,8 +19,7 @@ from slm_lab.agent.fast.objectives import WrittenLoss
 from slm_lab.agent.net.layers import Linear
 from slm_lab.agent.net.value_transform import symexp
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.agent.optim.lr_schedule import LearningRate
-from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.optim.optimizer import LearningRate, Optimizer
 from slm_lab.agent.optim.rule import Adam
 from slm_lab.core.errors import LabError
 from tests.contract.playing import Play

@@ -33,9 +33,9 @@ def assert_as_autograd(kind, in_torch, params, action):
     _, grad = by_autograd(
         lambda params: (in_torch(params).log_prob(action) * FACTOR).sum(), params
     )
-    assert_gradient(policy.of_log_prob(FACTOR.numpy()), grad)
+    assert_gradient(policy.log_prob_gradient(FACTOR.numpy()), grad)
     _, grad = by_autograd(lambda params: 0.3 * in_torch(params).entropy().sum(), params)
-    assert_gradient(policy.of_entropy(np.float32(0.3)), grad)
+    assert_gradient(policy.entropy_gradient(np.float32(0.3)), grad)
 
 
 def test_the_categorical_distribution():

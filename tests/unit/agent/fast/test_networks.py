@@ -5,15 +5,14 @@ import pytest
 import torch
 from torch import nn
 
-from slm_lab.agent.fast import layers
-from slm_lab.agent.fast.layers import FEW_NUMBERS, KERNELS
-from slm_lab.agent.fast.networks import TracedNet, array_net
+from slm_lab.agent.fast import networks as layers
+from slm_lab.agent.fast.networks import FEW_NUMBERS, KERNELS, TracedNet, array_net
 from slm_lab.agent.from_spec.net import build_net
 from slm_lab.agent.net.layers import WIDE, Head
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.net.policy_value import PolicyHead
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.spec.role import net_for_role
+from slm_lab.spec.schema.agent import net_for_role
 from tests.contract.parts_table import PERCEPTRON
 from tests.support import parse, ppo
 from tests.unit.agent.fast.gradient import numbers

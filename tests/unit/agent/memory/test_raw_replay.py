@@ -10,7 +10,7 @@ from slm_lab.agent.memory.sampler import UniformSampler
 from slm_lab.env.make import make_env
 from slm_lab.parallel.actor_learner.actor import UnrollActor
 from slm_lab.parallel.actor_learner.unroll import Unroll
-from slm_lab.session.clock import Clock
+from slm_lab.session.experience import Clock
 from slm_lab.session.seeding import session_seeds
 from tests.contract.playing import Play
 from tests.contract.table import ALGORITHM_ROWS, PRIORITIZED

@@ -13,10 +13,9 @@ from torch.testing import assert_close
 
 from slm_lab.agent.batch import Act, VectorStep
 from slm_lab.agent.from_spec.memory import build_memory
-from slm_lab.agent.memory.memory import MemoryLayout
+from slm_lab.agent.memory.memory import MemoryLayout, ReplayConfig, TrainingSchedule
 from slm_lab.agent.memory.transition_ring import TransitionRing
 from slm_lab.agent.recurrent_state import RecurrentLayout, pack_obs
-from slm_lab.agent.replay_config import ReplayConfig, TrainingSchedule
 from slm_lab.spec.schema.memory import PrioritizedReplaySpec, ReplaySpec
 from tests.contract.playing import load_whole, whole
 from tests.unit.agent.stream import (

@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from slm_lab.agent.from_spec.memory import build_memory
-from slm_lab.agent.memory.observation_ring import DeviceRows
-from slm_lab.agent.memory.storage import in_memory, mapped_in
+from slm_lab.agent.memory.observation_ring import DeviceRows, in_memory, mapped_in
 from slm_lab.core.errors import LabError
 from slm_lab.spec.schema.memory import PrioritizedReplaySpec, ReplaySpec
 from tests.contract.playing import same, whole
@@ -165,7 +164,7 @@ def test_a_device_without_memory_is_one_clear_error():
 def test_a_process_that_is_killed_leaves_nothing_behind(tmp_path):
     code = (
         "import numpy, os, pathlib, signal, sys\n"
-        "from slm_lab.agent.memory.storage import mapped_in\n"
+        "from slm_lab.agent.memory.observation_ring import mapped_in\n"
         "array = mapped_in(pathlib.Path(sys.argv[1]))((1 << 20,), numpy.dtype('u1'))\n"
         "array[:] = 1\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -12,7 +12,7 @@ from slm_lab.agent.net.layers import WIDE, EmptyLinear, Head, init_linear
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.core.errors import LabError
-from slm_lab.spec.role import net_for_role
+from slm_lab.spec.schema.agent import net_for_role
 from tests.contract.parts_table import PERCEPTRON
 from tests.support import parse, ppo, q_learning
 from tests.unit.agent.net.building import assert_same_function

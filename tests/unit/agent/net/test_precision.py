@@ -10,8 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from slm_lab.agent.fast.networks import array_net
 from slm_lab.agent.from_spec.net import with_precision
-from slm_lab.agent.net import precision
-from slm_lab.agent.net.precision import has_bf16
+from slm_lab.agent.net import layers as precision
+from slm_lab.agent.net.layers import has_bf16
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.spec.schema.net import MLPNetSpec
 from tests.contract.playing import Play

@@ -19,9 +19,8 @@ from slm_lab.agent.recurrent_state import (
 )
 from slm_lab.parallel.actor_learner.actor import UnrollActor
 from slm_lab.parallel.actor_learner.unroll import Unroll
-from slm_lab.session.clock import Clock
 from slm_lab.session.evaluator import Evaluator
-from slm_lab.session.experience import observed
+from slm_lab.session.experience import Clock, observed
 from slm_lab.session.seeding import session_seeds
 from slm_lab.spec.schema.net import RecurrentNetSpec
 from tests.contract.playing import Play

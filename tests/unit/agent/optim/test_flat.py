@@ -9,8 +9,7 @@ from torch import nn
 
 from slm_lab.agent.optim import flat as flat_module
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.agent.optim.lr_schedule import LearningRate
-from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.optim.optimizer import LearningRate, Optimizer
 from slm_lab.agent.optim.rule import build_rule
 from slm_lab.core.errors import CheckpointError
 from slm_lab.parallel.actor_learner.weights import WeightStore

@@ -8,8 +8,7 @@ from torch import nn
 
 from slm_lab.agent.net.policy_value import PolicyValue
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.agent.optim.lr_schedule import LearningRate
-from slm_lab.agent.optim.optimizer import GradientSync, Optimizer
+from slm_lab.agent.optim.optimizer import GradientSync, LearningRate, Optimizer
 from slm_lab.agent.optim.rule import UpdateRule, build_rule
 from slm_lab.core.errors import CheckpointError, NonFiniteLossError
 from slm_lab.parallel.hogwild.sync import SharedTrainState

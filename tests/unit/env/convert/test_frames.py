@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from slm_lab.env.convert.frames import FrameJoiner
+from slm_lab.env.convert.observation import FrameJoiner
 from slm_lab.env.vector.raw import env_seeds
 
 WAYS = [("CartPole-v1", None), ("CartPole-v1", "sync"), ("Pendulum-v1", "sync")]

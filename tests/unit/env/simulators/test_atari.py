@@ -12,9 +12,8 @@ import pytest
 import torch
 
 from slm_lab.agent.batch import Act
-from slm_lab.agent.memory.memory import MemoryLayout
+from slm_lab.agent.memory.memory import MemoryLayout, ReplayConfig, TrainingSchedule
 from slm_lab.agent.memory.transition_ring import TransitionRing
-from slm_lab.agent.replay_config import ReplayConfig, TrainingSchedule
 from slm_lab.session.experience import observed
 from slm_lab.storage.checkpoint import to_plain
 from tests.unit.env.games import PLAIN, actions_for

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from slm_lab.core.errors import MissingExtraError, SpecError
-from slm_lab.env.check import why_not_filmed
+from slm_lab.env.check import film_fault
 from slm_lab.env.make import describe_spaces
 from slm_lab.env.simulators.atari import AtariKeys
 from tests.unit.env.games import PLAIN, actions_for
@@ -156,7 +156,7 @@ def test_single_games_need_opencv_and_say_so_beforehand(build, env_spec, monkeyp
             MissingExtraError, match=r'cv2 is not installed; .*"slm-lab\[atari\]"'
         ):
             describe_spaces(env_spec("ALE/Pong-v5", vectorization_mode=mode))
-    assert "cv2 is not installed" in why_not_filmed(env_spec("ALE/Pong-v5"))
+    assert "cv2 is not installed" in film_fault(env_spec("ALE/Pong-v5"))
 
 
 def test_the_documentation_lists_the_keys_of_a_game_with_their_defaults():

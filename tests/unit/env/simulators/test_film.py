@@ -10,10 +10,16 @@ import pytest
 from gymnasium import spaces
 
 from slm_lab.core.errors import LabError, UsageError
-from slm_lab.env.check import why_not_filmed
+from slm_lab.env.check import film_fault
 from slm_lab.env.make import make_env
 from slm_lab.env.simulators import film
-from slm_lab.env.simulators.film import Film, Filmed, drawn, headless, why_no_display
+from slm_lab.env.simulators.film import (
+    Film,
+    Filmed,
+    drawn,
+    headless,
+    missing_display_reason,
+)
 from slm_lab.env.vector.in_process import SyncEnvs
 from slm_lab.env.vector.raw import CONTINUES
 
@@ -165,9 +171,9 @@ def test_why_an_environment_has_no_images(env_spec, registered):
 
     wordy, blind = registered("Wordy-v0", Wordy), registered("Blind-v0", Counting)
     no_images = 'it has no render mode "rgb_array"; it has ansi, human'
-    assert why_not_filmed(env_spec(wordy)) == no_images
-    assert why_not_filmed(env_spec(blind)) == "it takes no render_mode"
-    assert why_not_filmed(env_spec("CartPole-v1")) is None
+    assert film_fault(env_spec(wordy)) == no_images
+    assert film_fault(env_spec(blind)) == "it takes no render_mode"
+    assert film_fault(env_spec("CartPole-v1")) is None
 
 
 DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
@@ -207,7 +213,7 @@ def test_with_a_display_nothing_is_set(bare, display):
 @pytest.mark.skipif(find_library("X11") is None, reason="needs libX11")
 def test_a_display_that_no_server_shows_is_none(bare):
     bare.setenv("DISPLAY", ":4242")
-    assert why_no_display() == "no X server answers at DISPLAY=:4242"
+    assert missing_display_reason() == "no X server answers at DISPLAY=:4242"
     with headless():
         assert [os.environ[name] for name in OURS] == ["egl", "dummy"]
 

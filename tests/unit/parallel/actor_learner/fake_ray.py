@@ -11,8 +11,7 @@ from ray.exceptions import ActorDiedError
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.parallel import hang_detector
 from slm_lab.parallel.actor_learner import ray_source as source_module
-from slm_lab.parallel.actor_learner.ray_actor import UnrollMessage
-from slm_lab.parallel.actor_learner.ray_source import RaySource
+from slm_lab.parallel.actor_learner.ray_source import RaySource, UnrollMessage
 from slm_lab.parallel.actor_learner.source import ActorSeconds
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout, packed
 from slm_lab.parallel.fork_server import CONTEXT
@@ -45,8 +44,8 @@ class Method:
     def options(self, concurrency_group):
         return self
 
-    def remote(self, *given):
-        self.calls.append(Answer(*given))
+    def remote(self, *given, **named):
+        self.calls.append(Answer(*given, *named.values()))
         return self.calls[-1]
 
 

@@ -13,7 +13,7 @@ from slm_lab.parallel.actor_learner.experience import (
     ReplayExperience,
 )
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollMemory
-from slm_lab.session.clock import Clock
+from slm_lab.session.experience import Clock
 from slm_lab.session.seeding import session_seeds
 from tests.contract.playing import load_whole, same, whole
 from tests.support import parse, ppo, q_learning

@@ -15,7 +15,7 @@ from slm_lab.parallel.actor_learner.inference import (
 )
 from slm_lab.parallel.actor_learner.unroll import Unroll
 from slm_lab.parallel.actor_learner.weights import WeightStore
-from slm_lab.session.clock import Clock
+from slm_lab.session.experience import Clock
 from slm_lab.session.seeding import session_seeds
 from tests.faults.lab import wait_until
 from tests.support import actor_critic, parse, ppo, q_learning

@@ -2,9 +2,8 @@
 
 import pytest
 
-from slm_lab.parallel.actor_learner import stats as stats_module
-from slm_lab.parallel.actor_learner.source import ActorSeconds
-from slm_lab.parallel.actor_learner.stats import WARM_UP, PipelineStats
+from slm_lab.parallel.actor_learner import source as stats_module
+from slm_lab.parallel.actor_learner.source import WARM_UP, ActorSeconds, PipelineStats
 
 SLICES = 12
 

@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from slm_lab.core.errors import PeerLostError
-from slm_lab.parallel.all_reduce.gloo_group import GlooGroup
+from slm_lab.parallel.all_reduce.process_groups import GlooGroup
 
 HOST = "127.0.0.1"
 

@@ -8,8 +8,7 @@ from torch import nn
 
 from slm_lab.agent.batch import ImitationBatch
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.agent.optim.lr_schedule import LearningRate
-from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.optim.optimizer import LearningRate, Optimizer
 from slm_lab.agent.optim.rule import build_rule
 from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.parallel.all_reduce.sync import (

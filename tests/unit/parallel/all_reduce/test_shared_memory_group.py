@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from slm_lab.agent.optim.process_group import ProcessGroup, SoloGroup
 from slm_lab.core.errors import PeerLostError
-from slm_lab.parallel.all_reduce import shared_memory_group as shared_peers
-from slm_lab.parallel.all_reduce.shared_memory_group import (
+from slm_lab.parallel.all_reduce import process_groups as shared_peers
+from slm_lab.parallel.all_reduce.process_groups import (
     GroupBuffers,
     SharedMemoryGroup,
 )

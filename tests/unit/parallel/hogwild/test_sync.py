@@ -11,8 +11,7 @@ from slm_lab.agent.net.layers import BatchRenorm, EmptyLinear, init_linear
 from slm_lab.agent.net.q_network import normalise_spectrum
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.agent.optim.lr_schedule import LearningRate
-from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.optim.optimizer import LearningRate, Optimizer
 from slm_lab.agent.optim.process_group import SoloGroup
 from slm_lab.agent.optim.rule import build_rule
 from slm_lab.core.errors import LabError, NonFiniteLossError

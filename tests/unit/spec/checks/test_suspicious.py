@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from slm_lab.agent.memory.memory import TrainingSchedule
 from slm_lab.agent.net.target_network import TargetNetwork
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.agent.replay_config import TrainingSchedule
 from slm_lab.cli.spec import app
 from slm_lab.spec.load import check_file, parse_spec
 from slm_lab.spec.parse import parse

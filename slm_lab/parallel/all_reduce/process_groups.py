@@ -1,15 +1,20 @@
-"""Collectives over shared memory, for ranks on one machine.
+"""Collectives of ranks: over shared memory on one machine, by gloo on a cluster.
 
-This beats a network library: two copies and a wait replace gloo's millisecond, see
-docs/performance.md."""
+Shared memory beats a network library: two copies and a wait replace gloo's millisecond,
+see docs/performance.md."""
 
+import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import final
+from datetime import timedelta
+from typing import Any, final
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.distributed import ProcessGroupGloo, TCPStore  # type: ignore[attr-defined]
 from typing_extensions import override
 
 from slm_lab.agent.optim.process_group import ProcessGroup
@@ -66,26 +71,26 @@ class SharedMemoryGroup(ProcessGroup):
     def all_gather_bytes(self, content: bytes) -> list[bytes]:
         """Takes as many exchanges as the longest content needs."""
         began = time.perf_counter()
-        own = np.frombuffer(content, np.uint8)
+        payload = np.frombuffer(content, np.uint8)
         parts: list[list[bytes]] = [[] for _ in range(self.size)]
         longest = 1
         first = 0
         while first < longest:
             slots = self._slots[self._exchanges % 2]
-            piece = own[first : first + SLOT_BYTES]
-            slots[self.rank, :HEAD_BYTES].view(np.int64)[0] = len(own)
+            piece = payload[first : first + SLOT_BYTES]
+            slots[self.rank, :HEAD_BYTES].view(np.int64)[0] = len(payload)
             slots[self.rank, HEAD_BYTES : HEAD_BYTES + len(piece)] = piece
             self._wait_for_all()
             lengths = slots[:, :HEAD_BYTES].copy().view(np.int64)[:, 0]
             for rank, length in enumerate(lengths.tolist()):
-                left = max(0, min(length - first, SLOT_BYTES))
+                count = max(0, min(length - first, SLOT_BYTES))
                 parts[rank].append(
-                    slots[rank, HEAD_BYTES : HEAD_BYTES + left].tobytes()
+                    slots[rank, HEAD_BYTES : HEAD_BYTES + count].tobytes()
                 )
             longest = int(lengths.max())
             first = first + SLOT_BYTES
         self.seconds += time.perf_counter() - began
-        return [b"".join(each) for each in parts]
+        return [b"".join(chunks) for chunks in parts]
 
     @override
     def all_reduce_(self, vector: Tensor) -> None:
@@ -115,3 +120,77 @@ class SharedMemoryGroup(ProcessGroup):
             f"{what} did not arrive within {self._seconds:g} s (rank {self.rank} "
             "waited)"
         )
+
+
+@final
+class GlooGroup(ProcessGroup):
+    """A gloo process group with its store at `host`:`port`, the only address rank 0
+    listens at. `own_ip` is the address at which the peers reach this rank. `seconds`
+    bounds every wait, including the wait for the peers to connect. A peer's death
+    breaks its connections and is noticed at once. Raises PeerLostError for either."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        rank: int,
+        size: int,
+        seconds: float,
+        own_ip: str = "127.0.0.1",
+    ) -> None:
+        self.rank = rank
+        self.size = size
+        limit = timedelta(seconds=seconds)
+        with self._timed():
+            # By default the store would listen at every address of the machine.
+            listening = None
+            if rank == 0:
+                family = socket.AF_INET
+                if ":" in host:
+                    family = socket.AF_INET6
+                server = socket.create_server((host, port), family=family, backlog=size)
+                listening = server.detach()
+            store = TCPStore(
+                host, port, size, rank == 0, timeout=limit, master_listen_fd=listening
+            )
+            options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+            options._timeout = limit
+            # Else gloo uses whatever interface the host name resolves to.
+            options._devices = [ProcessGroupGloo.create_device(hostname=own_ip)]
+            self._group: Any = ProcessGroupGloo(store, rank, size, options)
+
+    @override
+    def all_gather_bytes(self, content: bytes) -> list[bytes]:
+        """Exchanges the lengths, then the contents, padded to the longest."""
+        with self._timed():
+            own_length = torch.tensor([len(content)])
+            lengths = [torch.zeros_like(own_length) for _ in range(self.size)]
+            self._group.allgather([lengths], [own_length]).wait()
+            counts = [int(length) for length in lengths]
+            padded = torch.zeros(max(1, *counts), dtype=torch.uint8)
+            if content:
+                padded[: len(content)] = torch.frombuffer(
+                    bytearray(content), dtype=torch.uint8
+                )
+            contents = [torch.empty_like(padded) for _ in range(self.size)]
+            self._group.allgather([contents], [padded]).wait()
+        return [
+            buffer[:count].numpy().tobytes()
+            for buffer, count in zip(contents, counts, strict=True)
+        ]
+
+    @override
+    def all_reduce_(self, vector: Tensor) -> None:
+        with self._timed():
+            self._group.allreduce([vector]).wait()
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        """Counts the time of an exchange; converts its errors to PeerLostError."""
+        began = time.perf_counter()
+        try:
+            yield
+        except (RuntimeError, OSError) as error:
+            reason = str(error).splitlines()[0]
+            raise PeerLostError(f"rank {self.rank} lost its peers: {reason}") from error
+        self.seconds += time.perf_counter() - began
