@@ -83,7 +83,7 @@ def test_online_and_target_network_begin_equal():
         # in it.
         (
             {"update_type": "replace", "update_frequency": 10},
-            [4, 8, 12, 16, 20],
+            [4, 9, 12, 19, 20],
             [0, 0, 1, 0, 1],
         ),
         ({"update_type": "replace"}, [4, 8], [1, 1]),
