@@ -178,18 +178,6 @@ def test_both_parts_of_a_checkpoint_play_the_same_episodes_and_change_nothing(
         np.testing.assert_array_equal(one, other)
 
 
-def test_another_seed_plays_other_episodes(tmp_path):
-    spec = spec_of("cartpole")
-    session = run_session(spec, tmp_path)
-    lengths = []
-    for seed in (0, 1):
-        evaluator = Evaluator(spec, 10, seed)
-        evaluator.load_snapshot(session.parts.snapshot())
-        lengths.append(evaluator.play(1).episode_return.tolist())
-        evaluator.close()
-    assert lengths[0] != lengths[1]
-
-
 def test_an_agent_plays_what_it_learned_and_not_what_it_was_built_with(tmp_path):
     """Beside the training's own greedy actions on the same observations."""
     spec = spec_of("normalized")

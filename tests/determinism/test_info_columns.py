@@ -1,18 +1,13 @@
 """The numbers of infos in the rows of whole trainings, in every mode."""
 
 import logging
-from contextlib import closing
 
 import numpy as np
 import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from slm_lab.charts.session import session_overview
 from slm_lab.env.state import ENV_ADAPTERS, attributes
-from slm_lab.metrics.reader import NO_ROWS, read_rows
-from slm_lab.metrics.tensorboard import TensorBoardExporter
 from tests.contract.runs import stop_at
 from tests.support import parse, ppo, q_learning, rows, run_ranks, run_session
 
@@ -67,14 +62,6 @@ def test_the_rows_are_those_of_a_training_without_keys(tmp_path):
     assert not [name for name in without.columns if name.startswith("info_")]
 
 
-@pytest.mark.medium
-def test_sync_and_async_give_the_same_rows(tmp_path):
-    sync, workers = (
-        rows(run_session(spec_of(mode=m), tmp_path / m)) for m in ("sync", "async")
-    )
-    assert_frame_equal(sync, workers, check_exact=True)
-
-
 @pytest.mark.parametrize("at", [64, 128, 320])
 def test_a_resumed_run_has_the_rows_of_the_uninterrupted_one(tmp_path, at):
     spec = spec_of(rigorous_eval=2, eval_frequency=100)
@@ -86,27 +73,6 @@ def test_a_resumed_run_has_the_rows_of_the_uninterrupted_one(tmp_path, at):
         pd.read_csv(s.paths.eval_rows).drop(columns="wall_t") for s in (resumed, whole)
     ]
     assert_frame_equal(*evaluations, check_exact=True)
-
-
-def test_counts_since_the_last_row_are_in_a_checkpoint(tmp_path):
-    """Stopped between two rows."""
-
-    def stop_later(session):
-        track = session.tracker.track_episodes
-
-        def tracked(*episodes):
-            track(*episodes)
-            if session.clock.frame >= 300:
-                session.board.request_stop()
-
-        session.tracker.track_episodes = tracked
-
-    spec = spec_of(log_frequency=128)
-    whole = run_session(spec, tmp_path / "whole")
-    stopped = run_session(spec, tmp_path / "parts", on_row=stop_later)
-    assert stopped.tracker.state_dict()["counts"][-3] > 0
-    resumed = run_session(spec, tmp_path / "parts", resume=True)
-    assert_frame_equal(rows(resumed), rows(whole), check_exact=True)
 
 
 def test_an_evaluation_has_the_means_of_its_episodes(tmp_path):
@@ -170,25 +136,3 @@ def test_a_key_that_is_missing_is_reported_once(tmp_path, caplog, capfd):
     shown = capfd.readouterr().err
     assert "info_absent: " in shown
     assert "info_is_success" not in shown
-
-
-def test_graphs_and_tensorboard_have_the_columns(tmp_path):
-    session = run_session(spec_of(), tmp_path)
-    found = read_rows(session.paths.rows)
-    figure = session_overview(found, NO_ROWS, "title")
-    labels = [panel.title for panel in figure.panels]
-    assert [label for label in labels if label.startswith("info")] == [
-        "info episode.extras.length",
-        "info is success",
-    ]
-    assert "info at three" in figure.subtitle  # it is constant
-    with closing(
-        TensorBoardExporter(session.paths.rows, tmp_path / "events")
-    ) as exporter:
-        exporter.update()
-    events = EventAccumulator(str(tmp_path / "events"), size_guidance={"scalars": 0})
-    events.Reload()
-    known = found[SUCCESS][~np.isnan(found[SUCCESS])]
-    np.testing.assert_allclose(
-        [each.value for each in events.Scalars(SUCCESS)], known, rtol=1e-6
-    )

@@ -7,12 +7,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 from pandas.testing import assert_frame_equal
 
-from slm_lab.core.errors import UsageError
 from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.records.run_source import RunSource
 from slm_lab.session.evaluator import Evaluator
@@ -202,27 +200,6 @@ def test_a_video_that_a_stop_interrupts_is_repeated_after_the_resume(
     assert_frame_equal(rows(resumed), rows(whole), check_exact=True)
 
 
-def test_the_time_of_recording_is_no_training_time(tmp_path, monkeypatch):
-    class Time:
-        now = 0.0
-
-        @classmethod
-        def perf_counter(cls):
-            cls.now += 0.001
-            return cls.now
-
-        process_time = perf_counter
-
-    def slow(self, snapshot, stop):
-        Time.now += 1000.0
-
-    monkeypatch.setattr("slm_lab.session.parts.time", Time)
-    monkeypatch.setattr(VideoRecorder, "record", slow)
-    session = run_session(recorded("cartpole"), tmp_path)
-    assert Time.now > 3000
-    assert pd.read_csv(session.paths.rows)["wall_t"].between(0, 10).all()
-
-
 def test_an_episode_without_an_end_is_cut(tmp_path, monkeypatch):
     monkeypatch.setattr("slm_lab.session.video.MAX_STEPS", 10)
     spec = parse(
@@ -358,40 +335,3 @@ def test_mujoco_is_drawn_without_a_display_or_settings(tmp_path, monkeypatch):
     meta, frames = read_video(path)
     assert (meta["fps"], frames.shape) == (20.0, (5, 48, 64, 3))
     assert frames.std() > 10
-
-
-@pytest.mark.medium
-@pytest.mark.skipif(
-    importlib.util.find_spec("mujoco") is None, reason="needs the mujoco extra"
-)
-def test_an_unusable_mujoco_gl_is_one_line_and_the_training_continues(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setenv("MUJOCO_GL", "disable")
-    without_a_log = f"import logging; logging.disable()\n{SCRIPT}"
-    done = call(
-        [sys.executable, "-c", without_a_log, str(tmp_path)], Path(__file__).parents[2]
-    )
-    assert done.code == 0
-    (line,) = done.err.splitlines()
-    assert line.startswith(
-        "meta.record_video: no video at frame 100, and none from now on: Half"
-    )
-    assert line.endswith(
-        "; MUJOCO_GL=disable does not work here: set MUJOCO_GL=egl, or unset it"
-    )
-
-
-def test_a_simulator_that_does_not_import_is_reported_when_a_video_is_due(
-    tmp_path, monkeypatch, capfd
-):
-    def broken(env):
-        raise UsageError(f"{env.name} does not import: no library")
-
-    monkeypatch.setattr("slm_lab.session.video.why_not_filmed", broken)
-    session = run_session(recorded("cartpole"), tmp_path)
-    assert session.clock.frame == 600
-    assert capfd.readouterr().err == (
-        "meta.record_video: no video at frame 252, and none from now on: "
-        "CartPole-v1 does not import: no library\n"
-    )

@@ -77,19 +77,3 @@ def test_a_stop_in_the_second_run_keeps_the_first_and_resuming_ends_the_second(f
     assert (done.code, done.err) == (0, "")
     assert [rows_file(folder, s).read_text() for s in (0, 1)] == first
     assert frames_of(folder, 1) >= 16_000
-
-
-@pytest.mark.slow
-def test_a_stop_in_the_first_run_starts_no_other(folder):
-    write_spec(
-        folder,
-        actor_critic(**TOGETHER, env__max_frame=10_000_000, meta__log_frequency=500),
-    )
-    with started(folder) as running:
-        wait_until(lambda: row_count(folder, 0) and row_count(folder, 1))
-        interrupt(running)
-        assert running.end().code == 130
-    assert not manifest(folder, 2).exists()
-    sessions = trial_metrics(folder)["sessions"]
-    assert [session["frame"] for session in sessions[2:]] == [0, 0]
-    assert {session["ending"] for session in sessions} == {"interrupted"}

@@ -16,11 +16,9 @@ from slm_lab.storage.run_dir import RunDir
 from tests.faults.lab import (
     LAB,
     NAME,
-    PATIENCE,
     all_gone,
     call,
     call_here,
-    children_of,
     command,
     interrupt,
     repeatable,
@@ -240,25 +238,6 @@ def test_a_trial_whose_process_is_killed_restarts_from_its_checkpoint(
 
 
 @pytest.mark.slow
-def test_a_search_whose_fork_server_is_killed_stops_and_can_be_resumed(folder):
-    write_spec(folder, long(meta__max_trial=2))
-    with started(folder, "search") as running:
-        wait_until(lambda: under_way(folder))
-        for child in children_of(running.pid, recursive=False):
-            if children_of(child.pid):
-                child.kill()
-        done = running.end()
-    assert done.code == 1
-    assert "lost its fork server" in done.err
-    assert "report it" not in done.err + done.out
-    assert "Traceback" not in done.err
-    assert "resume with: slm-lab run search@" in done.out.replace("\n", " ")
-    assert [event.error for event in events(folder, Ended)] == [None]
-    resumed = call(command(folder, "search@latest"), folder)
-    assert (resumed.code, resumed.err) == (0, "")
-
-
-@pytest.mark.slow
 def test_a_trial_that_fails_is_reported_and_the_others_end(folder):
     write_spec(
         folder, searching({f"{LR}__grid_search": [1e-3, 1e38]}, make=actor_critic)
@@ -325,43 +304,6 @@ def test_the_best_trials_are_repeated_with_fresh_seeds(folder):
 
 
 @pytest.mark.slow
-def test_confirmation_runs_decide_and_a_killed_seed_is_retried(folder):
-    """More trials are to be confirmed than have finished."""
-    confirm = {"top": 9, "max_session": 2}
-    write_spec(
-        folder,
-        long(meta__confirm=confirm, meta__search_scheduler={"grace_period": 10_000}),
-    )
-    with started(folder, "search") as running:
-        again = wait_until(lambda: confirming(running))
-        again.kill()
-        done = running.end(4 * PATIENCE)
-    assert (done.code, done.err) == (0, "")
-    found = run_folder(folder)
-    with (found / f"{NAME}_confirmed.csv").open() as stream:
-        lines = list(csv.DictReader(stream))
-    means = [float(line["confirmed_mean"]) for line in lines]
-    assert means == sorted(means, reverse=True)
-    assert all(int(line["seeds"]) == 2 for line in lines)
-    assert len(list(found.glob("best_*.json"))) == len(lines)
-    best = json.loads((found / "best_0.json").read_text())[NAME]
-    assert (
-        str(best["agent"]["net"]["optim_spec"]["lr"])
-        == table(folder)[int(lines[0]["trial"])][LR]
-    )
-    assert f"result: t{lines[0]['trial']} with" in done.out
-    more = call(command(folder, "search@latest"), folder)
-    assert (more.code, more.err) == (0, "")
-
-
-def confirming(running):
-    """A Session of a confirmation run, once it trains."""
-    if not list(running.data.glob("data/*/confirm_t*/log/*_s0.log")):
-        return None
-    return running.session(0)
-
-
-@pytest.mark.slow
 def test_a_higher_restart_limit_resumes_failed_trials(folder):
     """A trial that is killed, and is retried only after the limit is raised."""
     write_spec(folder, long(meta__max_trial=1, meta__max_restart=0))
@@ -372,22 +314,6 @@ def test_a_higher_restart_limit_resumes_failed_trials(folder):
     done = call(command(folder, "search@latest", "-s", "meta.max_restart=1"), folder)
     assert (done.code, done.err) == (0, "")
     assert [event.status for event in events(folder, Ended)] == ["failed", "finished"]
-
-
-@pytest.mark.slow
-def test_a_stopped_trial_has_the_metrics_at_its_stop_decision(folder):
-    write_spec(
-        folder,
-        searching(
-            {f"{LR}__grid_search": [1e-2, 1e-6, 1e-6, 1e-6]},
-            meta__search_scheduler={"grace_period": 800, "reduction_factor": 2},
-        ),
-    )
-    assert call(command(folder, "search"), folder).code == 0
-    stopped = [line for line in table(folder).values() if line["status"] == "stopped"]
-    assert stopped
-    for line in stopped:
-        assert float(line["score"]) == pytest.approx(float(line["final_return"]))
 
 
 @pytest.mark.slow
@@ -448,27 +374,6 @@ def test_trials_run_on_both_nodes_of_a_cluster(folder, cluster):
     for trial in range(4):
         assert len(trial_rows(folder, trial)) == 31
         assert run_dir(folder).session(trial, 0).manifest.is_file()
-
-
-@pytest.mark.slow
-def test_a_search_that_is_stopped_while_its_trials_connect_to_a_cluster_is_silent(
-    folder, cluster
-):
-    write_spec(folder, long(meta__search_resources={}))
-    with started(folder, "search", "--cluster", cluster.address) as running:
-        wait_until(lambda: events(folder, Began))
-        interrupt(running)
-        done = running.end()
-    assert (done.code, done.err) == (130, "")
-
-
-@pytest.mark.slow
-def test_an_unwritable_home_directory_does_not_fail_a_search(folder, monkeypatch):
-    monkeypatch.setenv("HOME", "/proc/none")
-    monkeypatch.setenv("MPLCONFIGDIR", str(folder))
-    write_spec(folder, searching({f"{LR}__grid_search": [1e-3]}))
-    done = call(command(folder, "search"), folder)
-    assert (done.code, done.err) == (0, "")
 
 
 @pytest.mark.slow

@@ -143,19 +143,6 @@ def test_a_training_under_nohup_survives_its_terminal(folder, uninterrupted):
     assert repeatable(rows_file(folder)) == uninterrupted
 
 
-def test_the_resume_command_that_a_stopped_run_prints_works_unchanged(
-    folder, uninterrupted
-):
-    write_spec(folder, LONG)
-    with started(folder) as running:
-        wait_until(lambda: row_count(folder) > 5)
-        running.signal_group(signal.SIGINT)
-        done = running.end()
-    resumed = call(resume_command(done), folder)
-    assert (resumed.code, resumed.err) == (0, "")
-    assert repeatable(rows_file(folder)) == uninterrupted
-
-
 def test_the_printed_command_works_for_plug_ins_and_folders_with_odd_characters(folder):
     odd = folder / "my runs [bold] 'x'"
     write_spec(

@@ -10,10 +10,7 @@ from pathlib import Path
 import pytest
 
 from slm_lab.metrics.reader import read_rows
-from slm_lab.spec.load import load_spec
 from slm_lab.storage.manifest import read_manifest
-from slm_lab.storage.run_dir import RunDir
-from slm_lab.studies.trial import Trial, TrialTask
 from tests.faults.lab import (
     NAME,
     all_gone,
@@ -26,7 +23,6 @@ from tests.faults.lab import (
     row_count,
     rows_file,
     run_folder,
-    session_of,
     started,
     trial_metrics,
     wait_until,
@@ -297,46 +293,6 @@ def test_an_actor_whose_environment_raises_once_is_replaced(folder, count):
 
 
 @pytest.mark.slow
-def test_an_actor_whose_environment_raises_each_time_is_given_up(folder):
-    options = fragile(folder, RAISE, count=1, meta__max_restart=1)
-    done = call(command(folder, "train", *options), folder)
-    assert done.code == 1
-    assert "ZeroDivisionError: the pole broke" in done.err
-    assert (restarts(folder), endings(folder)) == ([0, 1], ["failed", "failed"])
-    assert 0 < saved(folder).frame < 30_000
-
-
-@pytest.mark.slow
-def test_actors_that_cannot_start_are_not_restarted(folder):
-    (folder / "fragile.py").write_text(PLUG_IN.format(what="pass", first=0))
-    with (folder / "fragile.py").open("a") as file:
-        file.write(
-            "\nis_actor = multiprocessing.current_process().name in ('session-1', "
-            "'session-2')\nif is_actor: raise RuntimeError('no pole here')\n"
-        )
-    write_spec(folder, actors(env__name="Fragile-v0"))
-    done = call(command(folder, "train", "--import", "fragile"), folder)
-    assert done.code == 1
-    assert "no pole here" in done.err
-    assert (restarts(folder), endings(folder)) == ([0, 0, 0], ["failed"] * 3)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("learn_queue", [1, ACTORS])
-def test_a_slow_actor_does_not_keep_the_unrolls_of_the_others_from_being_learned_from(
-    folder, learn_queue
-):
-    options = fragile(
-        folder, "time.sleep(0.02)", first=0, flow={"learn_queue": learn_queue}
-    )
-    done = call(command(folder, "train", *options, "-s", "env.max_frame=6000"), folder)
-    assert (done.code, done.err) == (0, "")
-    _, slow, quick = (each["frame"] for each in sessions(folder))
-    assert slow < quick
-    assert saved(folder).finished
-
-
-@pytest.mark.slow
 def test_actors_wait_for_a_slow_learner_and_memory_does_not_grow(folder):
     write_spec(
         folder, actors(agent__algorithm__training_epoch=30, env__max_frame=ENDLESS)
@@ -375,60 +331,6 @@ def test_a_reward_that_is_not_a_number_is_one_clear_error_and_the_state_is_kept(
     assert (restarts(folder), endings(folder)) == ([0, 0, 0], ["failed"] * 3)
     (kept,) = (run_folder(folder) / "model").glob("*_nonfinite_*")
     assert str(kept) in done.err.replace("\n", "")
-
-
-@pytest.mark.slow
-def test_actors_that_have_not_started_end_at_once(folder):
-    write_spec(folder, actors())
-    with started(folder) as running:
-        wait_until(lambda: len(running.forked()) > ACTORS)
-        interrupt(running)
-        done = running.end(STOPPED)
-        assert running.children() == []
-    assert (done.code, done.err) == (130, "")
-    resumed = call(command(folder, "train@latest", "-s", "env.max_frame=2000"), folder)
-    assert (resumed.code, resumed.err) == (0, "")
-    assert_trained_on_everything(folder, 2000)
-
-
-@pytest.mark.slow
-def test_a_hanging_actor_is_detected_and_replaced(folder):
-    result, hung = run_and_suspend(folder, actor=1)
-    assert [each.restarts for each in result.sessions] == [0, 1, 0]
-    assert [str(each.ending) for each in result.sessions] == ["finished"] * 3
-    wait_until(lambda: all_gone(hung))
-
-
-def run_and_suspend(folder, actor):
-    """A run in this process's children, one of which hangs."""
-    spec = load_spec(write_spec(folder, actors(meta__step_seconds=10.0)), NAME)
-    run_dir = RunDir(folder / "data" / "run", NAME)
-    for part in ("info", "model", "log", "graph"):
-        (run_dir.root / part).mkdir(parents=True)
-    hung = []
-
-    def hang(board):
-        if not hung and board.clock_slots[actor] > 1500:
-            hung.append(session_of(os.getpid(), actor))
-            hung[0].suspend()
-
-    return Trial(TrialTask(spec, run_dir, 5), on_tick=hang).run(), hung
-
-
-@pytest.mark.slow
-def test_an_actor_that_hangs_does_not_keep_a_stop_from_saving(folder):
-    hang = "if once():\n                while True: signal.pause()"
-    options = fragile(folder, hang, env__max_frame=ENDLESS)
-    with started(folder, "train", *options) as running:
-        wait_until((folder / "broken").exists)
-        learner = learns(running, folder)[0]
-        interrupt(running)
-        wait_until(lambda: all_gone([learner]), STOPPED)
-        done = running.end()
-        assert running.children() == []
-    assert done.code == 130
-    assert endings(folder) == ["interrupted"] * 3
-    finish(folder, *options)
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ import signal
 
 import pytest
 
-from slm_lab.metrics.reader import read_rows
 from slm_lab.spec.load import load_spec
 from slm_lab.storage.intact import settle
 from slm_lab.storage.manifest import pending_path, read_manifest
@@ -31,7 +30,7 @@ from tests.faults.lab import (
     wait_until,
     write_spec,
 )
-from tests.support import made_once, ppo, reinforce, soft
+from tests.support import made_once, ppo
 
 pytestmark = pytest.mark.medium
 
@@ -145,35 +144,6 @@ def test_whenever_the_parent_is_killed_the_run_can_be_resumed(folder, undisturbe
     assert repeatable(rows_file(folder)) == undisturbed
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda **changes: reinforce(
-            agent__memory={"name": "OnPolicyReplay"}, **changes
-        ),
-        lambda **changes: soft(
-            "SoftActorCritic", **{"env__name": "Pendulum-v1", **changes}
-        ),
-    ],
-    ids=["episodes of unequal length", "three optimizers and replay"],
-)
-def test_other_algorithms_survive_the_loss_of_a_rank_too(folder, make):
-    write_spec(folder, ranks(make))
-    assert call(command(folder, "train", "--seed", "2"), folder).code == 0
-    expected = repeatable(rows_file(folder))
-    shutil.rmtree(run_folder(folder))
-    with started(folder, "train", "--seed", "2") as running:
-        wait_until(lambda: row_count(folder) > 3)
-        wait_until(lambda: running.session(1) or running.process.poll() is not None)
-        process = running.session(1)
-        if process is not None:
-            process.kill()
-        done = running.end()
-    assert done.code == 0, done.err
-    assert repeatable(rows_file(folder)) == expected
-
-
 BROKEN = """
 import multiprocessing, pathlib, time, gymnasium
 from gymnasium.envs.classic_control import CartPoleEnv
@@ -217,35 +187,6 @@ def test_a_number_that_is_not_finite_ends_all_ranks_and_is_not_tried_again(folde
     assert done.code == 1
     assert "nan" in done.err
     assert [each["restarts"] for each in trial_metrics(folder)["sessions"]] == [0, 0]
-
-
-@pytest.mark.slow
-def test_a_rank_that_is_slow_is_waited_for(folder, monkeypatch):
-    """Its rollout takes half as long again as a rank may hang."""
-    sizes = {
-        "meta__step_seconds": 10.0,
-        "env__num_envs": 1,
-        "env__max_frame": 2 * 100,
-        "agent__algorithm__time_horizon": 200,
-    }
-    slow = "time.sleep(0.15)"
-    fragile(
-        folder,
-        slow,
-        **sizes,
-        meta__log_frequency=100,
-        agent__algorithm__minibatch_size=50,
-    )
-    plug_in = (folder / "fragile.py").read_text()
-    (folder / "fragile.py").write_text(plug_in.replace("count == 100", "count > 0"))
-    monkeypatch.chdir(folder)
-    monkeypatch.syspath_prepend(folder)
-    spec = load_spec(folder / "spec.json", NAME)
-    run_dir = empty_run(folder)
-    result = Trial(TrialTask(spec, run_dir, 5, imports=("fragile",))).run()
-    assert [each.restarts for each in result.sessions] == [0, 0]
-    assert [str(each.ending) for each in result.sessions] == ["finished"] * RANKS
-    assert read_rows(run_dir.session(0, 0).rows)["wall_t"][-1] > 15.0
 
 
 @pytest.mark.slow

@@ -11,11 +11,9 @@ import pytest
 
 from slm_lab.metrics.reader import read_rows
 from slm_lab.storage.manifest import read_manifest
-from slm_lab.storage.run_dir import RunDir
 from tests.faults.lab import (
     NAME,
     all_gone,
-    call,
     call_here,
     command,
     interrupt,
@@ -38,32 +36,6 @@ STOPPED = 10.0
 
 It takes less than two if each has a core, but the machine may be busy."""
 
-PLUG_IN = """
-import multiprocessing, os, pathlib, signal
-import gymnasium
-from gymnasium.envs.classic_control import CartPoleEnv
-
-class Fragile(CartPoleEnv):
-    count = 0
-
-    def step(self, action):
-        self.count += 1
-        victim = multiprocessing.current_process().name == "session-1"
-        over = once and pathlib.Path("broken").exists()
-        if victim and self.count == 300 and not over:
-            pathlib.Path("broken").touch()
-            {what}
-        return super().step(action)
-
-once = {once}
-gymnasium.register("Fragile-v0", entry_point=Fragile)
-"""
-RAISE = 'raise ZeroDivisionError("the pole broke")'
-HANG = """
-            while True:
-                signal.pause()
-"""
-
 
 def workers(mode="synced", make=actor_critic, **changes):
     """A spec that takes some seconds, with a checkpoint each second."""
@@ -74,12 +46,6 @@ def workers(mode="synced", make=actor_critic, **changes):
     }
     sizes = {"env__max_frame": 100_000, "meta__log_frequency": 500}
     return make(**{**together, **sizes, **changes})
-
-
-def fragile(folder, what, once=True, **changes):
-    (folder / "fragile.py").write_text(PLUG_IN.format(what=what, once=once))
-    write_spec(folder, workers(env__name="Fragile-v0", **changes))
-    return ["--import", "fragile"]
 
 
 def all_run(folder):
@@ -200,30 +166,6 @@ def test_past_max_restart_the_others_continue_and_the_run_has_failed_until_resum
     assert read_manifest(manifest(folder, 0)).frame > died_at
 
 
-@pytest.mark.slow
-def test_an_exception_in_a_step_has_the_worker_replaced(folder):
-    done = call(command(folder, "train", *fragile(folder, RAISE)), folder)
-    assert (done.code, done.err) == (0, "")
-    assert restarts(folder) == [0, 1]
-    log = (run_folder(folder) / "log" / f"{NAME}_t0_s1.log").read_text()
-    assert "the pole broke" in log
-    assert_clocks_never_went_back(folder, 100_000)
-
-
-@pytest.mark.slow
-def test_a_worker_that_fails_each_time_is_given_up_after_max_restart(folder):
-    options = fragile(
-        folder, RAISE, once=False, meta__max_restart=2, env__max_frame=300_000
-    )
-    done = call(command(folder, "train", *options), folder)
-    assert done.code == 1
-    assert "ZeroDivisionError: the pole broke" in done.err
-    assert restarts(folder) == [0, 2]
-    endings = [session["ending"] for session in trial_metrics(folder)["sessions"]]
-    assert endings == ["finished", "failed"]
-    assert_clocks_never_went_back(folder)
-
-
 def stop_once_all_step(running):
     """Ctrl-C after new rows of every worker; how the command ended."""
     folder = running.data
@@ -277,45 +219,6 @@ def test_a_run_that_is_stopped_repeatedly_resumes_each_time(folder, mode):
     )
     assert (done.code, done.err) == (0, "")
     assert_clocks_never_went_back(folder, last)
-
-
-@pytest.mark.slow
-def test_a_worker_that_hangs_does_not_keep_the_others_from_ending(folder):
-    options = fragile(folder, HANG, env__max_frame=100_000_000)
-    with started(folder, "train", *options) as running:
-        wait_until((folder / "broken").exists)
-        wait_until(lambda: row_count(folder, 0))
-        interrupt(running)
-        done = running.end(30)
-        assert running.children() == []
-    assert done.code == 130
-    assert done.err.startswith("Session 1: its step did not end within 3 s of the stop")
-    assert done.err.count("\n") == 1
-    assert "the shared weights are saved" in done.err
-    saved = read_manifest(manifest(folder))
-    assert saved is not None
-    assert saved.frame > 0
-    of_all = read_manifest(
-        RunDir(run_folder(folder), NAME).shared_by_training(0, 0).manifest
-    )
-    assert of_all.frame > saved.frame
-    more = ("-s", f"env.max_frame={of_all.frame + 1000}")
-    resumed = call(command(folder, "train@latest", *options, *more), folder)
-    assert (resumed.code, resumed.err) == (0, "")
-
-
-@pytest.mark.slow
-def test_workers_that_have_not_started_end_at_once(folder):
-    write_spec(folder, workers())
-    with started(folder) as running:
-        wait_until(lambda: len(running.forked()) >= WORKERS)
-        interrupt(running)
-        done = running.end(STOPPED)
-    assert (done.code, done.err) == (130, "")
-    resumed = call_here(
-        command(folder, "train@latest", "-s", "env.max_frame=5000"), folder
-    )
-    assert (resumed.code, resumed.err) == (0, "")
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """A run that comes to its end: its files, its metrics, its seed."""
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -171,16 +170,6 @@ def test_dev_runs_short_and_checked(folder):
     assert (done.code, done.err) == (0, "")
     assert trial_metrics(folder)["max_session"] <= 2
     assert len(repeatable(rows_file(folder))) > 4
-
-
-@pytest.mark.slow
-def test_a_run_in_a_folder_with_odd_characters_is_like_any_other(folder):
-    odd = folder / "my runs [bold] 100%"
-    write_spec(odd, ppo(env__max_frame=500))
-    shutil.copytree(folder / "data", odd / "data")
-    done = call(command(odd, "train"), odd)
-    assert (done.code, done.err) == (0, "")
-    assert str(run_folder(odd)) in done.out
 
 
 @pytest.mark.slow

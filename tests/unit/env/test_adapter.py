@@ -1,6 +1,5 @@
 """Observations from a user: one or a batch, by their shapes; others are refused."""
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -87,26 +86,6 @@ def test_an_observation_with_another_part_is_refused(
         adapter.batch({**observations[0], **change})
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            {"b": np.array([1, 2, 3])},
-            r'"b" has the shape \(3,\); one has \(\), a batch \(4,\)',
-        ),
-        ({"b": np.array([1, 2, 3, 9])}, r'"b" is \[1, 2, 3, 9\], which is not in'),
-        (
-            {"a": np.zeros((4, 3, 2))},
-            r'"a" has the shape \(4, 3, 2\); one has \(2, 3\)',
-        ),
-        ({"a": np.zeros((2, 3))}, r'"b" has the shape \(4,\); one has \(\)'),
-    ],
-)
-def test_a_batch_with_another_part_is_refused(adapter, observations, change, message):
-    with pytest.raises(ValueError, match=message):
-        adapter.batch({**batched(observations), **change})
-
-
 def test_the_tuple_of_reset_is_no_observation(adapter):
     with pytest.raises(
         ValueError, match=r"its space a Dict \(reset and step return more than it"
@@ -144,10 +123,3 @@ def test_an_image_may_have_its_numbers_in_another_type(image_adapter, dtype):
 def test_an_image_of_other_numbers_is_refused(image_adapter, value):
     with pytest.raises(ValueError, match=r"with the value .*, which uint8 cannot hold"):
         image_adapter.batch(np.full((4, 4, 3), value))
-
-
-def test_an_environment_takes_more_arguments(env_spec):
-    env = PolicyAdapter(env_spec("CartPole-v1")).make_env(render_mode="rgb_array")
-    assert isinstance(env.unwrapped, gymnasium.Env)
-    assert env.render_mode == "rgb_array"
-    env.close()

@@ -7,7 +7,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from slm_lab.core.errors import LabError, SpecError
+from slm_lab.core.errors import LabError
 from slm_lab.env.adapter import PolicyAdapter
 from slm_lab.env.make import describe_spaces
 from slm_lab.spec.load import load_spec, parse_spec
@@ -215,8 +215,3 @@ def test_a_key_of_the_environment_that_is_one_of_make_is_checked(
 def test_arguments_that_are_no_block_are_refused():
     with pytest.raises(ValueError, match="must be a block"):
         EnvSpec(name="Named-v0", max_frame=1, kwargs=3)
-
-
-def test_an_unknown_spec_error_is_a_spec_error(build):
-    with pytest.raises(SpecError, match=r"env\.kwargs\.name"):
-        build("CartPole-v1", kwargs={"name": "mine"})

@@ -1,4 +1,3 @@
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -130,20 +129,6 @@ def test_every_action_is_scaled_into_the_bounds(action):
     assert raw[3] == max(1, fourth)
 
 
-@given(
-    st.sampled_from([np.float32, np.float64]),
-    st.floats(-1e6, 1e6),
-    st.floats(1e-3, 1e6),
-)
-def test_the_ends_of_the_range_are_the_bounds_themselves(dtype, low, width):
-    box = spaces.Box(dtype(low), dtype(low + width), (1,), dtype)
-    raw = ActionConverter(box, "X").convert(np.array([[-1.0], [1.0]], np.float32))
-    np.testing.assert_allclose(
-        raw[:, 0], [box.low[0], box.high[0]], rtol=1e-6, atol=1e-6
-    )
-    assert all(row in box for row in raw)
-
-
 @pytest.mark.parametrize(
     ("action", "raw"), [(0.0, 0.0), (1.0, 1.7e308), (-1.0, -1.7e308)]
 )
@@ -161,14 +146,6 @@ def test_discrete_actions_count_from_zero_for_the_agent():
     np.testing.assert_array_equal(converter.convert(np.array([0, 2])), [-1, 1])
     action = np.array([0, 1])
     assert ActionConverter(spaces.Discrete(2), "X").convert(action) is action
-
-
-@pytest.mark.parametrize("space", [spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2)])
-def test_multi_actions_pass(space):
-    action = np.array([[1, 1], [0, 1]], space.dtype)
-    converter = ActionConverter(space, "X")
-    assert converter.space == space
-    assert converter.convert(action) is action
 
 
 SHAPES = st.lists(st.integers(1, 3), min_size=1, max_size=3)
@@ -227,13 +204,6 @@ def test_whatever_is_drawn_from_the_space_of_the_agent_is_an_action(space, seed)
         assert action in space
 
 
-def test_a_matrix_of_actions_is_a_vector_for_the_agent():
-    box = spaces.Box(-1.0, 1.0, (2, 3), np.float32)
-    converter = ActionConverter(box, "X")
-    assert converter.space.shape == (6,)
-    assert converter.convert(np.zeros((4, 6), np.float32)).shape == (4, 2, 3)
-
-
 PARTS = spaces.Dict(a=spaces.Discrete(2))
 
 
@@ -252,31 +222,3 @@ def test_other_spaces_are_refused_by_name(convert, space, kind):
         SpecError, match=rf"env.name = 'Odd-v0': .*a {kind} space.*; wrap"
     ):
         convert(space, "Odd-v0")
-
-
-def test_frozen_lake_is_seen_as_one_hot(build, random_actions):
-    env = build("FrozenLake-v1", num_envs=4)
-    assert env.observation_space.shape == (16,)
-    obs = env.reset()
-    for action in random_actions(env, 30):
-        assert (obs.sum(1) == 1).all()
-        obs = env.step(action).next_obs
-
-
-def test_images_of_bytes_stay_as_they_are(build, registered, random_actions):
-    class Image(gymnasium.Env):
-        observation_space = spaces.Box(0, 255, (4, 4, 1), np.uint8)
-        action_space = spaces.Discrete(2)
-
-        def reset(self, *, seed=None, options=None):
-            super().reset(seed=seed)
-            return self.observation_space.low, {}
-
-        def step(self, action):
-            return self.observation_space.high, 0.0, False, False, {}
-
-    env = build(registered("Image-v0", Image))
-    env.reset()
-    step = env.step(random_actions(env, 1)[0])
-    assert step.obs.dtype == np.uint8
-    assert (step.obs == 255).all()

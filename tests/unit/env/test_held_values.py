@@ -6,10 +6,8 @@ from types import SimpleNamespace
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.vector import SyncVectorEnv
 
 from slm_lab.core.errors import LabError
-from slm_lab.env.adapter import PolicyAdapter
 from slm_lab.env.failure import EnvironmentFailedError
 from slm_lab.env.interface import typed
 
@@ -142,18 +140,6 @@ def test_the_part_whose_type_cannot_hold_a_value_is_named(build, registered, mod
         play(env)
 
 
-def test_a_part_beyond_float32_is_named(build, registered):
-    wide = gymnasium.spaces.Box(-1e300, 1e300, (2,), np.float64)
-    space = gymnasium.spaces.Dict({"far": wide, "near": integers(np.float32)})
-    good = {"far": np.zeros(2), "near": GOOD}
-    late = {**good, "far": np.array([0.0, -1e300])}
-    env = build(registered("Late-v0", entry_point=scripted(space, good, obs=late)))
-    with pytest.raises(
-        LabError, match=r'"far" is float64 .* -1e\+300, which float32 cannot hold'
-    ):
-        play(env)
-
-
 def test_float64_observations_beyond_float32_are_not_called_infinite(build, registered):
     space = gymnasium.spaces.Box(-1e300, 1e300, (2,), np.float64)
     name = registered(
@@ -165,33 +151,6 @@ def test_float64_observations_beyond_float32_are_not_called_infinite(build, regi
     )
     with pytest.raises(LabError, match=message):
         play(build(name))
-
-
-class NativeScripted(SyncVectorEnv):
-    """A native version whose observations are not of the space's type."""
-
-    def __init__(self, num_envs, autoreset_mode, space, late):
-        made = scripted(space, np.zeros(2, space.dtype))
-        super().__init__([made] * num_envs, autoreset_mode=autoreset_mode)
-        self.late = late
-
-    def step(self, actions):
-        obs, *rest = super().step(actions)
-        return np.array([self.late] * len(obs)), *rest
-
-
-@pytest.mark.parametrize(("space", "late", "message"), NOT_HELD[:5])
-def test_a_native_version_is_checked_too(build, registered, space, late, message):
-    name = registered(
-        "Late-v0",
-        entry_point=scripted(space, np.zeros(2, space.dtype)),
-        vector_entry_point=NativeScripted,
-        kwargs={"space": space, "late": late},
-    )
-    env = build(name)
-    assert isinstance(env.raw.env, NativeScripted)
-    with pytest.raises(LabError, match=SAYS + message):
-        play(env, 1)
 
 
 HELD = [
@@ -212,16 +171,6 @@ def test_values_of_another_type_that_the_space_holds_are_kept(
     name = registered("Late-v0", entry_point=scripted(space, good, obs=late))
     step = play(build(name, vectorization_mode=mode))
     assert step.next_obs.tolist() == [np.asarray(late, np.float32).tolist()] * 3
-
-
-@pytest.mark.parametrize(("space", "late", "message"), NOT_HELD[:5])
-def test_an_agent_refuses_the_observations_that_a_training_refuses(
-    env_spec, registered, space, late, message
-):
-    name = registered("Late-v0", entry_point=scripted(space, np.zeros(2, space.dtype)))
-    adapter = PolicyAdapter(env_spec(name))
-    with pytest.raises(ValueError, match=message):
-        adapter.batch(late)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int32, np.int64, np.float32])

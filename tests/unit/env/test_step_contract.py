@@ -143,13 +143,6 @@ def test_max_t_replaces_the_limit_of_the_environment(
     assert set(lengths) == {length}
 
 
-def test_native_cartpole_knows_the_limits_of_both_versions(build):
-    for name, limit in (("CartPole-v0", 200), ("CartPole-v1", 500)):
-        env = build(name, num_envs=4)
-        env.reset()
-        assert env.raw._max_episode_steps == limit
-
-
 def test_an_episode_can_be_terminated_and_truncated_in_the_same_step(build):
     def fall(env):
         env.reset()

@@ -47,13 +47,6 @@ def test_one_episode_has_no_spread():
     assert row(EvaluationTracker(100, BUDGET), 100, 7.0)["return_std"] == 0.0
 
 
-def test_the_moving_average_looks_back_on_a_hundred_evaluations():
-    tracker = EvaluationTracker(1, BUDGET)
-    averages = [row(tracker, i + 1, float(i))["total_reward_ma"] for i in range(150)]
-    assert averages[9] == np.mean(range(10))
-    assert averages[149] == np.mean(range(50, 150))
-
-
 def test_the_best_evaluation_is_the_first_with_the_highest_mean():
     tracker, improved = EvaluationTracker(100, BUDGET), []
     for i, value in enumerate([-3.0, -5.0, -3.0, -1.0]):

@@ -9,10 +9,8 @@ from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.build import build_agent
 from slm_lab.env.make import make_env
 from slm_lab.parallel.hogwild.launch import worker_spec
-from slm_lab.spec.load import load_spec, parse_spec
+from slm_lab.spec.load import parse_spec
 from slm_lab.spec.modes import ALL_REDUCE
-from slm_lab.spec.override import variables
-from slm_lab.spec.read import read_file, shipped_files
 from slm_lab.spec.role import net_for_role
 from slm_lab.spec.scale import scaled
 from slm_lab.spec.schema.meta import MetaSpec
@@ -579,10 +577,6 @@ def test_a_problem_of_one_process_is_reported_once():
     assert_problem(raw, f"agent.algorithm.minibatch_size = 1000: must be <= {rollout}")
 
 
-def test_a_minibatch_too_small_for_many_ranks_fits_fewer():
-    assert_problem(ranks(changed(PPO, ONE_SAMPLE), count=2), None)
-
-
 def test_a_minibatch_that_the_rollout_of_a_rank_cannot_fill_becomes_that_rollout():
     """A step then has 4 × 32 samples where one process has 64: twice the rate, not four
     times."""
@@ -602,28 +596,4 @@ def test_where_the_minibatch_is_the_whole_rollout_ranks_take_the_steps_of_one_pr
     assert (
         rank_of(PPO, "linear", **whole)[1].agent
         == rank_of(PPO, "strong", **whole)[1].agent
-    )
-
-
-DIVISIBLE = [
-    (path, name)
-    for path in shipped_files()
-    for name, spec in read_file(path).items()
-    if not name.startswith("_")
-    if spec["agent"]["algorithm"]["name"] == "PPO"
-    if spec["agent"]["algorithm"]["time_horizon"] % 2 == 0
-]
-
-
-@pytest.mark.parametrize(
-    ("path", "name"), DIVISIBLE, ids=lambda part: getattr(part, "stem", part)
-)
-def test_one_word_makes_ranks_of_a_shipped_ppo(path, name):
-    sets = [f"{key}=x" for key in variables(read_file(path)[name])]
-    word = {"meta.distributed": "all_reduce", "meta.max_session": 2, "meta.max_run": 1}
-    spec = load_spec(path, name, sets, word)
-    own = scaled(spec)
-    assert (
-        own.agent.algorithm.minibatch_size
-        <= own.agent.algorithm.time_horizon * own.env.num_envs
     )

@@ -2,7 +2,6 @@
 back."""
 
 import itertools
-import os
 
 import numpy as np
 import pytest
@@ -104,25 +103,6 @@ def test_files_stay_few_and_what_is_written_is_bounded_by_what_is_new(new):
     # A step is rewritten only when its file grows by half.
     often = 2 + np.log(max(capacity / SHARE / new, 1)) / np.log(1.5)
     assert written_in_all / (saves * new) < often
-
-
-def test_a_checkpoint_writes_bytes_in_proportion_to_what_is_new(tmp_path):
-    store, log = CheckpointStore(tmp_path, PREFIX), Numbers(100_000)
-    log.add(100_000)
-    save(store, log)
-    before = segment_files(tmp_path)
-    held = {name: path.stat().st_mtime_ns for name, path in before.items()}
-    whole = sum(path.stat().st_size for path in before.values())
-    log.add(100)
-    save(store, log)
-    after = segment_files(tmp_path)
-    new = sum(path.stat().st_size for name, path in after.items() if name not in before)
-    assert new < whole / 100
-    assert all(
-        path.stat().st_mtime_ns == held[name]
-        for name, path in after.items()
-        if name in held
-    )
 
 
 @given(
@@ -242,15 +222,3 @@ def test_steps_that_no_file_has_are_reported(tmp_path, which):
     object.__setattr__(manifest, "segments", tuple(less))
     with pytest.raises(CheckpointError, match="holds the memory's steps"):
         store.load_log(manifest, log)
-
-
-def test_disk_space_is_not_taken_by_what_was_forgotten(tmp_path):
-    store, log = CheckpointStore(tmp_path, PREFIX), Numbers(3000)
-    for _ in range(40):
-        log.add(300)
-        save(store, log)
-    held = store.manifest().segments
-    assert held[-1].end - held[0].first < 3000 + 2 * SHORT
-    both = store.manifest().names | previous(tmp_path).names
-    assert len(both) < len(held) + 12
-    assert len(os.listdir(tmp_path)) == len(both) + 2

@@ -111,16 +111,6 @@ def test_of_a_fresh_rollout_a_correction_makes_the_same_step(name):
     play.env.close()
 
 
-@pytest.mark.parametrize("make", [actor_critic, ppo])
-def test_of_a_fresh_rollout_the_targets_are_lambda_returns(make):
-    play = Play(parse(make(agent__algorithm__lam=0.6)))
-    agent = corrected(play, VTrace())
-    rollout = rollouts(play, 2)[-1]
-    targets = [estimates(one, rollout).returns for one in (agent, play.agent)]
-    torch.testing.assert_close(*targets, rtol=1e-4, atol=1e-4)
-    play.env.close()
-
-
 def stale(play: Play, agent: Agent) -> Rollout:
     """A rollout of a policy far from the one that `agent` has now."""
     rollout = rollouts(play, 2)[-1]
@@ -227,34 +217,6 @@ def test_ppo_clips_against_its_present_policy_and_weighs_what_an_older_one_did(
     play.env.close()
 
 
-@pytest.mark.parametrize("row", ["ppo_recurrent", "a2c_recurrent"])
-def test_a_recurrent_net_is_asked_about_every_environments_steps_in_their_order(row):
-    """Weights that have moved: each environment's sequences, as seen alone, give the
-    same."""
-    play = Play(parse({**ALIKE[row], "env": {**ALIKE[row]["env"], "num_envs": 3}}))
-    agent = corrected(play, VTrace())
-    rollout = stale(play, agent)
-    from_all = estimates(agent, rollout)
-    for n in range(3):
-        here = rollout.bootstrap_n == n
-        alone = Rollout(
-            **{
-                name: tensor[:, n : n + 1]
-                for name, tensor in vars(rollout).items()
-                if name not in ("bootstrap_obs", "bootstrap_t", "bootstrap_n")
-            },
-            bootstrap_obs=rollout.bootstrap_obs[here],
-            bootstrap_t=rollout.bootstrap_t[here],
-            bootstrap_n=torch.zeros(int(here.sum()), dtype=torch.int64),
-        )
-        for together, apart in zip(from_all, estimates(agent, alone), strict=True):
-            torch.testing.assert_close(
-                together[:, n : n + 1], apart, rtol=1e-4, atol=1e-4
-            )
-    assert not torch.allclose(from_all.value, rollout.value, atol=0.01)
-    play.env.close()
-
-
 @pytest.mark.parametrize("make", [actor_critic, ppo])
 def test_asking_the_present_policy_leaves_running_statistics_as_they_are(make):
     play = Play(parse(make(**NORM_LAYERS)))
@@ -264,26 +226,4 @@ def test_asking_the_present_policy_leaves_running_statistics_as_they_are(make):
     before = agent.learner.state_dict()
     estimates(agent, rollout)
     assert same(agent.learner.state_dict(), before)
-    play.env.close()
-
-
-@pytest.mark.parametrize("make", [actor_critic, ppo])
-def test_only_without_a_correction_the_critic_values_the_rollout_beforehand(
-    make, monkeypatch
-):
-    """With one it does, in the same forward pass as the present policy."""
-    play = Play(parse(make()))
-    agent = corrected(play, VTrace())
-    rollout = rollouts(play, 1)[-1]
-    asked = []
-    for one in (agent, play.agent):
-        valued = one.learner.network.valued
-
-        def watched(given, one=one, valued=valued):
-            asked.append(one)
-            return valued(given)
-
-        monkeypatch.setattr(one.learner.network, "valued", watched)
-        one.learner.learn(rollout, 0)
-    assert asked == [play.agent]
     play.env.close()

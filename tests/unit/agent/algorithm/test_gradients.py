@@ -243,7 +243,10 @@ def test_soft_actor_critic_steps_down_its_three_losses(env, continuous):
         return -(value + alpha * entropy).mean()
 
     _, entropy = policy.expect(actor_before, b.obs, lambda _: np.zeros((4, 2)), second)
-    learner.learn(OneBatch(batch), 0)
+    q = critics(critic, before, b.obs, *of_taken(b, continuous))
+    source = OneBatch(batch)
+    learner.learn(source, 0)
+    np.testing.assert_allclose(source.error, y - q[0], rtol=1e-3, atol=1e-5)
     assert_stepped(critic, before, critic_loss)
     assert_stepped(actor, actor_before, actor_loss)
     surplus = entropy.mean() - target_entropy(continuous)

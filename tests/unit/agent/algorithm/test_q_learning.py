@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from torch.nn.functional import linear
 
 from slm_lab.agent.algorithm.algorithm import Learner
 from slm_lab.agent.net.dueling import dueling_q
@@ -57,23 +56,6 @@ def test_the_loss_is_the_weighted_squared_error_of_the_target(name):
     np.testing.assert_allclose(source.error.numpy(), target - q, rtol=1e-4, atol=1e-6)
     assert torch.equal(source.index, batch.index)
     assert report["update_to_data"] == pytest.approx(1 / 8)
-
-
-def test_the_three_do_differ():
-    values = []
-    for name in ("VanillaDQN", "DQN", "DoubleDQN"):
-        network = dqn(name, hid_layers_activation="tanh").learner.network
-        shifted_target(network)
-        with torch.no_grad():
-            values.append(next_values(name, network, transitions().next_obs))
-    assert not np.allclose(values[0], values[1])
-    assert not np.allclose(values[0], values[2])
-
-
-def test_online_and_target_network_begin_equal():
-    network = dqn("DQN").learner.network
-    obs = transitions().obs
-    assert torch.equal(network.q(obs), network.target_q(obs))
 
 
 @pytest.mark.parametrize(
@@ -134,18 +116,6 @@ def test_dueling_values_have_the_value_for_their_mean():
     assert dueling_q(value, advantage).tolist() == [[0.0, 2.0, 4.0]]
 
 
-def test_a_dueling_net_serves_every_q_learner():
-    learner = dqn(
-        "DoubleDQN", type="DuelingMLPNet", hid_layers_activation="tanh"
-    ).learner
-    obs = transitions().obs
-    with torch.no_grad():
-        q = learner.network.q(obs)
-        weight, bias, value_weight, value_bias, *_ = learner.flats["q"].views
-        value = linear(linear(obs, weight, bias).tanh(), value_weight, value_bias)
-    torch.testing.assert_close(q.mean(-1, keepdim=True), value)
-
-
 def sarsa_and_its_values(**algorithm):
     """A SARSA learner, Q(s, a) of every step of `rollout()`, and Q(s', a') beyond it.
     By default actions are greedy, so those beyond the rollout are known too."""
@@ -162,19 +132,6 @@ def sarsa_and_its_values(**algorithm):
         np.take_along_axis(q_all, batch.action.numpy()[..., None], -1)[..., 0],
         beyond,
     )
-
-
-def test_sarsa_learns_from_the_action_that_was_taken_next():
-    learner, q, (cut, last0, last1) = sarsa_and_its_values()
-    target = np.array(
-        [
-            [1.0 + GAMMA * q[1, 0], 0.0 + GAMMA * cut],
-            [2.0, 1.0 + GAMMA * q[2, 1]],
-            [0.5 + GAMMA * last0, 1.0 + GAMMA * last1],
-        ]
-    )
-    report = learner.learn(rollout(), 0)
-    assert report["loss"] == pytest.approx(((q - target) ** 2).mean(), rel=1e-5)
 
 
 def test_sarsa_sums_as_many_rewards_as_the_spec_says():

@@ -8,7 +8,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slm_lab.agent.algorithm.loss import imitation_value_loss, policy_gradient_loss
 from slm_lab.agent.memory.imitation import PastEpisodes, ReturnRing
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.agent.memory.sampler import UniformSampler
@@ -120,16 +119,6 @@ def test_an_episode_of_costs_alone_is_no_example(ending):
     reward[0] = 1.0
     memory.add(rollout(obs, reward, terminated, truncated))
     assert ring.num_stored == 4
-
-
-def test_only_what_went_better_than_expected_counts():
-    log_prob, weight = torch.tensor([-1.0, -2.0, -0.5]), torch.tensor([1.0, 0.5, 1.0])
-    advantage = torch.tensor([2.0, 4.0, -3.0])
-    loss = policy_gradient_loss(log_prob, advantage.clamp(min=0.0), weight)
-    assert loss.item() == pytest.approx((1 * 1 * 2 + 0.5 * 2 * 4) / 3)
-    value, target = torch.tensor([1.0, 1.0, 5.0]), torch.tensor([3.0, 5.0, 2.0])
-    loss = imitation_value_loss(value, target, weight)
-    assert loss.item() == pytest.approx((0.5 * 4 + 0.5 * 0.5 * 16) / 3)
 
 
 MEMORY = {

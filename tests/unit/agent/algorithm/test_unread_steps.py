@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from slm_lab.agent.agent import Agent
 from slm_lab.agent.fast import choose
 from slm_lab.core.errors import NonFiniteLossError
 from tests.support import ppo, q_learning, soft
@@ -111,20 +110,3 @@ def test_the_first_batch_that_failed_is_described():
     source = Batches(transitions(), broken(transitions()), transitions())
     with pytest.raises(NonFiniteLossError, match=r"reward \(4,\), 4 values not finite"):
         learner.learn(source, 0)
-
-
-def test_an_agent_raises_with_its_rollout():
-    agent, _ = batches.build(ppo())
-    unread(agent.learner)
-
-    class Memory:
-        def ready(self):
-            return True
-
-        def take(self):
-            return broken(a_rollout())
-
-    with pytest.raises(
-        NonFiniteLossError, match="the environment gave rewards that are not finite"
-    ):
-        Agent(agent.actor, agent.learner, Memory()).learn(0)

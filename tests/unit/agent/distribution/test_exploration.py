@@ -12,7 +12,6 @@ from slm_lab.agent.distribution.exploration import (
     exploration_policy,
 )
 from slm_lab.agent.distribution.family import distribution_family
-from slm_lab.core.errors import LabError
 from tests.support import parse, ppo, rows, run_session
 
 LOGITS = np.array([[0.0, 2.0, 1.0, -1.0], [3.0, 0.0, 0.0, 0.0]], np.float32)
@@ -131,17 +130,6 @@ def test_random_ignores_the_policy(space, log_prob):
     )
     assert all(action in space for action in actions)
     np.testing.assert_allclose(log_probs, np.full(5, log_prob), rtol=1e-6)
-
-
-def test_impossible_explorations_are_refused_with_the_reason():
-    box = spaces.Box(-1.0, 1.0, (2,), np.float32)
-    with pytest.raises(LabError, match="chooses one of n actions"):
-        exploration_policy("boltzmann", distribution_family(box, "default"), box)
-    unbounded = spaces.Box(-np.inf, np.inf, (2,), np.float32)
-    with pytest.raises(LabError, match="needs actions with two bounds"):
-        exploration_policy(
-            "random", distribution_family(unbounded, "default"), unbounded
-        )
 
 
 def test_the_exploration_variable_follows_its_schedule_and_is_in_every_row(tmp_path):

@@ -29,28 +29,6 @@ def net(heads=(3, 1), seed=0, **changes) -> MLPNet:
     return build_net(spec, (4,), [Head(dim, 1.0) for dim in heads], generator)
 
 
-@pytest.mark.parametrize("matmul", ["torch", "numpy"])
-def test_torch_multiplies_large_matrices_unless_numpy_shall_multiply_all(
-    matmul, monkeypatch
-):
-    """Of the three layers the second is large."""
-    by_torch = []
-
-    def watched(a, b, multiply=layers._by_torch):
-        by_torch.append((*a.shape, b.shape[1]))
-        return multiply(a, b)
-
-    monkeypatch.setattr(layers, "_by_torch", watched)
-    net_ = net(hid_layers=[64, 256], heads=(3,), matmul=matmul)
-    obs = np.zeros((80, 4), np.float32)
-    FlatParameters(net_)
-    arrays = array_net(net_)
-    arrays.forward(obs)
-    arrays.trace(obs).backward(np.ones((80, 3), np.float32))
-    large = [(80, 64, 256), (256, 80, 64), (80, 256, 64)]
-    assert by_torch == ([] if matmul == "numpy" else [large[0], *large])
-
-
 @pytest.mark.parametrize("rows", [1, 16, 5000])
 @pytest.mark.parametrize("changes", [{}, {"hid_layers": []}, WIDE_NET])
 def test_outputs_for_acting_are_those_of_torch(changes, rows):

@@ -103,17 +103,6 @@ def test_episodes_that_still_run_are_kept_whole_for_a_later_batch():
     assert sorted(seen) == sorted(expected)
 
 
-def test_no_more_steps_are_kept_than_running_episodes_need():
-    store, envs = memory(wanted=2), Environments(1)
-    for _ in range(500):
-        envs.step_into(store)
-        if store.ready():
-            store.take()
-        assert len(store.state_dict()["steps"]) == max(
-            len(steps) for steps in envs.running
-        )
-
-
 def test_the_cross_entropy_method_learns_from_the_best_episodes():
     everything, best, envs = memory(8), memory(8, best_fraction=0.25), Environments(3)
     while not everything.ready():

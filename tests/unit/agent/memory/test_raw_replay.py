@@ -2,12 +2,10 @@
 
 import numpy as np
 import pytest
-import torch
 
 from slm_lab.agent.memory.imitation import PastEpisodes, ReturnRing
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.agent.memory.sampler import UniformSampler
-from slm_lab.env.make import make_env
 from slm_lab.parallel.actor_learner.actor import UnrollActor
 from slm_lab.parallel.actor_learner.unroll import Unroll
 from slm_lab.session.clock import Clock
@@ -70,46 +68,6 @@ def test_a_transition_equals_what_networks_get_for_the_same_state_now(
             )
             np.testing.assert_allclose(batch.reward[i], reward, rtol=1e-5)
     assert len(seen) > 45 * N * 0.9
-    env.close()
-
-
-def test_with_a_recurrent_net_only_the_observation_is_normalised():
-    play = Play(ALGORITHM_ROWS["DoubleDQN"]["recurrent_normalized"].spec)
-    acted, started = [], []
-    for _ in range(12):
-        started.append(play.agent.actor.state_dict()["recurrent_state"]["begins"])
-        acted.append(
-            (play.step()[1].raw.obs, play.agent.actor.state_dict()["recurrent_state"])
-        )
-    batch, seen = play.agent.memory.sample(0), set()
-    rows, indices = batch.obs.numpy(), batch.index.tolist()
-    for position, (row, index) in enumerate(zip(rows, indices, strict=True)):
-        t, n = divmod(index, N)
-        seen.add(t)
-        np.testing.assert_allclose(
-            row[:8], normal_obs(play.env, acted[t][0])[n], 1e-5, 1e-5
-        )
-        if row[-1] == 0 or (position % 8 == 0 and t and not started[t][n]):
-            np.testing.assert_array_equal(row[8:-1], acted[t - 1][1]["state"][n])
-    assert len(seen) > 8
-    play.env.close()
-
-
-def test_acting_and_rollouts_use_normalised_observations_as_before():
-    """The additional raw values do not change a step."""
-    env = make_env(parse(ppo(env__name="Pendulum-v1", env__max_t=20, **BOTH)).env, 0)
-    obs = env.reset()
-    for t in range(60):
-        raw = env.raw_obs
-        step = env.step(np.full((N, 1), np.sin(t), np.float32))
-        np.testing.assert_array_equal(step.raw.obs, raw)
-        again = env.normalization.obs(env.raw_obs)
-        np.testing.assert_array_equal(step.obs, again)
-        np.testing.assert_array_equal(
-            step.reward, env.normalization.reward(step.raw.reward)
-        )
-        obs = step.obs
-    assert obs is env.obs
     env.close()
 
 
@@ -176,25 +134,6 @@ def test_past_returns_are_sums_of_rewards_normalised_and_clipped_now(num_envs):
             batch.obs[:, 0].tolist(), batch.reward.tolist(), strict=True
         ):
             assert returns == pytest.approx(wanted[seen + now.shift], rel=1e-5)
-
-
-def test_imitation_samples_observations_as_networks_see_them_now():
-    play = Play(ALGORITHM_ROWS["PPOSIL"]["normalized"].spec)
-    list(play.reports(40))
-    while not play.agent.memory.ready():
-        play.step()
-    log, past = play.agent.memory.log, play.agent.memory.take().past
-    raw = log.content(0, log.count)["obs"]  # nothing was overwritten yet
-    assert 50 < len(raw) <= log.capacity
-    assert np.abs(raw[:, :4] - raw[:, 4:]).max() < 3, (
-        "raw frames of CartPole follow each other"
-    )
-    batch = past.sample(0)
-    now = normal_obs(play.env, raw[batch.index.numpy()])
-    torch.testing.assert_close(
-        batch.obs, torch.from_numpy(now.astype("f4")), rtol=1e-5, atol=1e-5
-    )
-    play.env.close()
 
 
 def test_episodes_that_are_broken_off_end_in_a_raw_observation(tmp_path):

@@ -6,7 +6,6 @@ from itertools import islice
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
@@ -50,36 +49,6 @@ def test_a_ring_reads_back_the_newest_steps_whatever_its_size(
     kept = fill(ring.add, seed, count, stack, ends)
     assert ring.num_stored == min(count, num_rows) * NUM_ENVS
     assert_reads(ring, kept, num_steps)
-
-
-@given(
-    model=st.sampled_from([ReplaySpec, PrioritizedReplaySpec]),
-    num_envs=st.integers(1, 5),
-    seed=st.integers(0, 10_000),
-    num_rows=st.integers(4, 12),
-    count=st.integers(1, 50),
-    num_steps=st.integers(1, 4),
-    stack=STACKS,
-    ends=ENDS,
-)
-@settings(max_examples=200)
-def test_a_memory_draws_transitions_of_a_plain_list_over_several_wraps(
-    model, num_envs, seed, num_rows, count, num_steps, stack, ends
-):
-    """Every sample equals that of the list, for any number of environments."""
-    spec = model(batch_size=4, max_size=num_rows * num_envs)
-    memory = build_memory(spec, layout(num_steps, stack=stack, num_envs=num_envs))
-    kept = fill(memory.add, seed, count, stack, ends, num_envs)
-    where = {
-        step.obs.tobytes(): (t, n)
-        for t, steps in enumerate(kept[-num_rows:], max(count - num_rows, 0))
-        for n, step in enumerate(steps)
-    }
-    for frame in range(4):
-        batch = memory.sample(frame)
-        for i, obs in enumerate(batch.obs.numpy()):
-            assert_is(batch, i, kept, *where[obs.tobytes()], num_steps)
-        memory.update_priorities(batch.index, batch.reward)
 
 
 @given(
@@ -269,27 +238,6 @@ def test_all_that_is_kept_can_be_drawn_and_nothing_else(model, stack, count):
 
 
 @BOTH
-def test_every_row_written_once_leaves_the_draws_as_they_were_after_a_reload(model):
-    memory, twin = replay(model), replay(model)
-    fill(memory.add, 0, 33)
-    index = memory.sample(0).index
-    memory.update_priorities(index, torch.rand(len(index)))
-    load_whole(twin, whole(memory))
-    for _ in range(5):
-        ours, theirs = memory.sample(0), twin.sample(0)
-        for name in (
-            "obs",
-            "action",
-            "reward",
-            "discount",
-            "next_obs",
-            "weight",
-            "index",
-        ):
-            assert_close(getattr(ours, name), getattr(theirs, name), rtol=0, atol=0)
-
-
-@BOTH
 def test_combined_replay_puts_the_newest_transitions_behind_every_batch(model):
     memory = replay(model, use_cer=True)
     kept = fill(memory.add, 0, 25)
@@ -366,12 +314,6 @@ def test_batches_per_transition_since_training_began_are_what_the_spec_amounts_t
     assert twin.num_trained_on == memory.num_trained_on > 0
 
 
-def test_events_that_are_not_equally_far_apart_are_so_on_average():
-    memory = replay(schedule={"frequency": 10, "start": 25})
-    drawn = sum(after_each_step(memory, 400, lambda: memory.num_batches))
-    assert drawn / memory.num_trained_on == pytest.approx(1 / 10, rel=0.01)
-
-
 @pytest.mark.parametrize(("start", "steps"), [(0, 1), (1, 1), (3, 1), (10, 4)])
 @BOTH
 def test_training_without_a_ratio_waits_for_something_to_sample(model, start, steps):
@@ -404,16 +346,6 @@ def add_row(memory, number, starts=False):
         )
     )
     return row, following
-
-
-def test_training_without_a_ratio_on_sequences_waits_for_a_whole_one():
-    memory = sequences()
-    memory.train_freely()
-    ready = []
-    for number in range(4):
-        add_row(memory, number, starts=number == 0)
-        ready.append(memory.ready())
-    assert ready == [False, False, True, True]
 
 
 @pytest.mark.parametrize("reloads", [False, True])

@@ -38,13 +38,6 @@ def test_a_memory_that_is_too_large_is_one_clear_error(count):
         in_memory((count, 4), np.dtype(np.float64))
 
 
-def test_two_mapped_arrays_have_nothing_in_common(tmp_path):
-    allocate = mapped_in(tmp_path)
-    one, other = allocate((10,), UINT8), allocate((10,), UINT8)
-    one[:] = 5
-    assert not other.any()
-
-
 def test_the_disk_space_is_taken_at_once(tmp_path, monkeypatch):
     """Otherwise a disk that fills up later kills the process without a message."""
     fallocate, taken = os.posix_fallocate, []
@@ -98,11 +91,6 @@ def test_without_such_a_call_a_disk_that_is_too_small_is_the_same_error(tmp_path
         LabError, match=r"agent.memory.storage .* No space left.*max_size"
     ):
         mapped_in(tmp_path)((too_much,), UINT8)
-
-
-def test_a_folder_that_is_not_there_is_the_same_error(tmp_path):
-    with pytest.raises(LabError, match="No such file"):
-        mapped_in(tmp_path / "missing")((3,), UINT8)
 
 
 def test_a_memory_without_a_folder_says_so():

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from slm_lab.agent.net.dueling import dueling_q
-from slm_lab.agent.net.layers import BatchRenorm, image_input
+from slm_lab.agent.net.layers import BatchRenorm
 from slm_lab.agent.net.q_network import normalise_spectrum
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.core.errors import LabError
@@ -119,20 +119,6 @@ def test_outputs_and_gradients_are_those_of_the_layers_of_torch(keys, layers, wi
     assert_same_function(ordered, twin, obs, obs.float() / 255)
 
 
-def test_convolutions_run_in_channels_last():
-    net, seen = (
-        conv_net(batch_norm=True, layer_norm=True, hid_layers_activation="elu"),
-        [],
-    )
-    for module in [*net.body.convs, *net.body.norms]:
-        module.register_forward_hook(lambda _module, _inputs, out: seen.append(out))
-    FlatParameters(net)
-    net(images(SHAPE))
-    assert len(seen) == 6
-    assert all(x.is_contiguous(memory_format=torch.channels_last) for x in seen)
-    assert not any(x.is_contiguous() for x in seen)
-
-
 def test_bytes_are_taken_as_the_floats_they_are():
     obs = images(SHAPE)
     before = obs.clone()
@@ -144,16 +130,6 @@ def test_bytes_are_taken_as_the_floats_they_are():
     for left, right in zip(scaled, plain, strict=True):
         torch.testing.assert_close(left, right)
     assert torch.equal(obs, before)
-
-
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.float64])
-def test_an_image_keeps_its_numbers_and_its_shape(dtype):
-    obs = images(SHAPE).to(dtype)
-    x = image_input(obs, normalize=False)
-    assert x.dtype == (torch.float32 if dtype == torch.uint8 else dtype)
-    assert x.is_contiguous(memory_format=torch.channels_last)
-    torch.testing.assert_close(image_input(obs, normalize=True), obs.to(x.dtype) / 255)
-    assert torch.equal(x, obs.to(x.dtype))
 
 
 def test_q_is_the_value_and_what_an_action_has_over_the_others():
@@ -263,17 +239,3 @@ def test_initialisation_has_the_range_of_torch_or_the_gain_of_the_activation():
     rows = conv.weight.flatten(1)
     torch.testing.assert_close(rows @ rows.t(), 2 * torch.eye(6), atol=1e-5, rtol=0)
     assert (conv.bias == 0).all()
-
-
-def test_the_features_of_no_convolution_are_the_numbers_of_the_image():
-    obs = images(SHAPE)
-    features = conv_net(conv_hid_layers=[]).body(obs)
-    torch.testing.assert_close(features, (obs.float() / 255).flatten(1))
-
-
-def test_a_perceptron_takes_bytes_too():
-    """The memory of an Atari machine is a vector of them."""
-    net = build("MLPNet", (6,), hid_layers=[5])
-    obs = images((6,))
-    for left, right in zip(net(obs), net(obs.float()), strict=True):
-        assert torch.equal(left, right)

@@ -10,7 +10,6 @@ from tests.unit.agent.net.building import (
     assert_same_function,
     build,
     copy_parameters,
-    images,
 )
 
 TANH = {"hid_layers_activation": "tanh"}
@@ -86,12 +85,6 @@ def test_each_output_has_its_own_activation():
     first, second = hydra([[8], [], []], out_layer_activation=["sigmoid", None])(obs)
     assert 0 <= first.min() < first.max() <= 1
     assert second.min() < 0
-
-
-def test_bytes_are_taken_as_the_floats_they_are():
-    obs, net = images((4,)), hydra([[8], [6], [5]])
-    for left, right in zip(net(obs), net(obs.float()), strict=True):
-        assert torch.equal(left, right)
 
 
 @pytest.mark.parametrize(("heads", "tails"), [([3], 2), ([3, 1], 3)])

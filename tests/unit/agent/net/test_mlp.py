@@ -1,6 +1,5 @@
 """The multilayer perceptron."""
 
-from functools import partial
 from itertools import product
 
 import numpy as np
@@ -13,9 +12,7 @@ from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.core.errors import LabError
 from slm_lab.spec.role import net_for_role
-from tests.contract.parts_table import PERCEPTRON
-from tests.support import parse, ppo, q_learning
-from tests.unit.agent.net.building import assert_same_function
+from tests.support import parse, ppo
 
 
 def net(heads=(3, 1), seed=0, **changes) -> MLPNet:
@@ -71,26 +68,6 @@ def multiplied(monkeypatch):
 WIDE_NET = {"hid_layers": [WIDE, 2 * WIDE], "hid_layers_activation": "relu"}
 
 
-@pytest.mark.parametrize(
-    "changes", [{}, {"layer_norm": True}, {"hid_layers_activation": "silu"}]
-)
-def test_wide_layers_by_numpy_are_those_of_torch(changes, multiplied):
-    """Under autograd. The first layer and the heads are too narrow for NumPy."""
-    plain = net(**WIDE_NET | changes)
-    other = net(**WIDE_NET | changes, matmul="numpy")
-    obs = torch.randn(3 * WIDE, 4, generator=torch.Generator().manual_seed(2))
-    assert_same_function(other, plain, obs, obs)
-    assert set(multiplied) == {
-        (3 * WIDE, WIDE, 2 * WIDE),
-        (2 * WIDE, 3 * WIDE, WIDE),
-        (3 * WIDE, 2 * WIDE, WIDE),
-    }
-    multiplied.clear()
-    plain(obs)
-    other(obs[: WIDE - 1])
-    assert multiplied == []
-
-
 @pytest.mark.parametrize("wanted", [*product([True, False], repeat=3)])
 @pytest.mark.parametrize(
     "shape", [(WIDE, WIDE), (WIDE - 1, WIDE), (2, WIDE, WIDE), (WIDE,)]
@@ -116,34 +93,6 @@ def test_a_layer_by_numpy_is_a_linear_layer(shape, wanted):
             torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("name", "keys", "shape"),
-    [
-        ("DuelingMLPNet", {"hid_layers": [64, 64]}, (4,)),
-        ("HydraMLPNet", {"hid_layers": [[64], [64], [64]]}, (4,)),
-        (
-            "ConvNet",
-            {"conv_hid_layers": [[4, 3, 2, 0, 1]], "fc_hid_layers": [64]},
-            (1, 16, 16),
-        ),
-        ("RecurrentNet", {"fc_hid_layers": [64, 64], "rnn_hidden_size": 8}, (4,)),
-        ("TorchArcNet", {"arc": PERCEPTRON}, (4,)),
-    ],
-)
-def test_the_perceptron_of_every_net_has_the_library(name, keys, shape):
-    base = partial(q_learning, "DQN") if name.startswith("Dueling") else ppo
-    raw = base(agent__net={"type": name, "matmul": "numpy", **keys})
-    spec = net_for_role(parse(raw).agent, "actor")
-    built = build_net(spec, shape, [Head(2, 1.0)], torch.Generator().manual_seed(0))
-    found = [
-        each
-        for each in built.modules()
-        if isinstance(each, MLPNet) and len(each.hidden)
-    ]
-    assert found
-    assert all(layer.by_numpy for each in found for layer in each.hidden)
-
-
 def test_numpy_leaves_half_precision_and_other_devices_to_torch(multiplied):
     for changes in ({"precision": "bf16"}, {"layer_norm": True, "precision": "bf16"}):
         net(**WIDE_NET, **changes, matmul="numpy")(torch.zeros(WIDE, 4))
@@ -152,22 +101,6 @@ def test_numpy_leaves_half_precision_and_other_devices_to_torch(multiplied):
         with torch.set_grad_enabled(is_on):
             assert away(torch.zeros(WIDE, 4, device="meta"))[0].is_meta
     assert multiplied == []
-
-
-def test_no_weight_gradients_where_none_are_wanted():
-    net_ = net()
-    for parameter in net_.parameters():
-        parameter.requires_grad_(False)
-    obs = torch.randn(8, 4, requires_grad=True)
-    net_(obs)[0].sum().backward()
-    assert obs.grad is not None
-    assert all(p.grad is None for p in net_.parameters())
-
-
-def test_no_hidden_layers_is_a_linear_model():
-    net_ = net(hid_layers=[])
-    obs = torch.randn(5, 4)
-    assert torch.allclose(net_(obs)[0], net_.heads[0](obs))
 
 
 def test_default_initialisation_has_the_range_of_torch():
@@ -190,12 +123,6 @@ def test_an_output_gain_holds_whatever_initialises_the_rest(init_fn):
     net_ = build_net(spec, (4,), [Head(3, 0.0)], torch.Generator().manual_seed(0))
     assert (net_.heads[0].weight == 0).all()
     assert net_.hidden[0].weight.abs().sum() > 0
-
-
-def test_images_are_refused_with_the_net_that_takes_them():
-    spec = net_for_role(parse(ppo()).agent, "actor")
-    with pytest.raises(LabError, match="images need ConvNet"):
-        build_net(spec, (3, 84, 84), [Head(2, 1.0)], torch.Generator())
 
 
 def test_as_many_output_activations_as_heads():

@@ -14,12 +14,9 @@ from slm_lab.agent.net import precision
 from slm_lab.agent.net.precision import has_bf16
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.spec.schema.net import MLPNetSpec
-from tests.contract.playing import Play
-from tests.support import parse, ppo
 from tests.unit.agent.net.building import build, images
 
 CPU = torch.device("cpu")
-HALF = {"precision": "bf16"}
 WIDE = {"hid_layers": [32, 32, 32]}
 CONV = {
     "conv_hid_layers": [[8, 5, 2], [8, 3, 1]],
@@ -152,33 +149,6 @@ def test_arrays_are_rounded_as_by_autocast(activation):
     assert 0 < distance(flat.grad, in_float32) < 0.2
 
 
-def test_the_bytes_of_an_image_are_exact():
-    """The first convolution sees all 256, and its weights are divided. Pixels that were
-    divided by 255 would be rounded."""
-    keys = {
-        "conv_hid_layers": [[1, 1, 1]],
-        "normalize": True,
-        "hid_layers_activation": "relu",
-    }
-    body = build("ConvNet", (1, 16, 16), **keys, **HALF).body
-    obs, seen = torch.arange(256, dtype=torch.uint8).reshape(1, 1, 16, 16), []
-
-    class Inputs(TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            if func.overloadpacket is torch.ops.aten.convolution:
-                seen.append(args[0])
-            return func(*args, **(kwargs or {}))
-
-    body.convs[0].weight.data.fill_(255)
-    body.convs[0].bias.data.zero_()
-    with Inputs():
-        output = body(obs)
-    (given,) = seen
-    assert given.dtype == torch.bfloat16
-    assert torch.equal(given.float(), obs.float())
-    assert torch.equal(output[0], obs.flatten().float())
-
-
 @pytest.mark.parametrize("by_array", [True, False])
 def test_a_weight_that_another_process_changes_is_read_again(by_array):
     net = both("MLPNet", VECTOR, WIDE)[1]
@@ -210,36 +180,3 @@ def test_auto_is_bf16_where_the_processor_has_it(has, chosen, monkeypatch):
             with_precision(MLPNetSpec(type="MLPNet", precision=given)).precision
             == given
         )
-
-
-@pytest.mark.parametrize("activation", ["tanh", "relu", "selu"])
-# written out, and by autograd
-@pytest.mark.parametrize("loss", ["MSELoss", "HuberLoss"])
-def test_recorded_log_probabilities_are_those_of_the_learner(loss, activation):
-    """With a learning rate of almost zero π stays, and so does its ratio to the
-    recorded π. A learner in another precision finds other ratios."""
-    optim = {"name": "GlobalAdam", "lr": 1e-12}
-    net = {
-        **ppo()["agent"]["net"],
-        "hid_layers": [256, 256],
-        "optim_spec": optim,
-        "init_std": 1.0,
-    }
-    net |= {"loss_spec": {"name": loss}, "hid_layers_activation": activation}
-    narrow = {"name": "no_decay", "start_val": 1e-4}
-
-    def spec(name):
-        net["precision"] = name
-        return parse(ppo(agent__net=net, agent__algorithm__clip_eps_spec=narrow))
-
-    play = Play(spec("bf16"))
-    play.spec = spec("float32")
-    other = play.fresh_agent(seed=0)
-    clipped = []
-    for _ in range(64):
-        play.step(other)
-        reports = [agent.learn(play.frame) for agent in (play.agent, other)]
-        if all(reports):
-            clipped.append([report["clip_fraction"] for report in reports])
-    assert len(clipped) >= 4
-    assert all(own == 0 < others for own, others in clipped)

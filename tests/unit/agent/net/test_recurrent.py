@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from slm_lab.agent.from_spec.net import build_net
 from slm_lab.agent.memory.sampler import SequenceSampler
@@ -26,7 +25,6 @@ from slm_lab.session.seeding import session_seeds
 from slm_lab.spec.schema.net import RecurrentNetSpec
 from tests.contract.playing import Play
 from tests.contract.table import ALGORITHM_ROWS
-from tests.support import parse
 
 D, H = 4, 6
 CELLS = ("GRU", "LSTM", "RNN")
@@ -104,26 +102,6 @@ def test_sequences_of_any_length_in_one_batch_do_not_see_each_other(cell):
         torch.testing.assert_close(out, torch.cat([outputs[head] for outputs in alone]))
 
 
-def test_one_step_of_the_lstm_is_that_of_the_textbook():
-    net = net_of("LSTM")
-    obs, state = sequence(net, 1)
-    cell = net.cell
-    w_ih, w_hh, b_ih, b_hh = (p.detach().numpy() for p in cell.parameters())
-    hidden, memory = state[:H], state[H:]
-    gates = w_ih @ obs[0] + b_ih + w_hh @ hidden + b_hh
-    i, f, g, o = gates.reshape(4, H)
-
-    def sigmoid(x):
-        return 1 / (1 + np.exp(-x))
-
-    memory = sigmoid(f) * memory + sigmoid(i) * np.tanh(g)
-    hidden = sigmoid(o) * np.tanh(memory)
-    *_, after = stepped(net, pack_obs(obs, state[None], np.ones(1, bool)))
-    np.testing.assert_allclose(
-        after[0], np.concatenate([hidden, memory]), rtol=1e-5, atol=1e-6
-    )
-
-
 def test_gradients_flow_back_to_the_beginning_of_a_sequence_and_no_further():
     net = net_of()
     obs, state = sequence(net, 6)
@@ -174,21 +152,6 @@ def test_an_actor_in_fresh_episodes_has_forgotten_those_that_it_could_not_contin
     assert recurrent["begins"].all()
     for each in (actor, twin):
         each.close()
-
-
-def test_two_nets_have_their_own_parts_of_the_state():
-    one, other = net_of(), net_of("LSTM")
-    other.offset_state(one.state_size)
-    obs, _ = sequence(one, 3)
-    state = np.arange(
-        3 * (one.state_size + other.state_size), dtype=np.float32
-    ).reshape(3, -1)
-    rows = pack_obs(obs, state / 50, np.ones(3, bool))
-    part = rows[:, D + one.state_size : -1]
-    alone = net_of("LSTM")
-    expected = stepped(alone, pack_obs(obs, part, np.ones(3, bool)))
-    for out, wanted in zip(stepped(other, rows), expected, strict=True):
-        np.testing.assert_array_equal(out, wanted)
 
 
 RECURRENT = [
@@ -278,32 +241,6 @@ def test_a_shuffled_order_has_every_row_once_and_keeps_sequences_together(
     assert not continues[0]
 
 
-@pytest.mark.parametrize(("horizon", "minibatch"), [(16, 32), (10, 40), (11, 15)])
-def test_every_minibatch_of_ppo_is_what_the_actor_saw(horizon, minibatch):
-    """Whatever divides what: sequences of 8 steps, rollouts and minibatches of
-    others."""
-    data = ALGORITHM_ROWS["PPO"]["recurrent"].data
-    algorithm = data["agent"]["algorithm"]
-    own = {"time_horizon": horizon, "minibatch_size": minibatch}
-    spec = parse(
-        {**data, "agent": {**data["agent"], "algorithm": {**algorithm, **own}}}
-    )
-    play = Play(spec)
-    learner, memory = play.agent.learner, play.agent.memory
-    for _ in range(horizon):
-        play.step()
-    samples, _ = learner._prepare(memory.take())
-    seen = 0
-    for batch in learner._minibatches(samples):
-        log_prob = learner.family(learner.network.policy(batch.obs)).log_prob(
-            batch.action
-        )
-        torch.testing.assert_close(log_prob, batch.log_prob, rtol=1e-4, atol=1e-5)
-        seen += len(batch.obs)
-    assert seen == spec.agent.algorithm.training_epoch * horizon * play.env.num_envs
-    play.env.close()
-
-
 def test_an_actor_forgets_when_its_episodes_are_broken_off():
     play = Play(ALGORITHM_ROWS["PPO"]["recurrent"].spec)
     for _ in range(5):
@@ -389,10 +326,3 @@ def test_a_replayed_sequence_is_seen_as_the_actor_saw_it():
         for q in (network.q, network.target_q):
             torch.testing.assert_close(q(rows), q(alone(rows)), rtol=1e-4, atol=1e-5)
     play.env.close()
-
-
-def test_no_weight_is_drawn_from_the_global_generator():
-    torch.manual_seed(0)
-    before = torch.get_rng_state()
-    assert isinstance(net_of().cell, nn.GRU)
-    assert torch.equal(torch.get_rng_state(), before)

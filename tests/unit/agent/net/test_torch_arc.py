@@ -301,25 +301,6 @@ def problems(spec, shape, *, discrete=True):
     ]
 
 
-def test_a_layer_that_torch_refuses_is_named_with_the_shape_that_arrives_there():
-    ((path, message),) = problems(
-        ppo(agent__net=arc_spec(LINEAR, "ReLU", OF_FIVE)), (4,)
-    )
-    assert path == "agent.net.arc.modules.body.Sequential.2.Linear"
-    assert "the shape (8,) that arrives there" in message
-
-
-def test_an_arc_that_ends_in_images_gets_the_advice_to_flatten_them():
-    convolution = ("LazyConv2d", {"out_channels": 4, "kernel_size": 3})
-    flat = arc_spec(convolution, "Flatten", LINEAR)
-    assert problems(ppo(agent__net=flat), (2, 12, 12)) == []
-    ((path, message),) = problems(
-        ppo(agent__net=arc_spec(convolution, LINEAR)), (2, 12, 12)
-    )
-    assert path == "agent.net.arc.modules.body.Sequential.2"
-    assert "(4, 10, 8); put {Flatten: null} before it" in message
-
-
 def test_an_arc_that_fits_has_no_problems():
     assert problems(ppo(agent__net=arc_spec(OF_FIVE, "ReLU")), (5,)) == []
     assert problems(ppo(), (4,)) == []

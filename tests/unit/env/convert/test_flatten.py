@@ -9,11 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slm_lab.core.errors import LabError, SpecError
-from slm_lab.env import state
 from slm_lab.env.convert.flatten import flatten_parts
 from slm_lab.env.convert.image import is_image
 from slm_lab.env.convert.observation import ObservationConverter
-from slm_lab.env.failure import EnvironmentFailedError
 from slm_lab.env.vector.raw import env_seeds
 
 SHAPES = st.lists(st.integers(1, 3), max_size=3).map(tuple)
@@ -180,29 +178,6 @@ def test_a_part_that_is_no_vector_is_refused_by_its_path(build, registered, kind
     )
 
 
-@pytest.mark.medium
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_a_wrapper_that_leaves_the_part_out_is_the_remedy(build, registered, mode):
-    space = spaces.Dict(
-        mission=spaces.Text(3), room=spaces.Discrete(3), pose=spaces.Box(0, 1)
-    )
-
-    def room(**kwargs):
-        return gymnasium.wrappers.FilterObservation(
-            Sampled(space, **kwargs), ["pose", "room"]
-        )
-
-    env = build(registered("Room-v0", room), vectorization_mode=mode)
-    assert env.reset().shape == (3, 4)
-
-
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_an_observation_that_is_no_vector_is_refused(build, registered, mode):
-    name = registered("Odd-v0", lambda: Sampled(UNSUPPORTED["Graph"]))
-    with pytest.raises(SpecError, match="its observations are a Graph space"):
-        build(name, vectorization_mode=mode)
-
-
 POSE = spaces.Box(-1.0, 1.0, (2,))
 PAIR = spaces.Tuple([spaces.Discrete(3, start=1), spaces.MultiDiscrete([2, 4])])
 HONEST = {"pose": np.zeros(2), "pair": (3, np.array([1, 3]))}
@@ -266,19 +241,6 @@ def test_an_observation_outside_its_space_is_reported_with_environment_and_key(w
         env.step(0)
     assert message in str(caught.value)
     assert "fix the environment" in str(caught.value)
-
-
-@pytest.mark.medium
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_such_an_environment_is_named_however_it_is_stepped(build, registered, mode):
-    seen, message = DISHONEST["a key more"]
-    env = build(registered("Bad-v0", lambda: Dishonest(seen)), vectorization_mode=mode)
-    env.reset()
-    with pytest.raises(
-        LabError, match="Bad-v0 breaks its own observation space"
-    ) as caught:
-        env.step(np.zeros(env.num_envs, np.int64))
-    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -385,101 +347,6 @@ def test_the_vector_is_that_of_plain_environments_also_where_an_episode_ends(
     assert ends == 4 * env.num_envs
 
 
-@pytest.mark.medium
-@pytest.mark.parametrize("normalize", [False, True])
-def test_sync_equals_async_step_by_step(build, walk, draws, normalize):
-    keys = {"normalize_obs": normalize, "normalize_reward": normalize, "max_t": 4}
-    sync = build(walk, 1, vectorization_mode="sync", **keys)
-    workers = build(walk, 1, vectorization_mode="async", **keys)
-    assert sync.observation_space == workers.observation_space
-    np.testing.assert_array_equal(sync.reset(), workers.reset(), strict=True)
-    for action in draws(sync, 14):
-        for ours, theirs in zip(
-            sync.step(action)[:5], workers.step(action)[:5], strict=True
-        ):
-            np.testing.assert_array_equal(theirs, ours, strict=True)
-    np.testing.assert_array_equal(sync.statistics, workers.statistics)
-
-
-def test_the_vector_is_normalised_component_by_component(build, walk, draws):
-    env, plain = build(walk, normalize_obs=True, clip_obs=5.0), build(walk)
-    rows = [plain.reset()]
-    env.reset()
-    for action in draws(env, 30):
-        rows.append(plain.step(action).obs)
-        obs = env.step(action).obs
-    rows = np.concatenate(rows)
-    expected = (rows[-3:] - rows.mean(0)) / np.sqrt(rows.var(0) + 1e-8)
-    np.testing.assert_allclose(obs, expected.clip(-5, 5), rtol=1e-4, atol=1e-4)
-    assert env.observation_space.shape == (10,)
-    assert all(row in env.observation_space for row in obs)
-
-
-def test_an_environment_with_parts_and_an_adapter_continues_bit_for_bit(
-    build, walk, draws, monkeypatch
-):
-    adapter = state.attributes("count", "place")
-    monkeypatch.setitem(
-        state.ENV_ADAPTERS, f"{Walk.__module__}:{Walk.__qualname__}", adapter
-    )
-    env, restored = (
-        build(walk, 1, normalize_obs=True),
-        build(walk, 2, normalize_obs=True),
-    )
-    env.reset()
-    for action in draws(env, 8, seed=1):
-        env.step(action)
-    assert env.exact_state
-    restored.load_state_dict(env.state_dict())
-    np.testing.assert_array_equal(restored.obs, env.obs)
-    for action in draws(env, 20):
-        for ours, theirs in zip(
-            env.step(action)[:5], restored.step(action)[:5], strict=True
-        ):
-            np.testing.assert_array_equal(theirs, ours, strict=True)
-
-
-@pytest.mark.medium
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_an_environment_with_parts_and_no_adapter_begins_fresh_episodes(
-    build, walk, draws, mode
-):
-    keys = {"num_envs": 2, "normalize_obs": True, "vectorization_mode": mode}
-    env = build(walk, 1, **keys)
-    env.reset()
-    for action in draws(env, 3):
-        env.step(action)
-    saved = env.state_dict()
-    restored = [build(walk, seed, **keys) for seed in (2, 3)]
-    for other in restored:
-        other.load_state_dict(saved)
-        assert not other.exact_state
-        # the first observations
-        assert other.statistics[0] == env.statistics[0] + env.num_envs
-    np.testing.assert_array_equal(restored[0].obs, restored[1].obs)
-    for action in draws(env, 5):
-        step = restored[0].step(action)
-    np.testing.assert_array_equal(step.finished.episode_length, [5, 5])
-
-
-@pytest.mark.medium
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_an_exception_of_an_environment_with_parts_names_environment_and_action(
-    build, walk, draws, mode
-):
-    env = build(walk, vectorization_mode=mode)
-    env.reset()
-    action = np.zeros_like(draws(env, 1)[0])
-    action[1] = [0, 2, 0, 7]
-    with pytest.raises(
-        AssertionError if mode == "sync" else EnvironmentFailedError
-    ) as caught:
-        env.step(action)
-    lines = "\n".join([str(caught.value), *getattr(caught.value, "__notes__", ())])
-    assert "environment 1 of 3" in lines
-    assert "with action [[0, 3], [0, 12]]" in lines
-
-
 class NativeWalk(SyncVectorEnv):
     """A native vector environment with parts that resets in the same step."""
 
@@ -500,15 +367,3 @@ def test_a_native_environment_with_parts_falls_back_to_sync(build, registered, d
     ) as caught:
         build(name, vectorization_mode="native")
     assert caught.value.problems[0].path == "env.vectorization_mode"
-
-
-@pytest.mark.medium
-@pytest.mark.parametrize("mode", [None, "async"])
-def test_blackjack_is_seen_as_three_one_hots(build, random_actions, mode):
-    env = build("Blackjack-v1", vectorization_mode=mode)
-    assert env.observation_space == spaces.Box(0.0, 1.0, (32 + 11 + 2,), np.float32)
-    obs = env.reset()
-    for action in random_actions(env, 20):
-        for part in np.split(obs, [32, 43], axis=1):
-            assert (part.sum(1) == 1).all()
-        obs = env.step(action).obs

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from slm_lab.env.convert.frames import FrameJoiner
-from slm_lab.env.vector.raw import env_seeds
 
 WAYS = [("CartPole-v1", None), ("CartPole-v1", "sync"), ("Pendulum-v1", "sync")]
 KEYS = {"max_t": 13, "num_envs": 3}
@@ -46,23 +45,6 @@ def test_the_frames_are_the_last_of_the_episode_and_at_its_start_its_first(
 
 def as_seen(frames, shape):
     return np.array(frames).reshape(len(frames), *shape)
-
-
-def test_a_stack_is_that_of_gymnasiums_wrapper(build, random_actions):
-    env = build(
-        "Acrobot-v1",
-        num_envs=1,
-        vectorization_mode="sync",
-        frame_op="stack",
-        frame_op_len=4,
-    )
-    plain = gymnasium.wrappers.FrameStackObservation(gymnasium.make("Acrobot-v1"), 4)
-    obs, _ = plain.reset(seed=env_seeds(0, 1)[0])
-    np.testing.assert_array_equal(env.reset()[0], obs)
-    for action in random_actions(env, 20):
-        np.testing.assert_array_equal(
-            env.step(action).next_obs[0], plain.step(action[0])[0]
-        )
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slm_lab.core.moments import merged_by_all
 from slm_lab.env.convert.normalize import ObservationNormalizer, RunningStatistics
 from slm_lab.env.convert.reward import RewardConverter
 
@@ -25,26 +24,6 @@ def test_batches_add_up_to_the_mean_and_variance_of_everything(sizes, offset, se
     assert running._count == len(rows)
     np.testing.assert_allclose(running.mean, rows.mean(0), rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(running.variance, rows.var(0), rtol=1e-7, atol=1e-7)
-
-
-@given(
-    counts=st.tuples(st.integers(0, 20), st.integers(0, 20)), seed=st.integers(0, 1000)
-)
-def test_merged_statistics_are_those_of_both_together(counts, seed):
-    rng = np.random.default_rng(seed)
-    vectors = [np.zeros(RunningStatistics.length(2)) for _ in range(2)]
-    batches = [rng.normal(3.0, 1.0, (count, 2)) for count in counts]
-    for vector, batch in zip(vectors, batches, strict=True):
-        if len(batch):
-            RunningStatistics(vector, 2).update(batch)
-    whole = slice(0, RunningStatistics.length(2))
-    vector = merged_by_all(np.zeros(whole.stop), np.array(vectors), [whole])
-    merged = RunningStatistics(vector, 2)
-    together = np.concatenate(batches)
-    assert merged._count == len(together)
-    if len(together):
-        np.testing.assert_allclose(merged.mean, together.mean(0))
-        np.testing.assert_allclose(merged.variance, together.var(0), atol=1e-12)
 
 
 def test_statistics_live_in_the_vector_of_their_owner():
@@ -113,24 +92,6 @@ def test_every_observation_acted_on_is_counted_once_and_final_ones_are_not(
         )
         assert (raw_step.next_obs is raw_step.obs) == (step.next_obs is step.obs)
     assert seen.statistics[0] == 81 * 3
-
-
-def test_returns_are_raw_whatever_the_learner_sees(build, random_actions):
-    keys = {"normalize_obs": True, "normalize_reward": True, "reward_scale": 0.1}
-    plain, changed = (
-        build("Pendulum-v1", max_t=20),
-        build("Pendulum-v1", max_t=20, **keys),
-    )
-    plain.reset()
-    changed.reset()
-    for action in random_actions(plain, 60):
-        expected, step = plain.step(action), changed.step(action)
-        assert (expected.reward != step.reward).any()
-        assert np.abs(step.reward).max() <= 10
-        if expected.finished is not None:
-            np.testing.assert_array_equal(
-                step.finished.episode_return, expected.finished.episode_return
-            )
 
 
 def test_frozen_statistics_do_not_move_and_can_be_handed_over(build, random_actions):

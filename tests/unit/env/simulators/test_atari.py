@@ -11,11 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from slm_lab.agent.batch import Act
-from slm_lab.agent.memory.memory import MemoryLayout
-from slm_lab.agent.memory.transition_ring import TransitionRing
-from slm_lab.agent.replay_config import ReplayConfig, TrainingSchedule
-from slm_lab.session.experience import observed
 from slm_lab.storage.checkpoint import to_plain
 from tests.unit.env.games import PLAIN, actions_for
 
@@ -175,25 +170,6 @@ def test_a_lost_life_ends_the_episode_for_the_learner_only(build, mode):
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("mode", ["native", "sync"])
-@pytest.mark.parametrize("max_t", [1, 2, 5])
-def test_games_cut_off_within_the_no_ops_of_the_next_are_counted_all(
-    build, max_t, mode
-):
-    env = build(
-        "ALE/Breakout-v5", max_t=max_t, life_loss_info=True, vectorization_mode=mode
-    )
-    env.reset()
-    for now, action in enumerate(actions_for(env, 20), start=1):
-        step = env.step(action)
-        assert step.truncated.all() == (now % max_t == 0) == (step.finished is not None)
-        assert not step.terminated.any()
-        if step.finished is not None:
-            np.testing.assert_array_equal(step.finished.env_index, [0, 1, 2])
-            np.testing.assert_array_equal(step.finished.episode_length, max_t)
-
-
-@pytest.mark.medium
 @pytest.mark.parametrize(
     ("keys", "seen"),
     [
@@ -281,18 +257,6 @@ def test_an_invalid_action_fails_and_does_not_hang(build, mode, action):
 
 
 @pytest.mark.medium
-def test_threads_change_nothing(build):
-    envs = [build("ALE/Pong-v5", num_threads=threads) for threads in (0, 1, 2)]
-    for obs in zip(*(rollout(env, 30) for env in envs), strict=True):
-        np.testing.assert_array_equal(obs[0], obs[1])
-        np.testing.assert_array_equal(obs[0], obs[2])
-
-
-def rollout(env, count):
-    return [env.reset(), *(env.step(action).obs for action in actions_for(env, count))]
-
-
-@pytest.mark.medium
 @pytest.mark.parametrize("mode", ["sync", "async"])
 @pytest.mark.parametrize("name", ["ALE/Pong-v5", "ALE/Breakout-v5"])
 def test_a_restored_game_continues_bit_for_bit(build, name, mode):
@@ -325,18 +289,6 @@ def torch_loads(state):
 
 
 @pytest.mark.medium
-def test_a_native_game_is_not_restored_and_another_begins(build):
-    env, restored = (build("ALE/Breakout-v5", seed=3) for _ in range(2))
-    first = env.reset()
-    for action in actions_for(env, 20):
-        env.step(action)
-    assert not env.exact_state
-    restored.load_state_dict(env.state_dict())
-    assert restored.obs.shape == first.shape
-    assert (restored.obs != first).any()
-
-
-@pytest.mark.medium
 def test_nothing_is_printed_when_games_are_made():
     code = """
 from slm_lab.env.make import make_env
@@ -349,36 +301,3 @@ for mode in ("native", "sync"):
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert done.stdout + done.stderr == ""
-
-
-def test_a_replay_memory_of_a_game_stores_every_frame_once(build):
-    env = build("ALE/Breakout-v5", num_envs=2, max_t=35, life_loss_info=True)
-    space = env.observation_space
-    layout = MemoryLayout(
-        1,
-        2,
-        space.shape,
-        space.dtype,
-        (),
-        np.dtype(np.int64),
-        ReplayConfig(TrainingSchedule(1, 0), 0.99, 1, seed=0),
-        frame_stack=env.frame_stack,
-    )
-    ring = TransitionRing(layout, 70, 0.99, 1)
-    obs, seen = env.reset(), []
-    games = ends = 0
-    for action in actions_for(env, 70):
-        step = env.step(action)
-        ring.add(observed(obs, Act(action, *np.zeros((2, 2), np.float32), 0), step))
-        seen.append((obs, step.next_obs))
-        games += 0 if step.finished is None else len(step.finished.env_index)
-        ends += np.count_nonzero(step.terminated | step.truncated)
-        obs = step.obs
-    everything = ring.gather(ring.indices(np.arange(ring.num_stored)))
-    for name, index in (("obs", 0), ("next_obs", 1)):
-        expected = np.concatenate([pair[index] for pair in seen])
-        np.testing.assert_array_equal(getattr(everything, name), expected)
-    # As many have begun as have ended, the last of them with the last step.
-    stored = ring.content(0, ring.count)["obs"]
-    assert len(stored["before"]) == games < ends
-    assert sum(array.nbytes for array in stored.values()) < 1.3 * 70 * 2 * 84 * 84

@@ -176,27 +176,6 @@ def test_an_envpool_that_does_not_import_is_blamed_in_one_line(
         describe_spaces(spec)
 
 
-TASKS = """
-from types import SimpleNamespace
-def list_all_envs():
-    return ["LunarLander-v3", "LunarLanderContinuous-v3"]
-def make_spec(task):
-    keys = {"num_threads": 0, "wind": 1}
-    return SimpleNamespace(config=SimpleNamespace(_asdict=lambda: keys))
-"""
-
-
-@pytest.mark.parametrize(("value", "use"), [(True, True), (False, False)])
-def test_continuous_actions_of_a_pool_are_another_id(
-    env_spec, half_installed, value, use
-):
-    pytest.importorskip("Box2D")
-    half_installed(TASKS)
-    (problem,) = check_env(env_spec("LunarLander-v3", continuous=value, **POOL))
-    assert problem.path == "env.continuous"
-    assert ("; use LunarLanderContinuous-v3 without it" in problem.message) == use
-
-
 def test_single_environments_are_gymnasiums_whatever_the_backend(
     build, env_spec, random_actions
 ):
@@ -256,19 +235,6 @@ def test_a_pool_depends_on_its_seed_and_on_nothing_else(build, random_actions):
     same, other = play(7, num_threads=2), play(8)
     assert all(np.array_equal(a, b) for a, b in zip(first, same, strict=True))
     assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
-
-
-@needs_envpool
-def test_arrays_that_a_pool_has_returned_are_never_written_again(build, random_actions):
-    env = build("CartPole-v1", max_t=9, **POOL)
-    kept = [env.reset()]
-    for action in random_actions(env, 40):
-        kept += env.step(action)[:5]
-    copies = [array.copy() for array in kept]
-    for action in random_actions(env, 40):
-        env.step(action)
-    for array, copy in zip(kept, copies, strict=True):
-        np.testing.assert_array_equal(array, copy)
 
 
 @needs_envpool

@@ -91,13 +91,6 @@ def test_the_speed_is_the_given_one_or_the_environments(given, expected):
     assert album.fps == {expected}
 
 
-def test_without_a_speed_there_are_thirty_frames_in_a_second():
-    env, album = Counting(), Album()
-    env.metadata = {}
-    play(Filmed(env, "Counting-v0", album), 1)
-    assert album.fps == {30.0}
-
-
 def fails(count):
     raise RuntimeError("no\n context")
 
@@ -116,26 +109,6 @@ def test_an_environment_that_cannot_be_drawn_is_one_clear_line(draw, why):
         LabError, match=rf"(?m)^Counting-v0 cannot be drawn: .*{why}.*$"
     ):
         play(Filmed(Counting(draw=draw), "Counting-v0", Album()), 1)
-
-
-def test_filming_does_not_change_an_environment(env_spec, random_actions):
-    album = Album()
-    keys = {"num_envs": 1, "vectorization_mode": "sync", "max_t": 20}
-    plain = make_env(env_spec("CartPole-v1", **keys), 3)
-    filmed = make_env(
-        env_spec("CartPole-v1", render_mode="rgb_array", **keys), 3, film=album
-    )
-    np.testing.assert_array_equal(filmed.reset(), plain.reset())
-    lengths = []
-    for action in random_actions(plain, 60):
-        expected, given = plain.step(action), filmed.step(action)
-        np.testing.assert_array_equal(given.obs, expected.obs)
-        np.testing.assert_array_equal(given.next_obs, expected.next_obs)
-        if expected.finished is not None:
-            lengths += expected.finished.episode_length.tolist()
-    assert [len(frames) - 1 for frames in album.episodes] == lengths
-    plain.close()
-    filmed.close()
 
 
 def test_a_game_is_shown_as_fast_as_the_console_played_it(env_spec):
@@ -252,19 +225,3 @@ def test_mujoco_gl_is_not_blamed_for_anything_else(bare, module, message):
     with pytest.raises(UsageError) as caught, drawn("Odd-v0"):
         failing_in(module, message)()
     assert str(caught.value) == f"Odd-v0 cannot be drawn: {message}"
-
-
-def test_a_partly_constructed_environment_is_deleted_silently():
-    ended = []
-
-    class HalfMade:
-        def __init__(self):
-            raise RuntimeError("no context")
-
-        def __del__(self):
-            ended.append(self)
-            raise AttributeError("context")
-
-    with pytest.raises(UsageError), drawn("Odd-v0"):
-        HalfMade()
-    assert len(ended) == 1

@@ -2,7 +2,6 @@
 
 import functools
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -261,17 +260,6 @@ def test_global_generators_repeat_with_the_seed_and_differ_between_copies():
     assert drawn(1) == first
     for numbers in zip(*first, *drawn(2), strict=True):
         assert len(set(numbers)) == 4
-
-
-@pytest.mark.medium
-def test_the_global_generators_of_this_process_are_left_alone():
-    np.random.seed(0)  # noqa: NPY002
-    random.seed(0)
-    expected = random.random(), np.random.uniform()  # noqa: NPY002
-    np.random.seed(0)  # noqa: NPY002
-    random.seed(0)
-    drawn(1)
-    assert (random.random(), np.random.uniform()) == expected  # noqa: NPY002
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the folder of semaphores")

@@ -3,7 +3,6 @@ itself."""
 
 import copy
 from dataclasses import fields, replace
-from itertools import pairwise
 
 import hypothesis.strategies as st
 import numpy as np
@@ -22,7 +21,6 @@ from slm_lab.parallel.actor_learner.unroll import (
     UnrollWriter,
     as_rollout,
 )
-from slm_lab.parallel.shared_memory import ALIGNMENT
 
 STATISTICS = 5
 HORIZONS = st.sampled_from([1, 2, 7])
@@ -196,16 +194,6 @@ def test_an_unroll_gives_back_the_very_steps_with_what_ended_ones_ended_in(
             np.testing.assert_array_equal(one, other)
 
 
-def test_reading_a_step_changes_nothing():
-    of = layout()
-    unroll = filled(of, random_steps(of, np.random.default_rng(0)))
-    before = {f.name: getattr(unroll, f.name).copy() for f in fields(unroll)}
-    for t in range(unroll.num_steps):
-        unroll.step(t)
-    for name, array in before.items():
-        np.testing.assert_array_equal(getattr(unroll, name), array)
-
-
 def test_an_unroll_says_how_it_was_played():
     of = layout()
     unroll = filled(of, random_steps(of, np.random.default_rng(0)))
@@ -228,27 +216,6 @@ def test_episodes_of_the_unroll_that_was_there_before_are_forgotten():
         writer.end(np.zeros(STATISTICS), None, 1.0)
     assert not unroll.episode_length.any()
     assert (unroll.begins, unroll.explore_var) == (False, None)
-
-
-@pytest.mark.parametrize("of", LAYOUTS, ids=["vectors", "images", "actions"])
-def test_the_arrays_of_an_unroll_do_not_overlap_and_each_begins_on_a_line_of_its_own(
-    of,
-):
-    places = [
-        (start, start + dtype.itemsize) for dtype, start in of.record.fields.values()
-    ]
-    assert [start % ALIGNMENT for start, _ in places] == [0] * len(places)
-    assert all(stop <= following for (_, stop), (following, _) in pairwise(places))
-    assert places[-1][1] <= of.record.itemsize
-    assert of.record.itemsize % ALIGNMENT == 0
-
-    unroll = Unroll.allocate(of)
-    arrays = [getattr(unroll, field.name) for field in fields(unroll)]
-    assert list(of.record.names) == [field.name for field in fields(unroll)]
-    for number, array in enumerate(arrays):
-        array[:] = 1 + number
-    for number, array in enumerate(arrays):
-        assert (array == np.asarray(1 + number).astype(array.dtype)).all()
 
 
 def test_arrays_of_nothing_have_places_too():

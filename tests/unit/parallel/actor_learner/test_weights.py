@@ -1,6 +1,5 @@
 """Published weights: a reader always has the whole of one publication."""
 
-import os
 import sys
 import threading
 
@@ -11,11 +10,8 @@ from torch import nn
 
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.core.errors import PeerLostError
-from slm_lab.core.process import die_with_parent
 from slm_lab.parallel.actor_learner import weights as publication_module
 from slm_lab.parallel.actor_learner.weights import WeightStore
-from slm_lab.parallel.fork_server import CONTEXT, start
-from slm_lab.parallel.shared_memory import into_shared_memory
 
 STATISTICS = 7
 TAKES = 50
@@ -69,12 +65,6 @@ def publish_until(weights, is_over):
         publish(weights, flats, number)
 
 
-def publish_elsewhere(weights, parent):
-    die_with_parent(parent)
-    torch.set_num_threads(1)
-    publish_until(weights, lambda: False)
-
-
 def assert_only_whole_ones_are_taken(weights):
     """Each is of one publication, and none is older than the one before."""
     flats, taken = networks(), []
@@ -97,22 +87,6 @@ def test_readers_never_see_mixed_weights_while_a_thread_publishes():
         over.set()
         writer.join()
         sys.setswitchinterval(before)
-
-
-@pytest.mark.medium
-def test_readers_never_see_mixed_weights_while_a_process_publishes():
-    weights = WeightStore.of(networks(), STATISTICS, into_shared_memory)
-    publish(weights, networks(), 1)
-    writer = CONTEXT.Process(target=publish_elsewhere, args=(weights, os.getpid()))
-    start(writer)
-    try:
-        flats = networks()
-        while take(weights, flats) < 3:
-            assert writer.is_alive()
-        assert_only_whole_ones_are_taken(weights)
-    finally:
-        writer.kill()
-        writer.join()
 
 
 class Overtaken:
@@ -209,16 +183,3 @@ def test_published_weights_are_restored_in_place():
     assert take(twin, networks(4)) == 3
     publish(twin, networks(4), 4)
     assert take(twin, networks(4)) == 4
-
-
-def test_relayed_weights_equal_the_published_ones():
-    here, there = (WeightStore.of(networks(4), STATISTICS) for _ in range(2))
-    for number in (1, 2, 3):
-        publish(here, networks(4), number)
-        newest = here.newest()
-        publish(here, networks(4), 50)  # what travels is a copy
-        for array in (newest.vector, newest.statistics):
-            array.flags.writeable = False
-        there.relay(newest)
-        assert take(there, networks(4)) == number
-        assert there.count == number

@@ -155,67 +155,6 @@ def test_no_network_steps_where_the_loss_of_one_is_not_finite_on_one_rank(part):
     in_ranks(2, train)
 
 
-def test_a_gradient_that_is_not_finite_on_one_rank_stops_all():
-    """From a loss that is."""
-
-    def train(group):
-        flat = FlatParameters(network())
-        optimizer = Optimizer(
-            flat, build_rule("SGD", {}, flat), LearningRate(1.0), None
-        )
-        optimizer.join(AllReduceSync(group))
-        before = flat.vector.clone()
-        total = sum(view.sum() for view in flat.views)
-        zero = (total - total.detach()).abs()
-        with pytest.raises(NonFiniteLossError, match="norm"):
-            # d√x/dx is infinite at 0
-            optimizer.step(zero.sqrt() if group.rank else total)
-        assert torch.equal(flat.vector, before)
-
-    in_ranks(2, train)
-
-
-def count_sums(group):
-    """The lengths of the vectors that are summed, one after the other."""
-    counted, all_reduce_ = [], group.all_reduce_
-
-    def counting(vector):
-        counted.append(len(vector))
-        all_reduce_(vector)
-
-    group.all_reduce_ = counting
-    return counted
-
-
-def test_each_optimizer_is_reduced_in_its_own_step_and_in_no_other():
-    """Once a step on the whole vector: critics, then every second time actor and
-    temperature."""
-
-    def train(group):
-        member = Rank(soft("SoftActorCritic", agent__algorithm__policy_delay=2), group)
-        counted = count_sums(group)
-        member.learn(Given([transitions(i + group.rank) for i in range(4)]))
-        sizes = {name: len(vector) for name, vector in member.vectors.items()}
-        return sizes, counted
-
-    for sizes, counted in in_ranks(2, train):
-        critic, actor, alpha = sizes["critic"], sizes["actor"], sizes["alpha"]
-        assert len({critic, actor, alpha}) == 3
-        assert counted == [critic, critic, actor, alpha] * 2
-
-
-def test_a_separate_critic_is_reduced_separately():
-    def train(group):
-        member = Rank(actor_critic(), group)
-        counted = count_sums(group)
-        member.learn(rollout(group.rank))
-        return counted, [len(vector) for vector in member.vectors.values()]
-
-    for counted, sizes in in_ranks(2, train):
-        assert counted == sizes
-        assert len(sizes) == 2
-
-
 NORMALISED = {
     "DQN": q_learning("DQN", agent__net__batch_norm=True),
     "polyak": q_learning(

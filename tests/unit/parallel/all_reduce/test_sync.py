@@ -8,10 +8,8 @@ import pytest
 import torch
 
 from slm_lab.agent.algorithm import ppo as ppo_module
-from slm_lab.agent.batch import ImitationBatch
 from tests.support import actor_critic, ppo, q_learning, reinforce, soft
 from tests.unit.parallel.all_reduce.learning_ranks import (
-    PAST,
     SGD,
     UPDATES,
     Given,
@@ -22,7 +20,6 @@ from tests.unit.parallel.all_reduce.learning_ranks import (
     episodes,
     on_episodes,
     one_after_the_other,
-    play,
     rollout,
     share_of,
     transitions,
@@ -231,32 +228,6 @@ def test_a_sample_weighs_the_same_wherever_it_was_made(data):
     check_close(first, alone.vectors, start)
     unweighted, _ = in_ranks(2, lambda group: train(group, weighted=False))
     assert any((unweighted[name] - first[name]).abs().max() > 1e-3 for name in first)
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        on_episodes(reinforce),
-        on_episodes(
-            reinforce,
-            agent__memory={"name": "OnPolicyCrossEntropy", "cross_entropy": 0.5},
-        ),
-        on_episodes(
-            actor_critic,
-            agent__algorithm__name="SIL",
-            agent__memory={**PAST, "name": "OnPolicyReplay"},
-        ),
-    ],
-    ids=["whole_episodes", "the_best", "with_the_past"],
-)
-def test_agents_say_how_many_samples_they_are_about_to_learn_from(data):
-    member = Rank(data)
-    obs = member.env.reset()
-    while not member.agent.is_due:
-        obs = play(member, obs)
-    number, batch = member.agent.num_samples, member.agent.memory.take()
-    taken = batch.rollout if isinstance(batch, ImitationBatch) else batch
-    assert number == taken.reward.numel() > 2
 
 
 PENDULUM = {"env__name": "Pendulum-v1"}

@@ -217,23 +217,6 @@ def test_a_network_on_another_device_sends_its_gradient_and_gets_the_weights_bac
     assert torch.equal(train_state.vector, plain.flat.vector)
 
 
-def test_values_stay_in_their_bounds_in_shared_memory_too():
-    net = network()
-    flat = FlatParameters(net)
-    optimizer = Optimizer(
-        flat,
-        build_rule("GlobalAdam", {}, flat),
-        LearningRate(1e-2),
-        None,
-        bounds=(-0.1, 0.1),
-    )
-    train_state = SharedTrainState.of(optimizer, 1)
-    SyncedSync(train_state, 0).join(optimizer)
-    optimizer.step(loss(net, 0))
-    assert train_state.vector.abs().max() <= 0.1
-    assert torch.equal(train_state.vector, flat.vector)
-
-
 def test_synced_statistics_are_those_of_what_all_have_seen():
     def transform():
         return nn.ModuleList(
