@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 import pytest
+import torch
 
 from slm_lab.parallel.actor_learner.strategy import LearnerStrategy, serial_source
 from slm_lab.parallel.all_reduce.launch import MakeStrategy
@@ -178,6 +179,16 @@ def soft(name: str, **changes: Any) -> dict[str, Any]:
     memory = {"name": "Replay", "batch_size": 16, "max_size": 200}
     spec = ppo(agent__algorithm=algorithm, agent__memory=memory)
     return _changed(spec, {**(targets if name == "SoftActorCritic" else {}), **changes})
+
+
+def seeded(seed: int) -> torch.Generator:
+    """A generator of torch."""
+    return torch.Generator().manual_seed(seed)
+
+
+def randn(*shape: int, seed: int = 0) -> torch.Tensor:
+    """Standard normal numbers, the same for a seed."""
+    return torch.randn(*shape, generator=seeded(seed))
 
 
 class Rank(NamedTuple):

@@ -2,9 +2,9 @@
 
 import logging
 
-import numpy as np
 import pandas as pd
 import pytest
+from numpy.testing import assert_array_equal
 from pandas.testing import assert_frame_equal
 
 from slm_lab.env.state import ENV_ADAPTERS, attributes
@@ -39,7 +39,7 @@ def assert_numbers_go_with_their_episodes(found):
     """Their mean is that of the returns, to the bit: both are sums of small whole
     numbers."""
     assert found["mean_return"].notna().sum() > 3
-    np.testing.assert_array_equal(found[LENGTH], found["mean_return"])
+    assert_array_equal(found[LENGTH], found["mean_return"])
     with_any = found[SUCCESS].dropna()
     assert with_any.between(0, 1).all()
     assert with_any.nunique() > 1
@@ -79,7 +79,7 @@ def test_an_evaluation_has_the_means_of_its_episodes(tmp_path):
     session = run_session(spec_of(rigorous_eval=3, eval_frequency=100), tmp_path)
     found = pd.read_csv(session.paths.eval_rows)
     assert len(found) == 8
-    np.testing.assert_array_equal(found[LENGTH], found["total_reward"])
+    assert_array_equal(found[LENGTH], found["total_reward"])
     assert found[SUCCESS].nunique() > 1
 
 
@@ -91,7 +91,7 @@ def test_the_rows_of_ranks_cover_the_episodes_of_all(tmp_path, num_evaluated):
     found = rows(first)
     assert_numbers_go_with_their_episodes(found)
     evaluations = pd.read_csv(first.paths.eval_rows)
-    np.testing.assert_array_equal(evaluations[LENGTH], evaluations["total_reward"])
+    assert_array_equal(evaluations[LENGTH], evaluations["total_reward"])
     run_ranks(spec, tmp_path / "parts", 2, on_row=stop_at(192))
     resumed, _ = run_ranks(spec, tmp_path / "parts", 2, resume=True)
     assert_frame_equal(rows(resumed), found, check_exact=True)

@@ -11,12 +11,9 @@ import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 from pandas.testing import assert_frame_equal
 
-from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.records.run_source import RunSource
 from slm_lab.session.evaluator import Evaluator
 from slm_lab.session.seeding import session_seeds
-from slm_lab.session.session import Session
-from slm_lab.session.status_board import StatusBoard
 from slm_lab.session.video import VideoRecorder
 from slm_lab.storage.run_dir import RunDir
 from slm_lab.studies.run import Run
@@ -265,18 +262,6 @@ def test_an_environment_without_images_is_reported_before_the_training(
     assert capfd.readouterr().err == ""
 
 
-def test_a_run_that_continues_may_begin_or_cease_to_be_recorded(tmp_path):
-    write_spec(tmp_path, SPECS["cartpole"])
-    file = str(tmp_path / "spec.json")
-    run = Run(RunSource(file, data_dir=tmp_path / "data"))
-    run.release()
-    for text, value in [("250", 250), ("null", None)]:
-        sets = (f"meta.record_video={text}",)
-        run = Run(RunSource(file, None, str(run.run_dir.root), sets))
-        run.release()
-        assert run.spec.meta.record_video == value
-
-
 def test_where_no_file_can_be_written_the_training_continues(tmp_path, capfd):
     spec = recorded("cartpole")
     (tmp_path / "run").mkdir()
@@ -287,26 +272,6 @@ def test_where_no_file_can_be_written_the_training_continues(tmp_path, capfd):
     assert line.startswith(
         "meta.record_video: no video at frame 252, and none from now on: "
     )
-
-
-@pytest.mark.parametrize(
-    ("distributed", "max_run", "recording"), [(False, 1, [0, 1]), ("synced", 2, [0, 2])]
-)
-def test_every_independent_session_records_and_of_workers_the_first(
-    distributed, max_run, recording, tmp_path
-):
-    spec = recorded("cartpole", max_session=2, distributed=distributed, max_run=max_run)
-    run_dir = RunDir(tmp_path, spec.name)
-    (tmp_path / "info").mkdir()
-    records = []
-    for index in range(spec.meta.num_sessions):
-        seeds, paths = session_seeds(0, 0, index), run_dir.session(0, index)
-        session = Session(spec, index, seeds, paths, StatusBoard.allocate(CONTEXT, 4))
-        session.close()
-        records.append(session.parts.video is not None)
-    assert [
-        index for index, records_one in enumerate(records) if records_one
-    ] == recording
 
 
 SCRIPT = """

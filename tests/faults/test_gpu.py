@@ -14,7 +14,7 @@ from slm_lab.spec.schema.memory import ReplaySpec
 from slm_lab.spec.schema.optim import OptimSpec
 from tests.contract.playing import Play
 from tests.contract.table import ALGORITHM_ROWS, cases
-from tests.faults.lab import call, command, rows_file, write_spec
+from tests.faults.lab import rows_file, run, write_spec
 from tests.support import parse, ppo, soft
 
 pytestmark = pytest.mark.skipif(
@@ -47,13 +47,11 @@ def sac(**changes):
 @pytest.mark.parametrize("make", [ppo, sac])
 def test_a_gpu_training_resumes_on_the_gpu(tmp_path, make, distributed):
     write_spec(tmp_path, on_gpu(make, distributed))
-    done = call(command(tmp_path, "train"), tmp_path)
-    assert (done.code, done.err) == (0, "")
+    run(tmp_path, "train")
     before = read_rows(rows_file(tmp_path))
     assert before.has_values("loss")
     more = ("-s", f"env.max_frame={2 * FRAMES}", "--schedules", "hold")
-    resumed = call(command(tmp_path, "train@latest", *more), tmp_path)
-    assert (resumed.code, resumed.err) == (0, "")
+    run(tmp_path, "train@latest", *more)
     assert read_rows(rows_file(tmp_path))["total_frame"][-1] > before["total_frame"][-1]
 
 

@@ -22,7 +22,9 @@ from tests.faults.lab import (
     command,
     interrupt,
     repeatable,
+    run,
     run_folder,
+    run_here,
     session_of,
     started,
     wait_until,
@@ -84,8 +86,7 @@ def test_a_search_without_a_score_names_no_best_trial(folder):
     """An episode of Pendulum has 200 steps."""
     short = {"env__name": "Pendulum-v1", "env__max_frame": 96}
     write_spec(folder, searching({f"{LR}__grid_search": [1e-3, 1e-2]}, **short))
-    done = call_here(command(folder, "search"), folder)
-    assert (done.code, done.err) == (0, "")
+    done = run_here(folder, "search")
     assert done.out.splitlines()[-1].startswith("no trial has a score")
     assert "next:" not in done.out
 
@@ -96,8 +97,7 @@ def test_a_grid_search_runs_every_point_once_and_writes_all_results(folder):
         folder,
         searching({f"{LR}__grid_search": [1e-3, 1e-2], f"{GAMMA}__choice": [0.9]}),
     )
-    done = call_here(command(folder, "search"), folder)
-    assert (done.code, done.err) == (0, "")
+    done = run_here(folder, "search")
     *_, heading, play, again = done.out.splitlines()
     assert heading == "next:"
     words = [shlex.split(line, comments=True) for line in (play, again)]
@@ -126,7 +126,7 @@ def test_a_trial_equals_a_separate_run_of_its_spec(folder):
     """Seeds differ between a trial and a run, so the first trial gets those of the run
     here."""
     write_spec(folder, searching({f"{LR}__grid_search": [1e-3]}))
-    assert call(command(folder, "search"), folder).code == 0
+    run(folder, "search")
     spec = run_folder(folder) / f"{NAME}_t0_spec.json"
     args = [str(LAB), "run", str(spec), NAME, "train", "--data", str(folder / "alone")]
     assert call(args, folder).code == 0
@@ -141,7 +141,7 @@ def uninterrupted(tmp_path_factory):
     interruption."""
     folder = tmp_path_factory.mktemp("uninterrupted")
     write_spec(folder, long())
-    assert call(command(folder, "search"), folder).code == 0
+    run(folder, "search")
     return {trial: trial_rows(folder, trial) for trial in range(4)}, events(
         folder, Ended
     )
@@ -190,8 +190,7 @@ def test_a_resumed_search_ends_like_an_uninterrupted_one(folder, how, uninterrup
     unfinished = {event.trial for event in before if isinstance(event, Began)} - over
     assert over
     assert unfinished
-    done = call(command(folder, "search@latest"), folder)
-    assert (done.code, done.err) == (0, "")
+    run(folder, "search@latest")
     after = events(folder)[len(before) :]
     assert not over & {event.trial for event in after if isinstance(event, Began)}
     for trial in unfinished:
@@ -227,7 +226,7 @@ def test_a_trial_whose_process_is_killed_restarts_from_its_checkpoint(
         trial = next(c for c in running.children() if session_of(c.pid, 0))
         trial.kill()
         done = running.end()
-    assert (done.code, done.err) == (0, "")
+    assert done.outcome == (0, "")
     assert sorted(line["restarts"] for line in table(folder).values()) == [
         "0",
         "0",
@@ -280,8 +279,7 @@ def test_the_best_trials_are_repeated_with_fresh_seeds(folder):
         folder,
         searching({f"{LR}__grid_search": [1e-5, 1e-3, 1e-2]}, meta__confirm=confirm),
     )
-    done = call(command(folder, "search"), folder)
-    assert (done.code, done.err) == (0, "")
+    run(folder, "search")
     confirmed = {event.trial: event.scores for event in events(folder, Confirmed)}
     best = sorted(table(folder).values(), key=lambda line: -float(line["score"]))[:2]
     assert set(confirmed) == {int(line["trial"]) for line in best}
@@ -298,8 +296,7 @@ def test_the_best_trials_are_repeated_with_fresh_seeds(folder):
     column = rows[0][0].index("final_return")
     scores = tuple(float(each[-1][column]) for each in rows)
     assert scores == pytest.approx(confirmed[int(best[0]["trial"])])
-    more = call(command(folder, "search@latest"), folder)
-    assert (more.code, more.err) == (0, "")
+    run(folder, "search@latest")
     assert len(events(folder, Confirmed)) == 2, "nothing was run again"
 
 
@@ -311,17 +308,15 @@ def test_a_higher_restart_limit_resumes_failed_trials(folder):
         wait_until(lambda: noted(folder, "reported")["0"] > 10)
         running.session(0).kill()
         assert running.end().code == 1
-    done = call(command(folder, "search@latest", "-s", "meta.max_restart=1"), folder)
-    assert (done.code, done.err) == (0, "")
+    run(folder, "search@latest", "-s", "meta.max_restart=1")
     assert [event.status for event in events(folder, Ended)] == ["failed", "finished"]
 
 
 @pytest.mark.slow
 def test_a_finished_search_can_be_extended(folder):
     write_spec(folder, searching({f"{LR}__loguniform": [1e-4, 1e-2]}))
-    assert call(command(folder, "search"), folder).code == 0
-    more = call(command(folder, "search@latest", "-s", "meta.max_trial=3"), folder)
-    assert (more.code, more.err) == (0, "")
+    run(folder, "search")
+    run(folder, "search@latest", "-s", "meta.max_trial=3")
     assert sorted(event.trial for event in events(folder, Ended)) == [0, 1, 2]
     assert len({line[LR] for line in table(folder).values()}) == 3
 
@@ -329,7 +324,7 @@ def test_a_finished_search_can_be_extended(folder):
 @pytest.mark.slow
 def test_only_the_best_keep_their_models(folder):
     write_spec(folder, searching({f"{LR}__grid_search": [1e-5, 1e-3, 1e-2]}))
-    assert call(command(folder, "search", "--keep", "1"), folder).code == 0
+    run(folder, "search", "--keep", "1")
     best = max(table(folder).values(), key=lambda line: float(line["score"]))
     kept = {
         path.name.split("_")[1] for path in (run_folder(folder) / "model").iterdir()
@@ -356,8 +351,7 @@ def test_every_way_of_parallel_training_is_searched_over(folder, mode):
             **scheduler,
         ),
     )
-    done = call(command(folder, "search"), folder)
-    assert (done.code, done.err) == (0, "")
+    run(folder, "search")
     assert {line["status"] for line in table(folder).values()} <= {
         "finished",
         "stopped",
@@ -368,8 +362,7 @@ def test_every_way_of_parallel_training_is_searched_over(folder, mode):
 @pytest.mark.slow
 def test_trials_run_on_both_nodes_of_a_cluster(folder, cluster):
     write_spec(folder, long(env__max_frame=12_000, meta__search_resources={}))
-    done = call(command(folder, "search", "--cluster", cluster.address), folder)
-    assert (done.code, done.err) == (0, "")
+    run(folder, "search", "--cluster", cluster.address)
     assert {line["status"] for line in table(folder).values()} == {"finished"}
     for trial in range(4):
         assert len(trial_rows(folder, trial)) == 31
@@ -379,13 +372,12 @@ def test_trials_run_on_both_nodes_of_a_cluster(folder, cluster):
 @pytest.mark.slow
 def test_enjoy_plays_the_best_or_a_chosen_trial(folder):
     write_spec(folder, searching({f"{LR}__grid_search": [1e-5, 1e-2]}))
-    assert call(command(folder, "search"), folder).code == 0
+    run(folder, "search")
     found = run_folder(folder)
     best = max(table(folder).values(), key=lambda line: float(line["score"]))["trial"]
     other = 1 - int(best)
-    for run, trial in ((found, best), (f"{found}:t{other}", other)):
-        played = call(command(folder, f"eval@{run}", "--episodes", "2"), folder)
-        assert (played.code, played.err) == (0, "")
+    for source, trial in ((found, best), (f"{found}:t{other}", other)):
+        played = run(folder, f"eval@{source}", "--episodes", "2")
         assert f"evaluating t{trial} of the search" in played.out
     wrong = call(command(folder, f"eval@{found}:t7", "--episodes", "2"), folder)
     assert wrong.code == 2

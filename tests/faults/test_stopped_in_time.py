@@ -144,7 +144,7 @@ def test_a_second_ctrl_c_prints_how_to_resume(folder):
         wait_until(lambda: time.monotonic() > shown + ONE_SIGNAL)
         interrupt(running)
         done = running.end(IN_TIME)
-    assert (done.code, done.err) == (130, "stopped\n")
+    assert done.outcome == (130, "stopped\n")
     assert "slm-lab run train@" in done.out.splitlines()[-1]
 
 
@@ -187,4 +187,4 @@ def test_an_environment_that_hangs_does_not_hold_ctrl_c_of_an_evaluation(
         done, _ = end(running)
     assert bool(processes) == ((mode, vectorization) == ("eval", "async"))
     assert wait_until(lambda: all_gone(processes))
-    assert (done.code, done.err) == (130, "stopped\n")
+    assert done.outcome == (130, "stopped\n")

@@ -22,6 +22,7 @@ from tests.faults.lab import (
     repeatable,
     row_count,
     rows_file,
+    run,
     run_folder,
     started,
     trial_metrics,
@@ -152,7 +153,7 @@ def finish(folder, *options):
     done = start(
         command(folder, "train@latest", "-s", f"env.max_frame={last}", *options), folder
     )
-    assert (done.code, done.err) == (0, "")
+    assert done.outcome == (0, "")
     assert_trained_on_everything(folder, last)
     return done
 
@@ -166,7 +167,7 @@ def test_a_killed_actor_is_replaced_and_the_whole_budget_is_learned_from(folder)
         second.kill()
         done = running.end()
         assert_nothing_left(running, children)
-    assert (done.code, done.err) == (0, "")
+    assert done.outcome == (0, "")
     assert "restarted 1×" in done.out
     assert (restarts(folder), endings(folder)) == ([0, 0, 1], ["finished"] * 3)
     assert_trained_on_everything(folder)
@@ -205,7 +206,7 @@ def test_ctrl_c_saves_what_was_learned_also_from_an_actor_that_was_replaced(fold
         wait_until(lambda: all_gone(alive), STOPPED)
         done = running.end()
         assert_nothing_left(running, children)
-    assert (done.code, done.err) == (130, "")
+    assert done.outcome == (130, "")
     assert (restarts(folder), endings(folder)) == ([0, 0, 1], ["interrupted"] * 3)
     assert saved(folder).frame >= read_rows(rows_file(folder))["frame"][-1]
 
@@ -284,8 +285,7 @@ def test_a_killed_parent_ends_all_processes_and_the_run_resumes_from_its_checkpo
 @pytest.mark.parametrize("count", [1, 2])
 def test_an_actor_whose_environment_raises_once_is_replaced(folder, count):
     options = fragile(folder, f"if once(): {RAISE}", count=count)
-    done = call(command(folder, "train", *options), folder)
-    assert (done.code, done.err) == (0, "")
+    run(folder, "train", *options)
     assert restarts(folder) == [0, 1, 0][: 1 + count]
     log = (run_folder(folder) / "log" / f"{NAME}_t0_s1.log").read_text()
     assert "the pole broke" in log
@@ -347,7 +347,7 @@ def test_a_reward_that_is_not_a_number_is_one_clear_error_and_the_state_is_kept(
 def test_in_one_process_a_resumed_run_equals_the_uninterrupted_one(folder, make):
     sizes = {"env__max_frame": 8000, "meta__log_frequency": 200}
     write_spec(folder, actors(make, flow={"serial": True}, **sizes))
-    assert call(command(folder, "train", "--seed", "5"), folder).code == 0
+    run(folder, "train", "--seed", "5")
     undisturbed = repeatable(rows_file(folder))
     shutil.rmtree(run_folder(folder))
     mode, seed = "train", ["--seed", "5"]
@@ -360,5 +360,5 @@ def test_in_one_process_a_resumed_run_equals_the_uninterrupted_one(folder, make)
             assert done.code == 130
         assert 0 < saved(folder).frame < 8000
         mode, seed = "train@latest", []
-    assert call(command(folder, "train@latest"), folder).code == 0
+    run(folder, "train@latest")
     assert repeatable(rows_file(folder)) == undisturbed

@@ -1,15 +1,12 @@
 """Ranks that are killed, hang, raise or are stopped: all continue together, or none."""
 
 import os
-import shutil
 import signal
 
 import pytest
 
 from slm_lab.spec.load import load_spec
-from slm_lab.storage.intact import settle
-from slm_lab.storage.manifest import pending_path, read_manifest
-from slm_lab.storage.run_dir import RunDir
+from slm_lab.storage.manifest import read_manifest
 from slm_lab.studies.trial import Trial, TrialTask
 from tests.faults.lab import (
     NAME,
@@ -23,7 +20,9 @@ from tests.faults.lab import (
     repeatable,
     row_count,
     rows_file,
+    run,
     run_folder,
+    run_here,
     session_of,
     started,
     trial_metrics,
@@ -61,8 +60,7 @@ def trained(tmp_path_factory):
 
     def make(folder):
         write_spec(folder, ranks())
-        done = call_here(command(folder, "train", "--seed", "5"), folder)
-        assert (done.code, done.err) == (0, "")
+        run_here(folder, "train", "--seed", "5")
 
     return made_once(tmp_path_factory, "ranks", make)
 
@@ -120,8 +118,7 @@ def test_resumed_ranks_end_like_uninterrupted_ones(folder, undisturbed):
     wait_until(lambda: all_gone(children))
     assert 0 < parts(folder, 0).frame < 2000
     assert parts(folder, 0).serial == parts(folder, 1).serial
-    done = call(command(folder, "train@latest"), folder)
-    assert (done.code, done.err) == (0, "")
+    run(folder, "train@latest")
     assert repeatable(rows_file(folder)) == undisturbed
 
 
@@ -139,8 +136,7 @@ def test_whenever_the_parent_is_killed_the_run_can_be_resumed(folder, undisturbe
             running.process.wait()
             wait_until(lambda gone=children: all_gone(gone))
         mode = "train@latest"
-    done = call(command(folder, mode), folder)
-    assert (done.code, done.err) == (0, "")
+    run(folder, mode)
     assert repeatable(rows_file(folder)) == undisturbed
 
 
@@ -205,16 +201,3 @@ def test_a_hanging_rank_is_detected_and_all_ranks_restart(folder, undisturbed):
     assert [str(each.ending) for each in result.sessions] == ["finished"] * RANKS
     wait_until(lambda: all_gone(hung))
     assert repeatable(run_dir.session(0, 0).rows) == undisturbed
-
-
-def test_a_checkpoint_that_only_some_ranks_declared_valid_is_restored_by_all(
-    trained, folder
-):
-    shutil.copytree(trained / "data", folder / "data", dirs_exist_ok=True)
-    run_dir = RunDir(run_folder(folder), NAME)
-    paths = [run_dir.session(0, rank) for rank in range(RANKS)]
-    newest = manifest(folder, 1)
-    content = newest.read_text()
-    newest.rename(pending_path(newest))
-    assert settle(paths) == []
-    assert newest.read_text() == content

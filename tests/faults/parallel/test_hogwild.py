@@ -21,6 +21,7 @@ from tests.faults.lab import (
     row_count,
     rows_file,
     run_folder,
+    run_here,
     started,
     trial_metrics,
     wait_until,
@@ -99,7 +100,7 @@ def test_a_killed_worker_is_replaced_and_only_its_episodes_are_lost(folder):
         children = running.children()
         done = running.end()
         wait_until(lambda: all_gone(children), timeout=3)
-    assert (done.code, done.err) == (0, "")
+    assert done.outcome == (0, "")
     why = "the process was killed by signal 9"
     assert f"Session 0 was restarted 1×, the last time because: {why}" in done.out
     assert_clocks_never_went_back(folder, 50_000)
@@ -127,7 +128,7 @@ def test_workers_killed_at_ten_random_moments_are_all_replaced(folder, mode):
         interrupt(running)
         done = running.end()
         assert running.children() == []
-    assert (done.code, done.err) == (130, "")
+    assert done.outcome == (130, "")
     assert sum(restarts(folder)) == KILLS
     assert_clocks_never_went_back(folder)
 
@@ -160,8 +161,7 @@ def test_past_max_restart_the_others_continue_and_the_run_has_failed_until_resum
     assert "1 of 2 Sessions failed" in again.err
     assert read_manifest(manifest(folder, 0)).frame == died_at
     more = ("-s", "env.max_frame=400000", "--schedules", "hold")
-    resumed = call_here(command(folder, "train@latest", *more), folder)
-    assert (resumed.code, resumed.err) == (0, "")
+    run_here(folder, "train@latest", *more)
     assert_clocks_never_went_back(folder, 400_000)
     assert read_manifest(manifest(folder, 0)).frame > died_at
 
@@ -214,10 +214,7 @@ def test_a_run_that_is_stopped_repeatedly_resumes_each_time(folder, mode):
         frames.append(saved_frames(folder))
     assert frames == sorted(set(frames))
     last = frames[-1] + 20_000
-    done = call_here(
-        command(folder, "train@latest", "-s", f"env.max_frame={last}"), folder
-    )
-    assert (done.code, done.err) == (0, "")
+    run_here(folder, "train@latest", "-s", f"env.max_frame={last}")
     assert_clocks_never_went_back(folder, last)
 
 
@@ -243,8 +240,5 @@ def test_a_killed_parent_ends_its_workers_and_the_run_resumes_from_its_checkpoin
             assert_nothing_left({running.pid, *(child.pid for child in children)})
         assert_clocks_never_went_back(folder)
     last = saved_frames(folder) + 5_000
-    done = call_here(
-        command(folder, "train@latest", "-s", f"env.max_frame={last}"), folder
-    )
-    assert (done.code, done.err) == (0, "")
+    run_here(folder, "train@latest", "-s", f"env.max_frame={last}")
     assert_clocks_never_went_back(folder, last)

@@ -7,12 +7,11 @@ from slm_lab.metrics.reader import read_rows
 from slm_lab.storage.manifest import read_manifest
 from tests.faults.lab import (
     NAME,
-    call,
-    call_here,
-    command,
     manifest,
     rows_file,
+    run,
     run_folder,
+    run_here,
     trial_metrics,
     write_spec,
 )
@@ -46,8 +45,7 @@ def test_the_return_that_one_worker_reaches_ends_the_training_of_all(folder):
     write_spec(
         folder, actor_critic(**TWO, env__max_frame=100_000_000, meta__stop_return=5.0)
     )
-    done = call_here(command(folder, "train"), folder)
-    assert (done.code, done.err) == (0, "")
+    run_here(folder, "train")
     saved = [read_manifest(manifest(folder, s)) for s in range(2)]
     assert all(each.finished for each in saved)
     assert sum(each.frame for each in saved) < 1_000_000
@@ -66,8 +64,7 @@ def test_nan_in_one_worker_reaches_no_other_and_the_worker_is_replaced(folder, m
         "env__name": "Broken-v0",
     }
     write_spec(folder, actor_critic(**spec))
-    done = call(command(folder, "train", "--import", "broken_env"), folder)
-    assert (done.code, done.err) == (0, "")
+    run(folder, "train", "--import", "broken_env")
     assert [session["restarts"] for session in trial_metrics(folder)["sessions"]] == [
         0,
         1,

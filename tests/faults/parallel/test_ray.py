@@ -24,6 +24,7 @@ from tests.faults.lab import (
     repeatable,
     row_count,
     rows_file,
+    run,
     session_of,
     started,
     trial_metrics,
@@ -52,17 +53,13 @@ def on_one_machine(tmp_path_factory):
     """The rows of the training where the ranks are processes."""
     folder = tmp_path_factory.mktemp("one")
     write_spec(folder, ranks())
-    done = call(command(folder, "train", "--seed", "5"), folder)
-    assert (done.code, done.err) == (0, "")
+    run(folder, "train", "--seed", "5")
     return repeatable(rows_file(folder))
 
 
 def test_ranks_on_two_nodes_train_as_on_one_machine(folder, cluster, on_one_machine):
     write_spec(folder, ranks())
-    done = call(
-        command(folder, "train", "--seed", "5", "--cluster", cluster.address), folder
-    )
-    assert (done.code, done.err) == (0, "")
+    run(folder, "train", "--seed", "5", "--cluster", cluster.address)
     assert repeatable(rows_file(folder)) == on_one_machine
     saved = [read_manifest(manifest(folder, rank)) for rank in range(RANKS)]
     assert [(each.frame, each.finished) for each in saved] == [(12_000, True)] * RANKS
@@ -77,8 +74,7 @@ def test_a_mode_of_another_package_trains_its_ranks_on_two_nodes(folder, cluster
     words = "train", "--seed", "5", "--import", "lab_extras"
     rows = []
     for where in ((), ("--cluster", cluster.address)):
-        done = call(command(folder, *words, *where), folder)
-        assert (done.code, done.err) == (0, "")
+        run(folder, *words, *where)
         rows.append(repeatable(rows_file(folder)))
         shutil.rmtree(folder / "data")
         (folder / "data").mkdir()
@@ -129,10 +125,9 @@ def test_a_run_stopped_on_a_cluster_resumes_on_one_machine(
         wait_until(lambda: row_count(folder) > 2, timeout=120)
         running.signal_group(how)
         done = running.end()
-    assert (done.code, done.err) == (130, "")
+    assert done.outcome == (130, "")
     assert 0 < read_manifest(manifest(folder)).frame < 12_000
-    done = call(command(folder, "train@latest", "-s", "meta.cluster=null"), folder)
-    assert (done.code, done.err) == (0, "")
+    run(folder, "train@latest", "-s", "meta.cluster=null")
     assert repeatable(rows_file(folder)) == on_one_machine
 
 
@@ -201,10 +196,7 @@ def manifest_exists(folder):
 def test_independent_seeds_are_spread_over_the_cluster(folder, cluster):
     spec = ppo(meta__max_session=3, env__max_frame=1000)
     write_spec(folder, spec)
-    done = call(
-        command(folder, "train", "--seed", "5", "--cluster", cluster.address), folder
-    )
-    assert (done.code, done.err) == (0, "")
+    run(folder, "train", "--seed", "5", "--cluster", cluster.address)
     on_cluster = [repeatable(rows_file(folder, session)) for session in range(3)]
     (folder / "here").mkdir()
     write_spec(folder / "here", spec)
@@ -291,5 +283,5 @@ def test_ranks_train_across_a_network(folder, two_hosts, monkeypatch, on_one_mac
     write_spec(folder, ranks())
     run = [*on_first, *command(folder, "train", "--seed", "5", "--cluster", address)]
     done = call(run, folder)
-    assert (done.code, done.err) == (0, "")
+    assert done.outcome == (0, "")
     assert repeatable(rows_file(folder)) == on_one_machine

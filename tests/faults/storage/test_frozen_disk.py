@@ -8,11 +8,10 @@ import pytest
 
 from tests.faults.lab import (
     all_gone,
-    call,
-    command,
     interrupt,
     mounted_disk,
     row_count,
+    run,
     started,
     wait_until,
     write_spec,
@@ -54,7 +53,6 @@ def test_a_stop_says_that_it_waits_for_the_disk_and_a_second_one_does_not_wait(
         finally:
             subprocess.run(["fsfreeze", "-u", str(disk)], check=True)
         wait_until(lambda: all_gone(left))
-    assert (done.code, done.err) == (130, "stopped\n")
+    assert done.outcome == (130, "stopped\n")
     assert "resume with: slm-lab run train@" in done.out
-    resumed = call(command(folder, "train@latest", "-s", "env.max_frame=8000"), folder)
-    assert (resumed.code, resumed.err) == (0, "")
+    run(folder, "train@latest", "-s", "env.max_frame=8000")

@@ -19,7 +19,9 @@ from tests.faults.lab import (
     manifest,
     repeatable,
     rows_file,
+    run,
     run_folder,
+    run_here,
     started,
     wait_until,
     write_spec,
@@ -39,7 +41,7 @@ def short(tmp_path_factory):
     def make(folder):
         write_spec(folder, SHORT)
         (folder / "data").mkdir()
-        assert call_here(command(folder, "train"), folder).code == 0
+        run_here(folder, "train")
 
     return made_once(tmp_path_factory, "short", make)
 
@@ -120,8 +122,7 @@ def test_where_the_newest_checkpoint_is_damaged_the_one_before_leads_to_the_same
     damage, copy, finished
 ):
     path = damage(copy)
-    done = call(command(copy, "train@latest", *LONGER), copy)
-    assert (done.code, done.err) == (0, "")
+    done = run(copy, "train@latest", *LONGER)
     (line,) = (line for line in done.out.splitlines() if "falls back" in line)
     assert "falls back to the checkpoint at frame 500: " in line
     assert path.name in line
@@ -177,8 +178,7 @@ def test_weights_of_nan_are_refused_though_their_checksum_is_right(copy):
 def test_a_longer_budget_gives_the_rows_of_a_run_that_had_it_from_the_start(
     copy, finished
 ):
-    done = call(command(copy, "train@latest", *LONGER), copy)
-    assert (done.code, done.err) == (0, "")
+    run(copy, "train@latest", *LONGER)
     resumed, whole = repeatable(rows_file(copy)), repeatable(rows_file(finished[0], 0))
     # The row at which the first budget was spent has the mean of fewer episodes than
     # decide.
@@ -192,8 +192,7 @@ def test_a_longer_budget_gives_the_rows_of_a_run_that_had_it_from_the_start(
 @pytest.mark.slow
 def test_resuming_a_finished_run_only_redraws_its_graphs(copy):
     rows, model = rows_file(copy).read_bytes(), manifest(copy).read_bytes()
-    done = call(command(copy, "train@latest"), copy)
-    assert (done.code, done.err) == (0, "")
+    done = run(copy, "train@latest")
     assert "every Session has already finished" in done.out
     assert (rows_file(copy).read_bytes(), manifest(copy).read_bytes()) == (rows, model)
 
@@ -210,12 +209,11 @@ def test_a_stop_while_graphs_are_drawn_leaves_out_the_rest_until_a_resume(copy):
         wait_until(lambda: pictures(copy))
         running.signal_group(signal.SIGTERM)
         done = running.end()
-    assert (done.code, done.err) == (130, "")
+    assert done.outcome == (130, "")
     assert "the stop left graphs out" in done.out
     assert "resume with: slm-lab run train@" in done.out
     assert pictures(copy) < every
-    resumed = call_here(command(copy, "train@latest"), copy)
-    assert (resumed.code, resumed.err) == (0, "")
+    run_here(copy, "train@latest")
     assert pictures(copy) == every
 
 
@@ -240,8 +238,7 @@ def test_another_seed_is_refused_on_resume(copy):
 @pytest.mark.slow
 def test_a_changed_spec_file_only_gives_a_note_on_resume(copy):
     write_spec(copy, ppo(env__max_frame=500, agent__algorithm__gamma=0.5))
-    done = call(command(copy, "train@latest"), copy)
-    assert (done.code, done.err) == (0, "")
+    done = run(copy, "train@latest")
     assert "agent.algorithm.gamma" in done.out
     saved = json.loads((run_folder(copy) / f"{NAME}_spec.json").read_text())
     assert saved[NAME]["agent"]["algorithm"]["gamma"] == 0.99

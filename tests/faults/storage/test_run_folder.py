@@ -17,6 +17,7 @@ from tests.faults.lab import (
     manifest,
     repeatable,
     rows_file,
+    run,
     run_folder,
     trial_metrics,
     write_spec,
@@ -35,7 +36,7 @@ def names(folder):
 
 def test_a_run_leaves_every_file_that_the_design_lists(finished):
     folder, done = finished
-    assert (done.code, done.err) == (0, "")
+    assert done.outcome == (0, "")
     graphs = [
         *(
             f"{NAME}_t0_trial_graph_mean_returns_{what}"
@@ -132,7 +133,7 @@ def test_a_seed_on_the_command_line_is_recorded_and_gives_the_same_rows(
 ):
     """The second run is made by run_lab.py, of the first run's own spec file."""
     write_spec(folder, ppo(env__max_frame=500))
-    assert call(command(folder, "train", "--seed", "7"), folder).code == 0
+    run(folder, "train", "--seed", "7")
     first, rows = run_folder(folder), repeatable(rows_file(folder))
     assert (
         json.loads((first / f"{NAME}_spec.json").read_text())[NAME]["meta"][
@@ -148,7 +149,7 @@ def test_a_seed_on_the_command_line_is_recorded_and_gives_the_same_rows(
         str(folder / "again"),
     ]
     done = call([sys.executable, str(ROOT / "run_lab.py"), *args], folder)
-    assert (done.code, done.err) == (0, "")
+    assert done.outcome == (0, "")
     (again,) = (folder / "again").glob("*/info/*_session_df_train.csv")
     assert repeatable(again) == rows
 
@@ -156,7 +157,7 @@ def test_a_seed_on_the_command_line_is_recorded_and_gives_the_same_rows(
 @pytest.mark.slow
 def test_a_seed_is_drawn_and_written_down_where_none_is_given(folder):
     write_spec(folder, ppo(meta__random_seed=None, env__max_frame=500))
-    assert call(command(folder, "train"), folder).code == 0
+    run(folder, "train")
     saved = json.loads((run_folder(folder) / f"{NAME}_spec.json").read_text())
     seed = saved[NAME]["meta"]["random_seed"]
     assert isinstance(seed, int)
@@ -166,8 +167,7 @@ def test_a_seed_is_drawn_and_written_down_where_none_is_given(folder):
 @pytest.mark.slow
 def test_dev_runs_short_and_checked(folder):
     write_spec(folder, ppo(meta__max_session=4, env__max_frame=1_000_000))
-    done = call(command(folder, "dev"), folder)
-    assert (done.code, done.err) == (0, "")
+    run(folder, "dev")
     assert trial_metrics(folder)["max_session"] <= 2
     assert len(repeatable(rows_file(folder))) > 4
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.testing import assert_allclose, assert_array_equal
 
 from slm_lab.agent.batch import Act, VectorStep
 from slm_lab.agent.memory.memory import MemoryLayout
@@ -151,8 +152,8 @@ def assert_reads(ring, kept, num_steps):
 def assert_is(got, i, kept, t, n, num_steps):
     """Asserts that the i-th transition of `got` equals that of the list at (t, n)."""
     obs, action, reward, discount, next_obs = expected(kept, t, n, num_steps)
-    np.testing.assert_array_equal(got.obs[i], obs)
+    assert_array_equal(got.obs[i], obs)
     assert got.action[i] == action
-    np.testing.assert_allclose(got.reward[i], reward, atol=1e-5)
-    np.testing.assert_allclose(got.discount[i], discount, atol=1e-6)
-    np.testing.assert_array_equal(got.next_obs[i], next_obs)
+    assert_allclose(got.reward[i], reward, atol=1e-5)
+    assert_allclose(got.discount[i], discount, atol=1e-6)
+    assert_array_equal(got.next_obs[i], next_obs)

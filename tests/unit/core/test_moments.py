@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
 
 from slm_lab.core.moments import merged, merged_by_all
 
@@ -34,7 +35,7 @@ def test_merging_two_workers_additions_gives_the_moments_of_all(counts, seed, sh
     after = moments(np.concatenate([common, mine]))
     result = merged(total, before, after, [slice(0, 1 + 2 * SIZE)])
     expected = moments(np.concatenate([common, others, mine]))
-    np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-6)
+    assert_allclose(result, expected, rtol=1e-6, atol=1e-6)
 
 
 @given(seen=st.integers(1, 400), mine=st.integers(0, 30), others=st.integers(0, 30))
@@ -53,7 +54,7 @@ def test_with_a_window_new_samples_merge_onto_decayed_moments(seen, mine, others
 
     total, after = added(before, newer), added(before, new)
     result = merged(total, before, after, PLACE, window=100)
-    np.testing.assert_allclose(result, added(total, new), rtol=1e-9)
+    assert_allclose(result, added(total, new), rtol=1e-9)
     assert result[0] <= max(seen, 100 + mine + others)
 
 
@@ -61,7 +62,7 @@ def test_other_statistics_are_averaged_by_share():
     result = merged(
         np.array([1.0, 5.0]), np.array([1.0, 4.0]), np.array([1.5, 4.0]), [], 0.25
     )
-    np.testing.assert_array_equal(result, [1.125, 4.75])
+    assert_array_equal(result, [1.125, 4.75])
 
 
 @given(st.integers(2, 16), st.integers(1, 5), st.integers(0, 1000))
@@ -86,7 +87,7 @@ def test_a_variance_that_many_workers_average_stays_a_variance(
 def test_merging_without_other_additions_is_exact(moments_at):
     before, after = np.array([3.0, 0.1, 0.7]), np.array([4.0, 0.1 + 1e-17, 1 / 3])
     result = merged(before.copy(), before, after, moments_at)
-    np.testing.assert_array_equal(result, after)
+    assert_array_equal(result, after)
     assert result is not after
 
 
@@ -106,7 +107,7 @@ def test_many_processes_that_take_turns_lose_nothing():
         total = merged(total, pulled[who], after, [slice(0, 7)])
         pulled[who] = total.copy()
         own[who] = batch
-    np.testing.assert_allclose(total, moments(np.concatenate(seen)), rtol=1e-9)
+    assert_allclose(total, moments(np.concatenate(seen)), rtol=1e-9)
 
 
 PLACES = [slice(1, 2 + 2 * SIZE)]
@@ -140,4 +141,4 @@ def test_combined_moments_equal_those_of_all_rows_and_averages_are_averaged(
     )
     result = merged_by_all(before, afters, PLACES)
     expected = statistics(np.concatenate([common, *own]), averages[1:].mean(0))
-    np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-6)
+    assert_allclose(result, expected, rtol=1e-6, atol=1e-6)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from gymnasium import spaces
+from numpy.testing import assert_array_equal
 
 from slm_lab.env.adapter import PolicyAdapter
 from tests.unit.env.wrapped import Ends
@@ -48,18 +49,18 @@ def test_parts_become_the_vector_that_gymnasium_makes(adapter, observations):
     expected = [spaces.flatten(PARTS, each) for each in observations]
     batch = adapter.batch(batched(observations))
     assert not batch.is_single
-    np.testing.assert_array_equal(batch.obs, np.float32(expected))
+    assert_array_equal(batch.obs, np.float32(expected))
     for own, row in zip(observations, batch.obs, strict=True):
         one = adapter.batch(own)
         assert one.is_single
-        np.testing.assert_array_equal(one.obs, [row])
+        assert_array_equal(one.obs, [row])
     assert not adapter.batch(batched(observations[:1])).is_single
 
 
 def test_a_part_may_lack_an_axis_of_length_1_as_in_training(adapter, observations):
     bits, number = observations[0]["c"]
     one = adapter.batch({**observations[0], "c": (bits, float(number[0]))})
-    np.testing.assert_array_equal(one.obs, adapter.batch(observations[0]).obs)
+    assert_array_equal(one.obs, adapter.batch(observations[0]).obs)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,7 @@ def test_an_image_may_have_its_numbers_in_another_type(image_adapter, dtype):
     image = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
     obs = image_adapter.batch(image.astype(dtype)).obs
     assert obs.dtype == np.uint8
-    np.testing.assert_array_equal(obs, [image])
+    assert_array_equal(obs, [image])
 
 
 @pytest.mark.parametrize("value", [0.5, 256, -1, np.nan])

@@ -4,6 +4,7 @@ import importlib.util
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from slm_lab.env.check import check_env
 
@@ -40,6 +41,6 @@ def test_a_resume_restores_generators_and_begins_fresh_episodes(build, random_ac
     )
     for restored in (first, second):
         restored.load_state_dict(state)
-    np.testing.assert_array_equal(first.obs, second.obs)
+    assert_array_equal(first.obs, second.obs)
     for action in random_actions(env, 20):
-        np.testing.assert_array_equal(first.step(action).obs, second.step(action).obs)
+        assert_array_equal(first.step(action).obs, second.step(action).obs)

@@ -2,6 +2,7 @@ import random
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal, assert_equal
 
 from slm_lab.env.vector.raw import env_seeds
 
@@ -33,7 +34,7 @@ def test_sync_and_async_trajectories_are_equal_bit_for_bit(build, random_actions
     ]
     in_process, in_workers = [trajectory(env, random_actions(env, 100)) for env in envs]
     for expected, given in zip(in_process, in_workers, strict=True):
-        np.testing.assert_array_equal(given, expected, strict=True)
+        assert_array_equal(given, expected, strict=True)
 
 
 @pytest.mark.parametrize("mode", [None, "sync"])
@@ -59,5 +60,4 @@ def test_no_global_generator_is_touched(build, random_actions, name, mode):
         assert before == (random.getstate(), np.random.get_state()[1].tolist())  # noqa: NPY002
         return rows
 
-    for expected, given in zip(run(1), run(2), strict=True):
-        np.testing.assert_array_equal(given, expected)
+    assert_equal(run(1), run(2))

@@ -4,6 +4,7 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
 
 from slm_lab.core.errors import LabError, SpecError
 from slm_lab.env.convert.action import ActionConverter
@@ -18,16 +19,14 @@ def test_a_discrete_observation_becomes_one_hot(start, count, data):
     )
     converter = ObservationConverter(space, "X")
     seen = converter.convert(raw)
-    np.testing.assert_array_equal(
-        seen, np.eye(count, dtype=np.float32)[raw - start], strict=True
-    )
+    assert_array_equal(seen, np.eye(count, dtype=np.float32)[raw - start], strict=True)
     assert all(row in converter.space for row in seen)
 
 
 def test_a_multi_discrete_observation_becomes_one_hots_side_by_side():
     converter = ObservationConverter(spaces.MultiDiscrete([2, 3]), "X")
     seen = converter.convert(np.array([[1, 0], [0, 2]]))
-    np.testing.assert_array_equal(seen, [[0, 1, 1, 0, 0], [1, 0, 0, 0, 1]])
+    assert_array_equal(seen, [[0, 1, 1, 0, 0], [1, 0, 0, 0, 1]])
 
 
 @pytest.mark.parametrize(
@@ -78,7 +77,7 @@ def test_observations_are_float32_but_bytes_stay_bytes(space, dtype):
     raw = np.stack([space.sample() for _ in range(5)])
     seen = converter.convert(raw)
     assert seen.dtype == converter.space.dtype == dtype
-    np.testing.assert_array_equal(seen, raw.astype(dtype).reshape(seen.shape))
+    assert_array_equal(seen, raw.astype(dtype).reshape(seen.shape))
 
 
 @pytest.mark.parametrize(
@@ -99,7 +98,7 @@ def test_a_matrix_or_a_number_is_a_vector_for_the_agent_and_an_image_is_not(
     raw = np.stack([space.sample() for _ in range(5)])
     seen = converter.convert(raw)
     assert converter.space.shape == seen.shape[1:] == shape
-    np.testing.assert_array_equal(seen.ravel(), raw.ravel())
+    assert_array_equal(seen.ravel(), raw.ravel())
     assert all(row in converter.space for row in seen)
 
 
@@ -111,8 +110,8 @@ BOX = spaces.Box(
 
 def test_an_agent_sees_bounded_actions_between_minus_one_and_one():
     converter = ActionConverter(BOX, "X")
-    np.testing.assert_array_equal(converter.space.low, [-1, -1, -np.inf, 1])
-    np.testing.assert_array_equal(converter.space.high, [1, 1, np.inf, np.inf])
+    assert_array_equal(converter.space.low, [-1, -1, -np.inf, 1])
+    assert_array_equal(converter.space.high, [1, 1, np.inf, np.inf])
 
 
 @given(st.lists(st.floats(-100, 100, width=32), min_size=4, max_size=4))
@@ -121,29 +120,16 @@ def test_every_action_is_scaled_into_the_bounds(action):
     assert raw.dtype == np.float32
     assert raw in BOX
     first, second, third, fourth = action
-    np.testing.assert_allclose(raw[0], 2 * np.clip(first, -1, 1), rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(
-        raw[1], 5 + 5 * np.clip(second, -1, 1), rtol=1e-6, atol=1e-6
-    )
+    assert_allclose(raw[0], 2 * np.clip(first, -1, 1), rtol=1e-6, atol=1e-6)
+    assert_allclose(raw[1], 5 + 5 * np.clip(second, -1, 1), rtol=1e-6, atol=1e-6)
     assert raw[2] == third
     assert raw[3] == max(1, fourth)
-
-
-@pytest.mark.parametrize(
-    ("action", "raw"), [(0.0, 0.0), (1.0, 1.7e308), (-1.0, -1.7e308)]
-)
-def test_bounds_near_the_largest_number_give_finite_actions(action, raw):
-    box = spaces.Box(-1.7e308, 1.7e308, (1,), np.float64)
-    assert (
-        ActionConverter(box, "X").convert(np.array([[action]], np.float32)).item()
-        == raw
-    )
 
 
 def test_discrete_actions_count_from_zero_for_the_agent():
     converter = ActionConverter(spaces.Discrete(3, start=-1), "X")
     assert converter.space == spaces.Discrete(3)
-    np.testing.assert_array_equal(converter.convert(np.array([0, 2])), [-1, 1])
+    assert_array_equal(converter.convert(np.array([0, 2])), [-1, 1])
     action = np.array([0, 1])
     assert ActionConverter(spaces.Discrete(2), "X").convert(action) is action
 
@@ -178,7 +164,7 @@ def test_multi_actions_reach_the_environment_in_its_own_shape_and_type(
     assert all(
         action.astype(converter.space.dtype) in converter.space for action in actions
     )
-    np.testing.assert_array_equal(converter.convert(actions), wanted, strict=True)
+    assert_array_equal(converter.convert(actions), wanted, strict=True)
 
 
 @given(

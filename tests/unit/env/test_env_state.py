@@ -5,6 +5,7 @@ import copy
 import gymnasium
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal, assert_equal
 
 from slm_lab.core.errors import CheckpointError
 from slm_lab.env.state import has_exact_state
@@ -58,10 +59,10 @@ def test_a_restored_environment_continues_bit_for_bit(
     restored = build(name, 2, **keys)
     restored.load_state_dict(copy.deepcopy(state))
     assert env.exact_state
-    np.testing.assert_array_equal(restored.obs, env.obs)
+    assert_array_equal(restored.obs, env.obs)
     actions = random_actions(env, 500, seed=2)
     for expected, given in zip(run(env, actions), run(restored, actions), strict=True):
-        np.testing.assert_array_equal(given, expected, strict=True)
+        assert_array_equal(given, expected, strict=True)
 
 
 @pytest.mark.parametrize("mode", ["sync", None])
@@ -77,12 +78,8 @@ def test_saving_does_not_disturb_and_later_steps_do_not_change_what_was_saved(
     actions = random_actions(envs[0], 40)
     state = envs[0].state_dict()
     kept = copy.deepcopy(state)
-    for expected, given in zip(
-        run(envs[1], actions), run(envs[0], actions), strict=True
-    ):
-        np.testing.assert_array_equal(given, expected)
-    for now, before in zip(leaves(state), leaves(kept), strict=True):
-        np.testing.assert_array_equal(now, before)
+    assert_equal(run(envs[1], actions), run(envs[0], actions))
+    assert_equal(leaves(state), leaves(kept))
 
 
 class Counter(gymnasium.Env):
@@ -122,10 +119,10 @@ def test_without_an_adapter_fresh_episodes_begin_and_the_rest_is_restored(
         assert not other.exact_state
     # the first observations count
     assert restored.statistics[0] == env.statistics[0] + 3
-    np.testing.assert_array_equal(restored.obs, twin.obs)
+    assert_array_equal(restored.obs, twin.obs)
     steps = [restored.step(action) for action in random_actions(env, 5)]
     assert [step.finished is not None for step in steps] == [False] * 4 + [True]
-    np.testing.assert_array_equal(steps[-1].finished.episode_return, [5, 5, 5])
+    assert_array_equal(steps[-1].finished.episode_return, [5, 5, 5])
 
 
 def test_a_wrapper_without_an_adapter_is_not_restored_by_halves():
@@ -151,8 +148,7 @@ def test_wrappers_of_gymnasium_continue_with_the_environment(
     restored.load_state_dict(env.state_dict())
     assert env.exact_state
     actions = random_actions(env, 50, seed=1)
-    for expected, given in zip(run(env, actions), run(restored, actions), strict=True):
-        np.testing.assert_array_equal(given, expected)
+    assert_equal(run(env, actions), run(restored, actions))
 
 
 @pytest.mark.parametrize("other", [{"num_envs": 4}, {"normalize_obs": True}])

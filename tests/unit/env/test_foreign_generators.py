@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from numpy.testing import assert_array_equal
 
 from slm_lab.storage.checkpoint import from_plain, to_plain
 
@@ -101,7 +102,7 @@ def test_any_generator_is_saved_and_resumed_in_fresh_episodes(build, registered,
     assert not resumed.load_state_dict(copy.deepcopy(state))
     again = build(name, seed=5)
     again.load_state_dict(state)
-    np.testing.assert_array_equal(resumed.obs, again.obs, "a resume can be repeated")
+    assert_array_equal(resumed.obs, again.obs, "a resume can be repeated")
     assert not np.isin(resumed.obs, first).any(), (
         "the first episodes are not played again"
     )
@@ -119,7 +120,7 @@ def test_the_usual_generator_goes_on_where_it_was(build, registered):
     state = reread(env.state_dict())
     resumed = build(name, seed=1)
     resumed.load_state_dict(state)
-    np.testing.assert_array_equal(resumed.obs, env.reset())
+    assert_array_equal(resumed.obs, env.reset())
 
 
 @pytest.mark.medium

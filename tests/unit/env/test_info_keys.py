@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from slm_lab.env.adapter import PolicyAdapter
 from slm_lab.env.state import ENV_ADAPTERS, attributes
@@ -45,9 +46,7 @@ def test_an_episode_ends_with_the_numbers_of_its_last_info(build, ends, mode, nu
     assert env.num_info == len(KEYS)
     found = episodes(env, 120)
     assert set(found[:, 2]) == {2, 3, 4, 5, 6}
-    np.testing.assert_array_equal(
-        found[:, 3:], [expected(length) for length in found[:, 2]]
-    )
+    assert_array_equal(found[:, 3:], [expected(length) for length in found[:, 2]])
 
 
 def test_without_keys_an_episode_has_no_numbers_and_a_native_version_is_used(
@@ -93,7 +92,7 @@ def test_the_numbers_leave_an_exact_state_exact(build, ends, monkeypatch):
         )
         assert (left is None) == (right is None)
         if left is not None:
-            np.testing.assert_array_equal(np.column_stack(left), np.column_stack(right))
+            assert_array_equal(np.column_stack(left), np.column_stack(right))
 
 
 def test_an_environment_outside_of_training_has_its_own_infos_only(env_spec, ends):

@@ -4,6 +4,7 @@ environment."""
 import gymnasium
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from slm_lab.env.vector.raw import CONTINUES
 
@@ -62,8 +63,8 @@ def test_the_learner_sees_ends_where_scores_count_whole_episodes(build, lives, m
     assert [obs for _, _, obs, _ in seen] == following * 2
     assert [finished is not None for *_, finished in seen] == ([False] * 5 + [True]) * 2
     for *_, finished in seen[5::6]:
-        np.testing.assert_array_equal(finished.episode_return, [21, 21])
-        np.testing.assert_array_equal(finished.episode_length, [6, 6])
+        assert_array_equal(finished.episode_return, [21, 21])
+        assert_array_equal(finished.episode_length, [6, 6])
 
 
 def test_discounted_returns_restart_with_every_end_that_the_learner_sees(build, lives):

@@ -119,20 +119,6 @@ def test_a_second_exporter_shows_no_point_twice(csv, log_dir):
     assert len(list(log_dir.iterdir())) == 2
 
 
-def test_rows_are_exported_although_an_event_file_was_deleted(csv, log_dir):
-    append(csv, 100)
-    for _ in range(2):
-        with closing(TensorBoardExporter(csv, log_dir)) as exporter:
-            exporter.update()
-    first, second = sorted(log_dir.iterdir())
-    first.unlink()
-    append(csv, 200)
-    with closing(TensorBoardExporter(csv, log_dir)) as exporter:
-        assert exporter.update() == 2
-    assert min(log_dir.iterdir()) == second
-    assert scalars(log_dir, "total_reward") == [(100, 100.0), (200, 200.0)]
-
-
 def test_importing_and_exporting_takes_neither_torch_nor_tensorboard_early(
     csv, log_dir
 ):

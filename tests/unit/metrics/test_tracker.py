@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_equal
 
 from slm_lab.core.errors import CheckpointError, LabError
 from slm_lab.core.types import Column
@@ -250,7 +251,7 @@ def test_a_restored_tracker_continues_bit_for_bit(before, after):
     assert restored.last_row == original.last_row
     assert restored.improved == original.improved
     assert play(restored, after, frame) == play(original, after, frame)
-    np.testing.assert_equal(restored.state_dict(), original.state_dict())
+    assert_equal(restored.state_dict(), original.state_dict())
 
 
 def test_a_saved_state_does_not_change_with_the_tracker():
@@ -261,7 +262,7 @@ def test_a_saved_state_does_not_change_with_the_tracker():
     finish(tracker, e0=2.0)
     tracker.track_update({"loss": 1.0})
     row_at(tracker, 100)
-    np.testing.assert_equal(state, before)
+    assert_equal(state, before)
 
 
 def test_a_resumed_run_may_have_another_log_frequency():

@@ -151,20 +151,6 @@ def test_shifting_all_returns_and_the_random_agents_alike_changes_no_strength(
             assert other == pytest.approx(one, rel=1e-6, abs=1e-6)
 
 
-@given(returns=RETURNS, factor=st.floats(0.01, 100))
-def test_ratios_do_not_depend_on_the_scale_of_rewards(returns, factor):
-    one = session_metrics(session_rows(returns), 0.0)
-    other = session_metrics(session_rows(np.array(returns) * factor), 0.0)
-    for name in ("sample_efficiency", "training_efficiency", "stability"):
-        if getattr(one, name) is None:
-            assert one.reasons[name] == other.reasons[name]
-        else:
-            assert getattr(other, name) == pytest.approx(
-                getattr(one, name), rel=1e-9, abs=1e-9
-            )
-    assert other.strength == pytest.approx(one.strength * factor)
-
-
 @given(returns=RETURNS)
 def test_stability_is_one_when_returns_never_drop_and_never_more(returns):
     assume(sum(sorted(returns)[:-1]) > 1e-3)

@@ -349,17 +349,6 @@ def test_a_reset_does_not_count_as_a_step(watch, kind):
     assert bounded(2) == [(case.silent, f"Session {case.silent} hangs: {why}")]
 
 
-@pytest.mark.parametrize("kind", WATCHED)
-def test_a_step_after_a_long_reset_has_its_own_time(watch, kind):
-    case = kind()
-    after = watch(case)
-    case.copies(RESETTING, IDLE, IDLE)
-    assert after(1e4) == []
-    case.copies(IDLE, IDLE, IDLE)
-    assert after(case.seconds - 1) == []
-    assert after(2) == [case.silent]
-
-
 def test_a_step_in_a_worker_process_is_named_though_another_copy_resets(watch):
     case = Independent()
     case.copies(RESETTING, STEPPING, STEPPING)

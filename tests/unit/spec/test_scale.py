@@ -232,34 +232,6 @@ def test_a_random_agent_has_nothing_to_divide():
     assert own == spec
 
 
-@pytest.mark.parametrize("scale", ["linear", "weak"])
-def test_the_rates_of_one_role_are_larger_too(scale):
-    """Those that are given as `actor_optim_spec` and `critic_optim_spec`, in either
-    block."""
-    nets = {
-        "agent__net": {
-            "type": "MLPNet",
-            "actor_optim_spec": {"name": "Adam", "lr": 1e-4},
-            "critic_optim_spec": {"name": "Adam", "lr": 3e-4},
-        },
-        "agent__critic_net": {
-            "type": "MLPNet",
-            "critic_optim_spec": {"name": "RMSprop", "lr": 2e-4},
-        },
-    }
-    own_net = {"agent__net": nets["agent__net"]}
-    for keys, critic in ((own_net, 3e-4), (nets, 2e-4)):
-        for raw in (A2C, SAC):
-            spec, own = rank_of(raw, scale, **keys)
-            rates = {
-                key: value
-                for key, value in differences(spec, own).items()
-                if "lr" in key
-            }
-            assert rates["actor.lr"] == pytest.approx((1e-4, 4e-4))
-            assert rates["critic.lr"] == pytest.approx((critic, 4 * critic))
-
-
 def test_an_optimizer_without_a_rate_gets_its_default_rate_scaled():
     _, own = rank_of(A2C, agent__net={"type": "MLPNet"})
     assert net_for_role(own.agent, "actor").optim_spec.args["lr"] == pytest.approx(4e-3)

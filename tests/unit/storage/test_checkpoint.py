@@ -10,9 +10,7 @@ from slm_lab.metrics.writer import Extent
 from slm_lab.storage.checkpoint import CheckpointStore, read_state
 from slm_lab.storage.manifest import (
     FORMAT,
-    Manifest,
     SavedFile,
-    Segment,
     manifest_path,
     previous_path,
     read_manifest,
@@ -70,16 +68,6 @@ def test_the_manifest_tells_size_and_checksum_of_every_file(store, tmp_path):
         content = (tmp_path / file.name).read_bytes()
         assert file.bytes == len(content)
         assert file.sha256 == hashlib.sha256(content).hexdigest()
-
-
-def test_a_manifest_reads_back_as_it_was_written(tmp_path):
-    rows = {"a.csv": Extent(9, "00"), "b.csv": Extent(0, "11")}
-    files = {"state": SavedFile("a.pt", 1, "0")}
-    segments = (Segment("b.pt", 2, "1", 0, 5), Segment("c.pt", 3, "2", 4, 9))
-    written = Manifest(7, 3, rows, True, files, segments)
-    path = manifest_path(tmp_path, PREFIX)
-    path.write_text(written.to_json())
-    assert read_manifest(path) == written
 
 
 def test_a_part_that_is_not_given_keeps_its_file(store, tmp_path):

@@ -105,22 +105,6 @@ def test_files_stay_few_and_what_is_written_is_bounded_by_what_is_new(new):
     assert written_in_all / (saves * new) < often
 
 
-@given(
-    capacity=st.integers(1, 1500),
-    news=st.lists(st.integers(0, 700), min_size=1, max_size=12),
-)
-@settings(max_examples=15)
-def test_a_fresh_process_reads_what_was_there(tmp_path_factory, capacity, news):
-    folder = tmp_path_factory.mktemp("log")
-    store, log = CheckpointStore(folder, PREFIX), Numbers(capacity)
-    for new in news:
-        log.add(new)
-        save(store, log)
-        assert read_back(folder, capacity).steps == log.steps
-        kept = {*store.manifest().segments, *previous(folder).segments}
-        assert set(segment_files(folder)) == {segment.name for segment in kept}
-
-
 def test_the_newest_step_is_as_it_was_when_it_was_saved_last(tmp_path):
     """Its episodes may be broken off after it was saved."""
     store, log = CheckpointStore(tmp_path, PREFIX), Numbers(1000)

@@ -6,7 +6,7 @@ from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.batch import Rollout, Transitions, TransitionSource
 from slm_lab.agent.build import build_agent
 from slm_lab.env.make import make_env
-from tests.support import parse, ppo
+from tests.support import parse, ppo, seeded
 
 GAMMA = 0.9
 
@@ -68,7 +68,7 @@ CONTINUOUS = torch.tensor([[0.1], [-0.7], [0.9], [0.0]])
 def transitions(action=DISCRETE):
     """Of CartPole, or with CONTINUOUS actions of Pendulum."""
     obs_dim = 3 if action is CONTINUOUS else 4
-    generator = torch.Generator().manual_seed(3)
+    generator = seeded(3)
     return Transitions(
         obs=torch.randn(4, obs_dim, generator=generator),
         action=action,
@@ -83,7 +83,7 @@ def transitions(action=DISCRETE):
 
 def rollout():
     """Three steps of two environments: one episode is terminated, one truncated."""
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded(0)
     none = torch.zeros(3, 2)
     return Rollout(
         obs=torch.randn(3, 2, 4, generator=generator),

@@ -3,6 +3,7 @@ stale."""
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from slm_lab.agent.agent import Agent
 from slm_lab.agent.algorithm.algorithm import AgentSeeds
@@ -107,7 +108,7 @@ def test_of_a_fresh_rollout_a_correction_makes_the_same_step(name):
     assert report == pytest.approx(expected, rel=2e-3, abs=2e-5, nan_ok=True)
     moved = parameters(play.agent) - before
     assert moved.abs().max() > 1e-4
-    torch.testing.assert_close(parameters(agent) - before, moved, rtol=1e-2, atol=1e-5)
+    assert_close(parameters(agent) - before, moved, rtol=1e-2, atol=1e-5)
     play.env.close()
 
 
@@ -192,22 +193,12 @@ def test_ppo_clips_against_its_present_policy_and_weighs_what_an_older_one_did(
     rollout = stale(play, agent)
     log_prob, value, traced = traced_by_hand(agent, rollout, 0.95, bounds)
     samples, _ = agent.learner._prepare(rollout)
-    torch.testing.assert_close(
-        samples.advantage, traced.advantage.flatten(), rtol=1e-4, atol=1e-4
-    )
-    torch.testing.assert_close(
-        samples.raw_target, traced.returns.flatten(), rtol=1e-4, atol=1e-4
-    )
-    torch.testing.assert_close(
-        samples.log_prob, log_prob.flatten(), rtol=1e-4, atol=1e-4
-    )
+    assert_close(samples.advantage, traced.advantage.flatten(), rtol=1e-4, atol=1e-4)
+    assert_close(samples.raw_target, traced.returns.flatten(), rtol=1e-4, atol=1e-4)
+    assert_close(samples.log_prob, log_prob.flatten(), rtol=1e-4, atol=1e-4)
     if clip_vloss:
-        torch.testing.assert_close(
-            samples.old_raw_value, value.flatten(), rtol=1e-4, atol=1e-4
-        )
-    torch.testing.assert_close(
-        samples.weight, traced.rho.flatten(), rtol=1e-4, atol=1e-4
-    )
+        assert_close(samples.old_raw_value, value.flatten(), rtol=1e-4, atol=1e-4)
+    assert_close(samples.weight, traced.rho.flatten(), rtol=1e-4, atol=1e-4)
     uncorrected, _ = play.agent.learner._prepare(rollout)
     assert torch.equal(uncorrected.log_prob, rollout.log_prob.flatten())
     if clip_vloss:

@@ -11,6 +11,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 
 from slm_lab.agent.batch import ImitationBatch
 from tests.support import actor_critic, q_learning, sarsa, soft
@@ -82,7 +83,7 @@ def assert_stepped(flat, before, loss, lr=0.5):
     have moved."""
     step = -lr * gradient(loss, before)
     assert np.abs(step).max() > 1e-3
-    np.testing.assert_allclose(weights(flat) - before, step, rtol=2e-3, atol=2e-6)
+    assert_allclose(weights(flat) - before, step, rtol=2e-3, atol=2e-6)
 
 
 def log_softmax(logits):
@@ -246,7 +247,7 @@ def test_soft_actor_critic_steps_down_its_three_losses(env, continuous):
     q = critics(critic, before, b.obs, *of_taken(b, continuous))
     source = OneBatch(batch)
     learner.learn(source, 0)
-    np.testing.assert_allclose(source.error, y - q[0], rtol=1e-3, atol=1e-5)
+    assert_allclose(source.error, y - q[0], rtol=1e-3, atol=1e-5)
     assert_stepped(critic, before, critic_loss)
     assert_stepped(actor, actor_before, actor_loss)
     surplus = entropy.mean() - target_entropy(continuous)
@@ -392,4 +393,4 @@ def test_self_imitation_steps_down_its_two_losses_where_the_past_was_better():
         critic_before,
         lambda theta: 0.4 * (b.weight * 0.5 * gain(theta) ** 2).mean(),
     )
-    np.testing.assert_allclose(past.error.numpy(), fixed, rtol=1e-4)
+    assert_allclose(past.error.numpy(), fixed, rtol=1e-4)

@@ -6,12 +6,13 @@ from itertools import islice
 import numpy as np
 import pytest
 import torch
+from torch.testing import assert_close
 
 from slm_lab.agent.algorithm.ppo import minibatch_sizes
 from slm_lab.agent.batch import Rollout
 from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.session.experience import observed
-from tests.support import ppo
+from tests.support import ppo, randn
 from tests.unit.agent.algorithm import batches
 
 
@@ -109,7 +110,7 @@ def test_value_clipping_takes_the_worse_loss():
 def test_the_value_loss_moves_the_actor_only_where_the_body_is_shared(shared):
     agent, _ = build(agent__net__shared=shared)
     learner = agent.learner
-    obs = torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
+    obs = randn(4, 4)
     with torch.no_grad():
         before = learner.network.policy(obs)
     params, value = learner.network.forward(obs)
@@ -238,8 +239,8 @@ def test_the_behaviour_is_recorded_when_acting():
     with torch.no_grad():
         params, value = agent.learner.network.forward(rollout.obs.flatten(0, 1))
     log_prob = params.log_softmax(-1).gather(-1, rollout.action.view(-1, 1)).flatten()
-    torch.testing.assert_close(rollout.log_prob.flatten(), log_prob)
-    torch.testing.assert_close(rollout.value.flatten(), value)
+    assert_close(rollout.log_prob.flatten(), log_prob)
+    assert_close(rollout.value.flatten(), value)
     assert (rollout.version == 0).all()
     agent.learner.learn(rollout, 0)
     agent.actor.version = agent.learner.version

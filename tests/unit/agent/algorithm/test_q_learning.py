@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from torch.testing import assert_close
 
 from slm_lab.agent.algorithm.algorithm import Learner
 from slm_lab.agent.net.dueling import dueling_q
@@ -87,7 +88,7 @@ def test_the_target_network_is_updated_when_the_spec_says(keys, stored, moves):
         learner.learn(source, 0)
         tau = 1.0 if keys["update_type"] == "replace" else keys["polyak_coef"]
         after = before.lerp(online.vector, tau) if moved else before
-        torch.testing.assert_close(target.vector, after)
+        assert_close(target.vector, after)
 
 
 def test_polyak_averaging_updates_after_every_gradient_step(monkeypatch):
@@ -108,7 +109,7 @@ def test_polyak_averaging_updates_after_every_gradient_step(monkeypatch):
 
     monkeypatch.setattr(learner.network, "step", stepping)
     learner.learn(source, 0)
-    torch.testing.assert_close(target, expected)
+    assert_close(target, expected)
 
 
 def test_dueling_values_have_the_value_for_their_mean():

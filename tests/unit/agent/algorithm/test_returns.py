@@ -6,12 +6,14 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given
+from torch.testing import assert_close
 
 from slm_lab.agent.algorithm.returns import discounted_returns, gae, n_step_returns
+from tests.support import seeded
 
 
 def episode(seed: int, length: int, ending: str | None) -> dict[str, torch.Tensor]:
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     parts = {
         name: torch.randn(length, 1, generator=generator)
         for name in ("reward", "value", "next_value")
@@ -36,14 +38,14 @@ def test_gae_equals_numbers_worked_out_by_hand():
         gamma=0.5,
         gae_lambda=0.5,
     )
-    torch.testing.assert_close(advantage.flatten(), torch.tensor([1.4375, 1.75, -1.0]))
+    assert_close(advantage.flatten(), torch.tensor([1.4375, 1.75, -1.0]))
 
 
 @pytest.mark.parametrize("ending", ["terminated", "truncated"])
 def test_gae_of_an_episode_ignores_the_episode_after_it(ending):
     first, second = episode(0, 4, ending), episode(1, 6, ending)
     joined = {k: torch.cat([first[k], second[k]]) for k in first}
-    torch.testing.assert_close(
+    assert_close(
         gae(**joined, gamma=0.9, gae_lambda=0.8)[:4],
         gae(**first, gamma=0.9, gae_lambda=0.8),
     )
@@ -53,7 +55,7 @@ def test_truncation_bootstraps_and_termination_does_not():
     cut, ended = episode(0, 1, "truncated"), episode(0, 1, "terminated")
     args = {"gamma": 0.9, "gae_lambda": 0.8}
     difference = gae(**cut, **args) - gae(**ended, **args)
-    torch.testing.assert_close(difference, 0.9 * cut["next_value"])
+    assert_close(difference, 0.9 * cut["next_value"])
 
 
 def test_the_value_after_a_terminal_step_may_be_anything():
@@ -72,7 +74,7 @@ def test_lambda_one_is_the_discounted_return_less_the_value(seed, length):
         expected.append(returns)
     target = torch.tensor(expected[::-1]).view(-1, 1) - parts["value"]
     advantage = gae(**parts, gamma=0.95, gae_lambda=1.0)
-    torch.testing.assert_close(advantage, target, rtol=1e-4, atol=1e-4)
+    assert_close(advantage, target, rtol=1e-4, atol=1e-4)
 
 
 @given(seed=st.integers(0, 1000))
@@ -81,7 +83,7 @@ def test_environments_side_by_side_do_not_see_each_other(seed):
     together = {k: torch.cat([c[k] for c in columns], 1) for k in columns[0]}
     args = {"gamma": 0.9, "gae_lambda": 0.7}
     apart = torch.cat([gae(**c, **args) for c in columns], 1)
-    torch.testing.assert_close(gae(**together, **args), apart)
+    assert_close(gae(**together, **args), apart)
 
 
 def column(*values):
@@ -103,12 +105,12 @@ def test_n_step_returns_equal_numbers_worked_out_by_hand():
         gamma=0.5,
         num_steps=2,
     )
-    torch.testing.assert_close(returns.flatten(), torch.tensor([7.0, 12.0, 15.0, 24.0]))
+    assert_close(returns.flatten(), torch.tensor([7.0, 12.0, 15.0, 24.0]))
 
 
 @given(seed=st.integers(0, 1000), n=st.integers(1, 9), length=st.integers(1, 12))
 def test_n_step_returns_equal_the_definition(seed, n, length):
-    rng = torch.Generator().manual_seed(seed)
+    rng = seeded(seed)
     reward, next_value = (torch.randn(length, 1, generator=rng) for _ in range(2))
     terminated = torch.rand(length, 1, generator=rng) < 0.2
     done = terminated | (torch.rand(length, 1, generator=rng) < 0.2)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch.nn.functional import linear
+from torch.testing import assert_close
 
 from slm_lab.agent.algorithm.soft_policy import (
     GUMBEL_SOFTMAX,
@@ -22,7 +23,7 @@ from slm_lab.agent.optim.optimizer import Optimizer
 from slm_lab.agent.optim.rule import Adam
 from slm_lab.core.errors import LabError
 from tests.contract.playing import Play
-from tests.support import parse, ppo, soft
+from tests.support import parse, ppo, randn, seeded, soft
 from tests.unit.agent.algorithm import batches
 from tests.unit.agent.algorithm.batches import (
     CONTINUOUS,
@@ -105,11 +106,11 @@ def test_the_actor_loss_is_minus_the_soft_value_by_the_mean_of_the_critics(symlo
 
 def test_the_gumbel_softmax_expectation_is_the_exact_one_on_average():
     params, q = (
-        torch.randn(1, 3, generator=torch.Generator().manual_seed(0)),
+        randn(1, 3),
         torch.tensor([[1.0, -2.0, 4.0]]),
     )
     many = params.expand(100_000, 3)
-    generator = torch.Generator().manual_seed(1)
+    generator = seeded(1)
     drawn = gumbel_softmax(
         many, lambda _: q, GUMBEL_SOFTMAX.draw((100_000, 3), generator)
     )
@@ -123,20 +124,18 @@ def test_the_gumbel_softmax_expectation_is_the_exact_one_on_average():
 
 
 def test_the_squashed_density_is_that_of_torch_and_finite_far_out():
-    draws = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0)) * 0.4
+    draws = randn(2, 5, 3) * 0.4
     mean, log_std = draws.unbind()
     ours = TanhNormal(mean, log_std)
     theirs = torch.distributions.TransformedDistribution(
         torch.distributions.Normal(mean, log_std.exp()),
         torch.distributions.TanhTransform(),
     )
-    action, log_prob = ours.sample_with_log_prob(torch.Generator().manual_seed(1))
-    torch.testing.assert_close(
-        log_prob, theirs.log_prob(action).sum(-1), rtol=1e-3, atol=1e-3
-    )
-    torch.testing.assert_close(ours.log_prob(action), log_prob, rtol=1e-3, atol=1e-3)
+    action, log_prob = ours.sample_with_log_prob(seeded(1))
+    assert_close(log_prob, theirs.log_prob(action).sum(-1), rtol=1e-3, atol=1e-3)
+    assert_close(ours.log_prob(action), log_prob, rtol=1e-3, atol=1e-3)
     far = TanhNormal(torch.full((1, 1), 20.0), torch.zeros(1, 1))
-    _, log_prob = far.sample_with_log_prob(torch.Generator().manual_seed(0))
+    _, log_prob = far.sample_with_log_prob(seeded(0))
     assert torch.isfinite(log_prob).all()
 
 
@@ -144,7 +143,7 @@ def test_the_entropy_of_a_squashed_normal_is_the_mean_of_minus_log_p():
     mean, log_std = torch.tensor([[0.5, -1.0]]), torch.tensor([[0.0, -0.5]])
     size = 200_000
     many = TanhNormal(mean.expand(size, 2), log_std.expand(size, 2))
-    _, log_prob = many.sample_with_log_prob(torch.Generator().manual_seed(0))
+    _, log_prob = many.sample_with_log_prob(seeded(0))
     entropy = TanhNormal(mean, log_std).entropy().item()
     assert entropy == pytest.approx(-log_prob.mean().item(), abs=0.01)
 
@@ -275,7 +274,7 @@ def test_an_actor_of_crossq_learns_with_its_own_batch_and_acts_with_what_it_has_
     learner.learn(OneBatch(batch), 0)
     # of the first norm, of the input
     mean, var = flat.statistics[:3], flat.statistics[3:6]
-    torch.testing.assert_close(mean, 0.01 * batch.obs.mean(0))
+    assert_close(mean, 0.01 * batch.obs.mean(0))
     hidden_mean, hidden_var = flat.statistics[7:15], flat.statistics[15:23]
     with torch.no_grad():
         weight, bias, *norms, head_weight, head_bias = flat.views
@@ -284,7 +283,7 @@ def test_an_actor_of_crossq_learns_with_its_own_batch_and_acts_with_what_it_has_
         x = (x - hidden_mean) / (hidden_var + 1e-3).sqrt() * norms[2] + norms[3]
         expected = linear(x, head_weight, head_bias)
     acted = learner.actor.act(batch.obs.numpy()).params
-    torch.testing.assert_close(torch.from_numpy(acted), expected)
+    assert_close(torch.from_numpy(acted), expected)
 
 
 @pytest.mark.parametrize("matmul", ["torch", "numpy"])

@@ -6,8 +6,10 @@ import math
 import hypothesis.strategies as st
 import torch
 from hypothesis import given
+from torch.testing import assert_close
 
 from slm_lab.agent.algorithm.returns import gae, vtrace
+from tests.support import randn
 
 NO_BOUNDS = {"rho_bar": math.inf, "c_bar": math.inf}
 
@@ -30,7 +32,7 @@ def rollout(seed: int, length: int, num_envs: int = 3) -> dict[str, torch.Tensor
 
 
 def log_ratios(seed: int, like: torch.Tensor) -> torch.Tensor:
-    return torch.randn(like.shape, generator=torch.Generator().manual_seed(seed + 1))
+    return randn(like.shape, seed=seed + 1)
 
 
 def by_definition(
@@ -100,9 +102,9 @@ def test_vtrace_equals_numbers_worked_out_by_hand():
     )
     v = torch.tensor([[4.375, 4.25], [3.5, 3.0], [5.0625, 5.0625], [4.25, 4.25]])
     advantage = torch.tensor([[1.375, 1.25], [3.0, 2.0], [1.0625, 1.0625], [1.0, 1.0]])
-    torch.testing.assert_close(estimates.returns, v)
-    torch.testing.assert_close(estimates.advantage, advantage)
-    torch.testing.assert_close(estimates.rho, both(2.0, 0.5, 1.0, 0.25))
+    assert_close(estimates.returns, v)
+    assert_close(estimates.advantage, advantage)
+    assert_close(estimates.rho, both(2.0, 0.5, 1.0, 0.25))
 
 
 @given(
@@ -124,8 +126,8 @@ def test_vtrace_is_the_sum_that_defines_it(
     returns, advantage = by_definition(
         log_ratio, parts, 0.9, trace_lambda, *bounds, num_steps
     )
-    torch.testing.assert_close(estimates.returns, returns, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(estimates.advantage, advantage, rtol=1e-4, atol=1e-4)
+    assert_close(estimates.returns, returns, rtol=1e-4, atol=1e-4)
+    assert_close(estimates.advantage, advantage, rtol=1e-4, atol=1e-4)
 
 
 @given(seed=st.integers(0, 1000), trace_lambda=st.sampled_from([0.0, 0.5, 0.95, 1.0]))
@@ -137,8 +139,8 @@ def test_without_a_difference_of_policies_vtrace_is_the_lambda_return(
     estimates = vtrace(same, **parts, gamma=0.9, trace_lambda=trace_lambda, **NO_BOUNDS)
     advantage = gae(**parts, gamma=0.9, gae_lambda=trace_lambda)
     returns = parts["value"] + advantage
-    torch.testing.assert_close(estimates.returns, returns, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(estimates.advantage, advantage, rtol=1e-4, atol=1e-4)
+    assert_close(estimates.returns, returns, rtol=1e-4, atol=1e-4)
+    assert_close(estimates.advantage, advantage, rtol=1e-4, atol=1e-4)
 
 
 def test_steps_that_the_present_policy_would_not_take_teach_the_critic_nothing():

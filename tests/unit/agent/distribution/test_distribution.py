@@ -8,6 +8,7 @@ import torch
 from gymnasium import spaces
 from torch import distributions as td
 from torch.nn.functional import softplus
+from torch.testing import assert_close
 
 from slm_lab.agent.distribution.distributions import (
     Bernoulli,
@@ -24,12 +25,13 @@ from slm_lab.agent.distribution.family import (
     squashed_family,
 )
 from slm_lab.core.errors import LabError
+from tests.support import seeded
 
 LOW, HIGH = torch.tensor([-1.0, -1.0, 0.0]), torch.tensor([1.0, 1.0, 4.0])
 
 
 def randn(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(*shape, generator=seeded(seed))
 
 
 def moved(base, low=LOW, high=None):
@@ -57,7 +59,7 @@ def pairs():
         randn(6, 3, seed=2) * 0.5,
     )
     std, cholesky = log_std.exp(), randn(6, 6, seed=3) * 0.5
-    fractions = torch.rand(6, 3, generator=torch.Generator().manual_seed(4))
+    fractions = torch.rand(6, 3, generator=seeded(4))
     bits = (randn(6, 3, seed=5) > 0).to(torch.int8)
     choices = torch.tensor([[0, 2], [1, 0], [1, 1], [0, 0], [1, 2], [0, 1]])
     two, three = randn(6, 2, seed=6), randn(6, 3, seed=7)
@@ -109,7 +111,7 @@ def test_log_probabilities_are_those_of_torch(name):
     expected = theirs.log_prob(
         action.to(torch.float32) if name == "bernoulli" else action
     )
-    torch.testing.assert_close(ours.log_prob(action), expected, rtol=1e-4, atol=1e-5)
+    assert_close(ours.log_prob(action), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -117,14 +119,14 @@ def test_log_probabilities_are_those_of_torch(name):
 )
 def test_entropies_are_those_of_torch(name):
     ours, theirs, _ = PAIRS[name]
-    torch.testing.assert_close(ours.entropy(), theirs.entropy())
+    assert_close(ours.entropy(), theirs.entropy())
 
 
 def test_choices_at_once_are_independent_categoricals():
     ours, (first, second), action = PAIRS["multi_categorical"]
     expected = first.log_prob(action[:, 0]) + second.log_prob(action[:, 1])
-    torch.testing.assert_close(ours.log_prob(action), expected)
-    torch.testing.assert_close(ours.entropy(), first.entropy() + second.entropy())
+    assert_close(ours.log_prob(action), expected)
+    assert_close(ours.entropy(), first.entropy() + second.entropy())
     modes = torch.stack([first.logits.argmax(-1), second.logits.argmax(-1)], -1)
     assert torch.equal(ours.mode(), modes)
 
@@ -133,7 +135,7 @@ def test_choices_at_once_are_independent_categoricals():
 def test_no_action_is_likelier_than_the_mode(name):
     ours, _, _ = PAIRS[name]
     at_mode = ours.log_prob(ours.mode())
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded(0)
     for _ in range(200):
         assert (ours.log_prob(ours.sample(generator)) <= at_mode + 1e-4).all()
 
@@ -141,7 +143,7 @@ def test_no_action_is_likelier_than_the_mode(name):
 @pytest.mark.parametrize("name", PAIRS)
 def test_the_entropy_is_the_mean_of_minus_log_p_over_samples(name):
     ours, _, _ = PAIRS[name]
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded(0)
     draws = torch.stack([ours.log_prob(ours.sample(generator)) for _ in range(4000)])
     error = draws.std(0) / len(draws) ** 0.5
     assert ((ours.entropy() + draws.mean(0)).abs() < 5 * error + 1e-3).all()
@@ -151,10 +153,10 @@ def test_the_entropy_is_the_mean_of_minus_log_p_over_samples(name):
 def test_samples_depend_on_the_given_generator_only(name):
     policy = PAIRS[name][0]
     torch.manual_seed(1)
-    first = policy.sample(torch.Generator().manual_seed(5))
+    first = policy.sample(seeded(5))
     torch.manual_seed(2)
     before = torch.get_rng_state()
-    second = policy.sample(torch.Generator().manual_seed(5))
+    second = policy.sample(seeded(5))
     assert torch.equal(first, second)
     assert torch.equal(before, torch.get_rng_state())
 
@@ -163,11 +165,11 @@ def test_beta_actions_stay_within_their_bounds_and_have_a_density_even_there():
     # α = β = 1: flat, so that samples come near the edges
     raw = torch.full((10_000, 1), -30.0)
     policy = Beta(raw, raw, torch.tensor([-1.0]), torch.tensor([1.0]))
-    draws = policy.sample(torch.Generator().manual_seed(0))
+    draws = policy.sample(seeded(0))
     assert ((draws >= -1) & (draws <= 1)).all()
     edges = torch.tensor([[-1.0], [1.0]]).repeat(5000, 1)
-    torch.testing.assert_close(policy.log_prob(edges), torch.full((10_000,), 0.5).log())
-    torch.testing.assert_close(policy.mode(), torch.zeros(10_000, 1))
+    assert_close(policy.log_prob(edges), torch.full((10_000,), 0.5).log())
+    assert_close(policy.mode(), torch.zeros(10_000, 1))
 
 
 SPACES = {
@@ -187,7 +189,7 @@ def test_a_family_draws_actions_of_its_space_from_as_many_outputs_as_it_says(
 ):
     family = distribution_family(SPACES[space], pdtype)
     policy = family(randn(5, family.param_dim))
-    actions = policy.sample(torch.Generator().manual_seed(0))
+    actions = policy.sample(seeded(0))
     assert actions.shape == (5, *family.action_shape)
     assert actions.numpy().dtype == family.action_dtype
     assert policy.log_prob(actions).shape == policy.entropy().shape == (5,)
@@ -216,7 +218,7 @@ def test_a_log_normal_far_out_stays_finite():
     policy = LogNormal(
         torch.full((4, 1), 500.0), torch.zeros(4, 1), torch.tensor([-1.0])
     )
-    actions = policy.sample(torch.Generator().manual_seed(0))
+    actions = policy.sample(seeded(0))
     assert torch.isfinite(actions).all()
     assert torch.isfinite(policy.log_prob(actions)).all()
     assert torch.isfinite(policy.mode()).all()

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from slm_lab.agent.fast import choose
 from slm_lab.agent.fast.objectives import WrittenLoss
@@ -90,9 +91,7 @@ def test_written_out_steps_learn_what_torch_learns(data, batch, monkeypatch):
     assert all(isinstance(loss, WrittenLoss) for loss in losses)
     assert all(isinstance(loss, torch.Tensor) for loss in tensors)
     for name, flat in in_torch.flats.items():
-        torch.testing.assert_close(
-            written.flats[name].vector, flat.vector, rtol=1e-4, atol=1e-6
-        )
+        assert_close(written.flats[name].vector, flat.vector, rtol=1e-4, atol=1e-6)
 
 
 def test_a_forward_without_gradients_is_by_arrays():
@@ -102,4 +101,4 @@ def test_a_forward_without_gradients_is_by_arrays():
     obs = torch.randn(8, 4)
     with torch.no_grad():
         expected = network.policy(obs)
-    torch.testing.assert_close(network.policy(obs).detach(), expected)
+    assert_close(network.policy(obs).detach(), expected)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from torch.testing import assert_close
 
 from slm_lab.agent.distribution.distributions import (
     Categorical,
@@ -27,9 +28,7 @@ def assert_as_autograd(kind, in_torch, params, action):
         (policy.entropy, expected.entropy()),
     )
     for found, wanted in pairs:
-        torch.testing.assert_close(
-            torch.from_numpy(found), wanted, rtol=1e-5, atol=1e-5
-        )
+        assert_close(torch.from_numpy(found), wanted, rtol=1e-5, atol=1e-5)
     _, grad = by_autograd(
         lambda params: (in_torch(params).log_prob(action) * FACTOR).sum(), params
     )
@@ -70,7 +69,7 @@ def test_the_squashed_normal_distribution():
     _, grad = by_autograd(loss, params)
     sample = squashed_sample(params.numpy(), noise)
     action, log_prob = TanhNormal(*params.chunk(2, -1)).with_log_prob(noise)
-    torch.testing.assert_close(torch.from_numpy(sample.action), action)
-    torch.testing.assert_close(torch.from_numpy(sample.log_prob), log_prob)
+    assert_close(torch.from_numpy(sample.action), action)
+    assert_close(torch.from_numpy(sample.log_prob), log_prob)
     found = torch.from_numpy(sample.backward(of_action.numpy(), FACTOR.numpy()))
-    torch.testing.assert_close(found, grad, rtol=1e-5, atol=1e-5)
+    assert_close(found, grad, rtol=1e-5, atol=1e-5)

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from torch import nn
+from torch.testing import assert_close
 
 from slm_lab.agent.fast import layers
 from slm_lab.agent.fast.layers import FEW_NUMBERS, KERNELS
@@ -36,7 +38,7 @@ def test_outputs_for_acting_are_those_of_torch(changes, rows):
     obs = numbers(rows, 4)
     acted = array_net(net_).forward(obs.numpy())
     for left, right in zip(acted, net_(obs), strict=True):
-        np.testing.assert_allclose(left, right.detach().numpy(), rtol=1e-4, atol=1e-5)
+        assert_allclose(left, right.detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
 NETS = {
@@ -71,12 +73,10 @@ def test_gradients_are_those_of_autograd(changes):
                 trace = arrays.trace(obs.numpy(), passes_on=passes_on)
                 of_obs = trace.backward(*(grad.numpy() for grad in grads))
             scale = expected.abs().max()
-            torch.testing.assert_close(
-                flat.grad / 2, expected, rtol=1e-4, atol=1e-6 * scale
-            )
+            assert_close(flat.grad / 2, expected, rtol=1e-4, atol=1e-6 * scale)
             if passes_on:
                 found = torch.from_numpy(of_obs)
-                torch.testing.assert_close(found, tensor.grad, rtol=1e-4, atol=1e-5)
+                assert_close(found, tensor.grad, rtol=1e-4, atol=1e-5)
         flat.rebind(flat.vector * 1.5, flat.statistics)
 
 
@@ -98,8 +98,8 @@ def test_the_gradient_of_a_scale_that_does_not_depend_on_the_observation():
     flat.grad.zero_()
     trace = array_net(head).trace(obs.numpy())
     trace.backward(grad.numpy())
-    torch.testing.assert_close(flat.grad, expected)
-    torch.testing.assert_close(torch.from_numpy(trace.outputs[0]), head(obs)[0])
+    assert_close(flat.grad, expected)
+    assert_close(torch.from_numpy(trace.outputs[0]), head(obs)[0])
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.float64, np.float32])
@@ -109,7 +109,7 @@ def test_observations_are_of_any_type_and_order(dtype):
     obs = np.arange(320).reshape(80, 4).astype(dtype)[::-1]
     acted, _ = array_net(net_).forward(obs)
     expected, _ = net_(torch.tensor(obs.astype(np.float32)))
-    np.testing.assert_allclose(acted, expected.detach().numpy(), rtol=1e-5, atol=1e-5)
+    assert_allclose(acted, expected.detach().numpy(), rtol=1e-5, atol=1e-5)
 
 
 def test_acting_follows_the_parameters_wherever_they_are_put():
@@ -121,9 +121,7 @@ def test_acting_follows_the_parameters_wherever_they_are_put():
 
     def check():
         (acted, _), (expected, _) = arrays.forward(obs), net_(torch.from_numpy(obs))
-        np.testing.assert_allclose(
-            acted, expected.detach().numpy(), rtol=1e-5, atol=1e-6
-        )
+        assert_allclose(acted, expected.detach().numpy(), rtol=1e-5, atol=1e-6)
         return acted
 
     first = check()
@@ -143,7 +141,7 @@ def test_tanh_is_exact_to_float32_on_every_processor(monkeypatch, slow, size):
     x[:5] = 0.0, np.inf, -np.inf, 1e30, np.nan
     expected = np.tanh(x.astype(np.float64))
     KERNELS[torch.tanh].apply(x)
-    np.testing.assert_allclose(x, expected, rtol=0, atol=3e-7)
+    assert_allclose(x, expected, rtol=0, atol=3e-7)
     assert np.abs(x[~np.isnan(x)]).max() == 1.0
 
 
@@ -158,8 +156,8 @@ def test_activations_in_place_are_those_of_torch(activation, size):
     grad = slope.numpy().copy()
     KERNELS[activation].apply(x)
     KERNELS[activation].backward(grad, x)
-    np.testing.assert_allclose(x, expected.detach().numpy(), rtol=0, atol=3e-7)
-    np.testing.assert_allclose(grad, tensor.grad.numpy(), rtol=0, atol=1e-6)
+    assert_allclose(x, expected.detach().numpy(), rtol=0, atol=3e-7)
+    assert_allclose(grad, tensor.grad.numpy(), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -194,5 +192,5 @@ def test_other_nets_of_plain_layers_are_arrays_too(kind, keys, learns):
     arrays = array_net(net_)
     obs = numbers(8, 4)
     (acted,), (expected,) = arrays.forward(obs.numpy()), net_(obs)
-    np.testing.assert_allclose(acted, expected.detach().numpy(), rtol=1e-5, atol=1e-5)
+    assert_allclose(acted, expected.detach().numpy(), rtol=1e-5, atol=1e-5)
     assert isinstance(arrays, TracedNet) == learns

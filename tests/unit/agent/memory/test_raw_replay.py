@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from slm_lab.agent.memory.imitation import PastEpisodes, ReturnRing
 from slm_lab.agent.memory.memory import MemoryLayout
@@ -62,11 +63,9 @@ def test_a_transition_equals_what_networks_get_for_the_same_state_now(
             obs, next_obs = (
                 normal_obs(env, x) for x in (kept[t].raw.obs[n], last.raw.next_obs[n])
             )
-            np.testing.assert_allclose(batch.obs[i], obs, rtol=1e-5, atol=1e-5)
-            np.testing.assert_allclose(
-                batch.next_obs[i], next_obs, rtol=1e-5, atol=1e-5
-            )
-            np.testing.assert_allclose(batch.reward[i], reward, rtol=1e-5)
+            assert_allclose(batch.obs[i], obs, rtol=1e-5, atol=1e-5)
+            assert_allclose(batch.next_obs[i], next_obs, rtol=1e-5, atol=1e-5)
+            assert_allclose(batch.reward[i], reward, rtol=1e-5)
     assert len(seen) > 45 * N * 0.9
     env.close()
 
@@ -87,7 +86,7 @@ def test_actors_send_raw_steps_to_replay_learners_and_normalised_ones_to_others(
     last = actor.env.raw_obs if is_raw else actor.env.obs
     running = ~(unroll.terminated[-1] | unroll.truncated[-1])
     assert running.any()
-    np.testing.assert_array_equal(unroll.obs[-1][running], last[running])
+    assert_array_equal(unroll.obs[-1][running], last[running])
     actor.close()
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal, assert_equal
 from torch.testing import assert_close
 
 from slm_lab.agent.batch import Act, VectorStep
@@ -185,8 +186,7 @@ def test_a_ring_restored_from_segments_reads_and_continues_the_same(
 
 def assert_alike(ring, twin):
     indices = ring.indices(np.arange(ring.num_stored))
-    for ours, theirs in zip(ring.gather(indices), twin.gather(indices), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    assert_equal(ring.gather(indices), twin.gather(indices))
 
 
 @pytest.mark.parametrize("stack", [1, 3])
@@ -243,7 +243,7 @@ def test_combined_replay_puts_the_newest_transitions_behind_every_batch(model):
     kept = fill(memory.add, 0, 25)
     for _ in range(10):
         newest = memory.sample(0).obs[-NUM_ENVS:].numpy()
-        np.testing.assert_array_equal(newest, [step.obs for step in kept[-1]])
+        assert_array_equal(newest, [step.obs for step in kept[-1]])
 
 
 @pytest.mark.parametrize(

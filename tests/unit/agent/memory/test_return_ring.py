@@ -3,6 +3,7 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 
 from slm_lab.agent.memory.imitation import ReturnRing
 from slm_lab.agent.memory.memory import MemoryLayout
@@ -36,7 +37,7 @@ def test_a_ring_restored_from_segments_holds_the_same(size, blocks):
     for segment in segments:
         twin.load_content(segment)
     places = ring.indices(np.arange(ring.num_stored))
-    np.testing.assert_array_equal(twin.newest, ring.newest)
-    np.testing.assert_array_equal(twin.indices(np.arange(twin.num_stored)), places)
+    assert_array_equal(twin.newest, ring.newest)
+    assert_array_equal(twin.indices(np.arange(twin.num_stored)), places)
     for name, array in ring.arrays.items():
-        np.testing.assert_array_equal(twin.arrays[name][places], array[places])
+        assert_array_equal(twin.arrays[name][places], array[places])

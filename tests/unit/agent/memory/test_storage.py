@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_array_equal
 
 from slm_lab.agent.from_spec.memory import build_memory
 from slm_lab.agent.memory.observation_ring import DeviceRows
@@ -27,9 +28,9 @@ def test_a_mapped_array_is_an_array_of_zeros_that_can_be_written(
     tmp_path, shape, dtype
 ):
     array = mapped_in(tmp_path)(shape, np.dtype(dtype))
-    np.testing.assert_array_equal(array, np.zeros(shape, dtype), strict=True)
+    assert_array_equal(array, np.zeros(shape, dtype), strict=True)
     array[...] = 1
-    np.testing.assert_array_equal(array, np.ones(shape, dtype), strict=True)
+    assert_array_equal(array, np.ones(shape, dtype), strict=True)
 
 
 @pytest.mark.parametrize("count", [10**13, 2**62, 10**19])
@@ -78,9 +79,9 @@ def no_fallocate(monkeypatch):
 @pytest.mark.parametrize("shape", [(), (0,), (7,), (1 << 10, 3, 2)])
 def test_without_a_call_that_takes_disk_space_it_is_the_same_array(tmp_path, shape):
     array = mapped_in(tmp_path)(shape, np.dtype("f4"))
-    np.testing.assert_array_equal(array, np.zeros(shape, "f4"), strict=True)
+    assert_array_equal(array, np.zeros(shape, "f4"), strict=True)
     array[...] = 1
-    np.testing.assert_array_equal(array, np.ones(shape, "f4"), strict=True)
+    assert_array_equal(array, np.ones(shape, "f4"), strict=True)
 
 
 @pytest.mark.usefixtures("no_fallocate")

@@ -5,6 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from torch.testing import assert_close
 
 from slm_lab.agent.from_spec.net import build_net
 from slm_lab.agent.net.layers import WIDE, EmptyLinear, Head, init_linear
@@ -12,13 +13,13 @@ from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.core.errors import LabError
 from slm_lab.spec.role import net_for_role
-from tests.support import parse, ppo
+from tests.support import parse, ppo, randn, seeded
 
 
 def net(heads=(3, 1), seed=0, **changes) -> MLPNet:
     keys = {f"agent__net__{key}": value for key, value in changes.items()}
     spec = net_for_role(parse(ppo(**keys)).agent, "actor")
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     return build_net(spec, (4,), [Head(dim, 1.0) for dim in heads], generator)
 
 
@@ -29,17 +30,16 @@ def test_a_net_made_by_hand_equals_that_of_a_spec(activation):
         (4,),
         [8, 8],
         [Head(3, 1.0), Head(1, 1.0)],
-        torch.Generator().manual_seed(0),
+        seeded(0),
         activation=activation,
     )
-    obs = torch.randn(5, 4, generator=torch.Generator().manual_seed(1))
-    for output, expected in zip(by_hand(obs), of_spec(obs), strict=True):
-        assert torch.equal(output, expected)
+    obs = randn(5, 4, seed=1)
+    assert_close(by_hand(obs), of_spec(obs), rtol=0, atol=0)
 
 
 def test_frozen_weights_pass_the_same_gradient_on():
     """As the critics of SAC do to its actor."""
-    net_, obs = net(), torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
+    net_, obs = net(), randn(8, 4)
 
     def gradient():
         given = obs.clone().requires_grad_()
@@ -49,7 +49,7 @@ def test_frozen_weights_pass_the_same_gradient_on():
     with_weights = gradient()
     assert with_weights.abs().sum() > 0
     net_.requires_grad_(False)
-    torch.testing.assert_close(gradient(), with_weights, rtol=0, atol=0)
+    assert_close(gradient(), with_weights, rtol=0, atol=0)
 
 
 @pytest.fixture
@@ -74,11 +74,11 @@ WIDE_NET = {"hid_layers": [WIDE, 2 * WIDE], "hid_layers_activation": "relu"}
 )
 def test_a_layer_by_numpy_is_a_linear_layer(shape, wanted):
     """For every set of inputs that want a gradient: input, weight, bias."""
-    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    x = randn(shape)
     results = []
     for by_numpy in (True, False):
         layer = EmptyLinear(WIDE, WIDE)
-        init_linear(layer, None, 1.0, torch.Generator().manual_seed(1))
+        init_linear(layer, None, 1.0, seeded(1))
         layer.by_numpy = by_numpy
         inputs = (x.clone(), layer.weight, layer.bias)
         for each, wants in zip(inputs, wanted, strict=True):
@@ -90,7 +90,7 @@ def test_a_layer_by_numpy_is_a_linear_layer(shape, wanted):
     for left, right in zip(*results, strict=True):
         assert (left is None) == (right is None)
         if left is not None:
-            torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-6)
+            assert_close(left, right, rtol=1e-4, atol=1e-6)
 
 
 def test_numpy_leaves_half_precision_and_other_devices_to_torch(multiplied):
@@ -112,15 +112,15 @@ def test_default_initialisation_has_the_range_of_torch():
 
 def test_orthogonal_heads_have_the_given_gain():
     spec = net_for_role(parse(ppo()).agent, "actor")
-    net_ = build_net(spec, (4,), [Head(3, 0.01)], torch.Generator().manual_seed(0))
+    net_ = build_net(spec, (4,), [Head(3, 0.01)], seeded(0))
     gram = net_.heads[0].weight @ net_.heads[0].weight.t()
-    torch.testing.assert_close(gram, 1e-4 * torch.eye(3), atol=1e-8, rtol=0)
+    assert_close(gram, 1e-4 * torch.eye(3), atol=1e-8, rtol=0)
 
 
 @pytest.mark.parametrize("init_fn", [None, "kaiming_uniform_", "orthogonal_"])
 def test_an_output_gain_holds_whatever_initialises_the_rest(init_fn):
     spec = net_for_role(parse(ppo(agent__net__init_fn=init_fn)).agent, "actor")
-    net_ = build_net(spec, (4,), [Head(3, 0.0)], torch.Generator().manual_seed(0))
+    net_ = build_net(spec, (4,), [Head(3, 0.0)], seeded(0))
     assert (net_.heads[0].weight == 0).all()
     assert net_.hidden[0].weight.abs().sum() > 0
 

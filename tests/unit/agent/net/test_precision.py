@@ -14,6 +14,7 @@ from slm_lab.agent.net import precision
 from slm_lab.agent.net.precision import has_bf16
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.spec.schema.net import MLPNetSpec
+from tests.support import randn
 from tests.unit.agent.net.building import build, images
 
 CPU = torch.device("cpu")
@@ -87,11 +88,7 @@ def both(kind, shape, keys, heads=(3,)):
 
 
 def observations(shape):
-    return (
-        images(shape, 16)
-        if len(shape) == 3
-        else torch.randn(16, *shape, generator=torch.Generator().manual_seed(0))
-    )
+    return images(shape, 16) if len(shape) == 3 else randn(16, *shape)
 
 
 def gradient(net, obs):

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
+from torch.testing import assert_close
 
 from slm_lab.agent.from_spec.net import build_net
 from slm_lab.agent.memory.sampler import SequenceSampler
@@ -25,6 +27,7 @@ from slm_lab.session.seeding import session_seeds
 from slm_lab.spec.schema.net import RecurrentNetSpec
 from tests.contract.playing import Play
 from tests.contract.table import ALGORITHM_ROWS
+from tests.support import seeded
 
 D, H = 4, 6
 CELLS = ("GRU", "LSTM", "RNN")
@@ -41,7 +44,7 @@ def net_of(cell="GRU", layers=1, **keys):
         **keys,
     }
     spec = RecurrentNetSpec.model_validate(block)
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded(0)
     return build_net(spec, (D,), [Head(3), Head(1)], generator)
 
 
@@ -85,7 +88,7 @@ def test_a_sequence_gives_what_was_seen_when_the_state_was_carried_step_by_step(
     expected, _ = step_by_step(net, obs, state)
     outputs = net.forward(rows_of(obs, state, [True] + [False] * 6))
     for out, acted in zip(outputs, expected, strict=True):
-        np.testing.assert_allclose(out.detach().numpy(), acted, rtol=1e-4, atol=1e-6)
+        assert_allclose(out.detach().numpy(), acted, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("cell", CELLS)
@@ -99,7 +102,7 @@ def test_sequences_of_any_length_in_one_batch_do_not_see_each_other(cell):
     together = net.forward(torch.cat(rows))
     alone = [net.forward(row) for row in rows]
     for head, out in enumerate(together):
-        torch.testing.assert_close(out, torch.cat([outputs[head] for outputs in alone]))
+        assert_close(out, torch.cat([outputs[head] for outputs in alone]))
 
 
 def test_gradients_flow_back_to_the_beginning_of_a_sequence_and_no_further():
@@ -126,8 +129,7 @@ def test_burn_in_brings_the_state_up_to_date_and_takes_no_gradient(cell):
     rows[6, D:-1], rows[6, -1] = 0.0, 1.0
     rows = rows.nan_to_num().requires_grad_()
     outputs = net.forward(rows)
-    for out, expected in zip(outputs, plain.forward(rows), strict=True):
-        torch.testing.assert_close(out, expected)
+    assert_close(outputs, plain.forward(rows))
     sum(out.view(2, 5, -1)[:, 2:].sum() for out in outputs).backward()
     learned = (rows.grad[:, :D].abs().sum(1) > 0).view(2, 5)
     assert learned.tolist() == [[False, False, True, True, True]] * 2
@@ -181,7 +183,7 @@ def test_the_learner_sees_the_sequences_of_the_actor(case, monkeypatch):
     rows = flatten_obs(rollout.obs, recurrent)
     params = learner.network.policy(rows)
     log_prob = learner.family(params).log_prob(flatten_steps(rollout.action, recurrent))
-    torch.testing.assert_close(
+    assert_close(
         log_prob, flatten_steps(rollout.log_prob, recurrent), rtol=1e-4, atol=1e-5
     )
     assert (rows[:, -1] == 0).any(), "rows continue each other"
@@ -196,10 +198,10 @@ def test_the_state_is_zero_where_an_episode_begins_and_carried_elsewhere():
         act = play.agent.act(play.obs, play.frame)
         state_around = act.state_around
         assert isinstance(state_around, StateAround)
-        np.testing.assert_array_equal(state_around.starts, ended)
+        assert_array_equal(state_around.starts, ended)
         assert (state_around.before[ended] == 0).all()
         if after is not None:
-            np.testing.assert_array_equal(state_around.before[~ended], after[~ended])
+            assert_array_equal(state_around.before[~ended], after[~ended])
         step = play.env.step(act.action)
         play.agent.observe(observed(play.obs, act, step))
         play.agent.learn(play.frame)
@@ -233,7 +235,7 @@ def test_a_shuffled_order_has_every_row_once_and_keeps_sequences_together(
     obs = torch.zeros(steps, 3, 2)
     obs[2, 1, -1] = 1.0  # where an episode begins
     rows = flatten_obs(obs, recurrent)
-    order = shuffled_order(rows, recurrent, torch.Generator().manual_seed(0))
+    order = shuffled_order(rows, recurrent, seeded(0))
     assert sorted(order.tolist()) == list(range(3 * steps))
     assert order.tolist() != list(range(3 * steps))
     continues = rows[order, -1] == 0
@@ -261,7 +263,7 @@ def test_an_evaluation_forgets_at_the_end_of_every_episode(monkeypatch):
 
     def acting(obs):
         recurrent = actor.state_dict()["recurrent_state"]
-        np.testing.assert_array_equal(recurrent["begins"], ended)
+        assert_array_equal(recurrent["begins"], ended)
         assert not recurrent["state"][ended].any()
         started.append(ended.sum())
         return act(obs)
@@ -324,5 +326,5 @@ def test_a_replayed_sequence_is_seen_as_the_actor_saw_it():
 
     for rows in (sample.obs, sample.next_obs):
         for q in (network.q, network.target_q):
-            torch.testing.assert_close(q(rows), q(alone(rows)), rtol=1e-4, atol=1e-5)
+            assert_close(q(rows), q(alone(rows)), rtol=1e-4, atol=1e-5)
     play.env.close()

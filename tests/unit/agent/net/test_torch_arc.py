@@ -6,13 +6,14 @@ from pydantic import ValidationError
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
+from torch.testing import assert_close
 
 from slm_lab.agent.fast.networks import array_net
 from slm_lab.agent.from_spec.net import arc_problems
 from slm_lab.agent.net.layers import BatchRenorm
 from slm_lab.core.errors import LabError
 from slm_lab.spec.schema.torch_table import entries
-from tests.support import parse, ppo, soft
+from tests.support import parse, ppo, randn, soft
 from tests.unit.agent.net.building import (
     TwoHeads,
     arc,
@@ -37,7 +38,7 @@ def linear(width):
 
 
 def observations(size=8, seed=5):
-    return torch.randn(size, *VECTOR, generator=torch.Generator().manual_seed(seed))
+    return randn(size, *VECTOR, seed=seed)
 
 
 @pytest.mark.parametrize("init_fn", [None, "orthogonal_"])
@@ -46,8 +47,7 @@ def test_an_arc_of_hidden_layers_is_the_perceptron_of_the_same_layers(init_fn):
     net = arc_net(linear(8), "Tanh", linear(6), "Tanh", init_fn=init_fn)
     keys = {"hid_layers": [8, 6], "hid_layers_activation": "tanh", "init_fn": init_fn}
     twin, obs = build("MLPNet", VECTOR, **keys), observations()
-    for left, right in zip(net(obs), twin(obs), strict=True):
-        assert torch.equal(left, right)
+    assert_close(net(obs), twin(obs), rtol=0, atol=0)
     acted, expected = (array_net(each).forward(obs.numpy()) for each in (net, twin))
     assert all(
         (left == right).all() for left, right in zip(acted, expected, strict=True)
@@ -73,8 +73,7 @@ def test_an_arc_of_convolutions_is_the_net_of_the_same_convolutions():
     rows = [[4, 4, 2], [6, 3]]
     twin = build("ConvNet", IMAGE, conv_hid_layers=rows, fc_hid_layers=[7], **keys)
     obs = images(IMAGE)
-    for left, right in zip(net(obs), twin(obs), strict=True):
-        torch.testing.assert_close(left, right)
+    assert_close(net(obs), twin(obs))
 
 
 MIXED = [
@@ -174,13 +173,11 @@ def test_images_are_divided_by_255_and_vectors_are_not():
     flat = ["Flatten", linear(5), "Tanh"]
     scaled = arc_net(*flat, shape=IMAGE, normalize=True)(obs)
     plain = arc_net(*flat, shape=IMAGE)(obs.float() / 255)
-    for left, right in zip(scaled, plain, strict=True):
-        torch.testing.assert_close(left, right)
+    assert_close(scaled, plain)
     stacks, shape = images((3, *IMAGE)), (3, *IMAGE)
     scaled = arc_net(*flat, shape=shape, normalize=True)(stacks)
     plain = arc_net(*flat, shape=shape)(stacks.float() / 255)
-    for left, right in zip(scaled, plain, strict=True):
-        torch.testing.assert_close(left, right)
+    assert_close(scaled, plain)
     vectors = observations()
     both = [arc_net(linear(5), "SiLU", normalize=n)(vectors) for n in (True, False)]
     assert all(torch.equal(left, right) for left, right in zip(*both, strict=True))

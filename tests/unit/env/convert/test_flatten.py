@@ -7,6 +7,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 
 from slm_lab.core.errors import LabError, SpecError
 from slm_lab.env.convert.flatten import flatten_parts
@@ -78,13 +79,13 @@ def test_observations_in_parts_are_one_vector_within_their_space(space, seed):
     env = flatten_parts(Sampled(space), "X")
     obs, _ = env.reset(seed=seed)
     if is_only_image(space):
-        np.testing.assert_array_equal(obs, next(iter(raw.values())))
+        assert_array_equal(obs, next(iter(raw.values())))
         assert obs in env.observation_space
         return
     assert obs.dtype == np.float32
     assert obs.shape == (spaces.flatdim(space),)
     assert obs in env.observation_space
-    np.testing.assert_array_equal(obs, spaces.flatten(space, raw).astype(np.float32))
+    assert_array_equal(obs, spaces.flatten(space, raw).astype(np.float32))
 
 
 def test_a_dict_of_one_image_is_the_image():
@@ -122,10 +123,10 @@ def test_parts_stand_in_the_order_of_their_keys_one_hot_or_raveled():
         [0.5, -0.25, 7, 8, 255],
         [0, 0, 1],
     )
-    np.testing.assert_array_equal(obs, [*dials, *lamps, *near, *room])
+    assert_array_equal(obs, [*dials, *lamps, *near, *room])
     box = env.observation_space
-    np.testing.assert_array_equal(box.low, [0] * 8 + [-1, -1] + [0] * 6)
-    np.testing.assert_array_equal(box.high, [1] * 8 + [1, 1, 255, 255, 255] + [1] * 3)
+    assert_array_equal(box.low, [0] * 8 + [-1, -1] + [0] * 6)
+    assert_array_equal(box.high, [1] * 8 + [1, 1, 255, 255, 255] + [1] * 3)
 
 
 def test_a_bound_that_is_too_large_for_float32_is_infinite():
@@ -134,12 +135,8 @@ def test_a_bound_that_is_too_large_for_float32_is_infinite():
         flatten_parts(Sampled(spaces.Tuple([box])), "X").observation_space,
         ObservationConverter(box, "X").space,
     ):
-        np.testing.assert_array_equal(
-            seen.low, np.array([-np.inf, 0.1], np.float32), strict=True
-        )
-        np.testing.assert_array_equal(
-            seen.high, np.array([1.0, np.inf], np.float32), strict=True
-        )
+        assert_array_equal(seen.low, np.array([-np.inf, 0.1], np.float32), strict=True)
+        assert_array_equal(seen.high, np.array([1.0, np.inf], np.float32), strict=True)
 
 
 def test_an_environment_whose_observation_has_no_parts_stays_as_it_is():
@@ -258,7 +255,7 @@ def test_an_observation_outside_its_space_is_reported_with_environment_and_key(w
 def test_an_equal_value_of_another_type_is_accepted(seen):
     env = flatten_parts(Dishonest(seen), "Fine-v0")
     flat = spaces.flatten(spaces.Dict(pose=POSE, pair=PAIR), HONEST)
-    np.testing.assert_array_equal(env.step(0)[0], flat.astype(np.float32))
+    assert_array_equal(env.step(0)[0], flat.astype(np.float32))
 
 
 def test_a_number_beyond_the_bounds_of_a_box_is_taken():
@@ -327,7 +324,7 @@ def test_the_vector_is_that_of_plain_environments_also_where_an_episode_ends(
     for i, seed in enumerate(env_seeds(3, env.num_envs)):
         raw, _ = plain[i].reset(seed=seed)
         flat = spaces.flatten(Walk.observation_space, raw)
-        np.testing.assert_array_equal(seen[i], flat.astype(np.float32))
+        assert_array_equal(seen[i], flat.astype(np.float32))
     ends = 0
     for action in draws(env, 23):
         step = env.step(action)
@@ -338,11 +335,11 @@ def test_the_vector_is_that_of_plain_environments_also_where_an_episode_ends(
             raw, reward, done, _, _ = single.step(own_action)
             assert (step.reward[i], step.terminated[i]) == (reward, done)
             flat = spaces.flatten(Walk.observation_space, raw)
-            np.testing.assert_array_equal(step.next_obs[i], flat.astype(np.float32))
+            assert_array_equal(step.next_obs[i], flat.astype(np.float32))
             if done:
                 ends += 1
                 flat = spaces.flatten(Walk.observation_space, single.reset()[0])
-            np.testing.assert_array_equal(step.obs[i], flat.astype(np.float32))
+            assert_array_equal(step.obs[i], flat.astype(np.float32))
             assert step.obs[i] in env.observation_space
     assert ends == 4 * env.num_envs
 

@@ -5,6 +5,7 @@ import copy
 import gymnasium
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal, assert_equal
 
 from slm_lab.env.convert.frames import FrameJoiner
 
@@ -28,19 +29,19 @@ def test_the_frames_are_the_last_of_the_episode_and_at_its_start_its_first(
     assert joined.observation_space.shape == shape
     assert joined.frame_stack == 3
     frames = [[obs] * 3 for obs in plain.reset()]
-    np.testing.assert_array_equal(joined.reset(), as_seen(frames, shape))
+    assert_array_equal(joined.reset(), as_seen(frames, shape))
     for action in random_actions(plain, 40):
         frame, step = plain.step(action), joined.step(action)
         frames = [
             [*old[1:], new] for old, new in zip(frames, frame.next_obs, strict=True)
         ]
-        np.testing.assert_array_equal(step.next_obs, as_seen(frames, shape))
+        assert_array_equal(step.next_obs, as_seen(frames, shape))
         for row in np.flatnonzero(frame.terminated | frame.truncated):
             frames[row] = [frame.obs[row]] * 3
-        np.testing.assert_array_equal(step.obs, as_seen(frames, shape))
+        assert_array_equal(step.obs, as_seen(frames, shape))
         assert (step.next_obs is step.obs) == (step.finished is None)
-        np.testing.assert_equal(step.finished, frame.finished)
-        np.testing.assert_array_equal(step.reward, frame.reward)
+        assert_equal(step.finished, frame.finished)
+        assert_array_equal(step.reward, frame.reward)
 
 
 def as_seen(frames, shape):
@@ -62,7 +63,7 @@ def test_frames_of_images_are_channels_or_a_new_axis(frame, op, joined):
     assert joiner.space.dtype == np.uint8
     first, second = np.random.default_rng(0).integers(0, 256, (2, 5, *frame), np.uint8)
     seen = joiner.follow(joiner.begin(first), second).reshape(5, 4, *frame)
-    np.testing.assert_array_equal(seen, np.stack([first, first, first, second], axis=1))
+    assert_array_equal(seen, np.stack([first, first, first, second], axis=1))
 
 
 @pytest.mark.parametrize("mode", [None, "sync"])
@@ -77,4 +78,4 @@ def test_restored_frames_continue_bit_for_bit(build, random_actions, mode):
         env.step(action)
     restored.load_state_dict(copy.deepcopy(env.state_dict()))
     for action in second:
-        np.testing.assert_equal(restored.step(action), env.step(action))
+        assert_equal(restored.step(action), env.step(action))

@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_array_equal, assert_equal
 
 from slm_lab.storage.checkpoint import to_plain
 from tests.unit.env.games import PLAIN, actions_for
@@ -53,7 +54,7 @@ def test_observations_and_returns_are_those_of_gymnasiums_wrappers_frame_by_fram
     }
     env = build(name, **keys, **PLAIN)
     plain = reference(name, max_t and 4 * max_t)
-    np.testing.assert_array_equal(env.reset()[0], plain.reset()[0])
+    assert_array_equal(env.reset()[0], plain.reset()[0])
     total, length, finished = 0.0, 0, 0
     for action in actions_for(env, steps, idle_after):
         step = env.step(action)
@@ -61,14 +62,14 @@ def test_observations_and_returns_are_those_of_gymnasiums_wrappers_frame_by_fram
         total, length = total + reward, length + 1
         assert step.reward[0] == reward
         assert [step.terminated[0], step.truncated[0]] == ends
-        np.testing.assert_array_equal(step.next_obs[0], obs)
+        assert_array_equal(step.next_obs[0], obs)
         assert (step.finished is not None) == any(ends)
         if step.finished is not None:
             assert step.finished.episode_return[0] == total
             assert step.finished.episode_length[0] == length
             obs, _ = plain.reset()
             total, length, finished = 0.0, 0, finished + 1
-        np.testing.assert_array_equal(step.obs[0], obs)
+        assert_array_equal(step.obs[0], obs)
     assert finished >= games
     plain.close()
 
@@ -138,10 +139,9 @@ def test_a_single_game_is_the_native_one_step_by_step(build, monkeypatch, keys):
     }
     assert native.observation_space == single.observation_space
     assert native.action_space == single.action_space
-    np.testing.assert_array_equal(single.reset(), expected[0])
+    assert_array_equal(single.reset(), expected[0])
     for action, step in zip(actions, expected[1:], strict=True):
-        for given, wanted in zip(single.step(action), step, strict=True):
-            np.testing.assert_equal(given, wanted)
+        assert_equal(single.step(action), step)
 
 
 @pytest.mark.medium
@@ -153,16 +153,16 @@ def test_a_lost_life_ends_the_episode_for_the_learner_only(build, mode):
         )
         for lives in (False, True)
     ]
-    np.testing.assert_array_equal(*(env.reset() for env in envs))
+    assert_array_equal(*(env.reset() for env in envs))
     lost = games = 0
     for action in actions_for(envs[0], 160):
         whole, lives = (env.step(action) for env in envs)
         for name in ("obs", "next_obs", "reward"):
-            np.testing.assert_array_equal(getattr(lives, name), getattr(whole, name))
-        np.testing.assert_equal(lives.finished, whole.finished)
+            assert_array_equal(getattr(lives, name), getattr(whole, name))
+        assert_equal(lives.finished, whole.finished)
         only_lost = lives.terminated & ~whole.terminated & ~whole.truncated
         assert not (whole.terminated & ~lives.terminated).any()
-        np.testing.assert_array_equal(lives.obs[only_lost], lives.next_obs[only_lost])
+        assert_array_equal(lives.obs[only_lost], lives.next_obs[only_lost])
         lost += only_lost.sum()
         games += 0 if whole.finished is None else len(whole.finished.env_index)
     assert lost >= 4
@@ -189,7 +189,7 @@ def test_rewards_are_clipped_for_the_learner_and_returns_are_raw(build, keys, se
         game.ale = FourPoints(game.ale)
     steps = [env.step(action) for action in actions_for(env, 9)]
     assert {float(reward) for step in steps for reward in step.reward} == seen
-    np.testing.assert_array_equal(steps[-1].finished.episode_return, [12, 12])
+    assert_array_equal(steps[-1].finished.episode_return, [12, 12])
 
 
 class FourPoints:
@@ -269,12 +269,9 @@ def test_a_restored_game_continues_bit_for_bit(build, name, mode):
     state = env.state_dict()
     assert env.exact_state
     restored.load_state_dict(copy.deepcopy(state))
-    np.testing.assert_array_equal(restored.obs, env.obs)
+    assert_array_equal(restored.obs, env.obs)
     for action in actions[77:]:
-        for given, expected in zip(
-            restored.step(action), env.step(action), strict=True
-        ):
-            np.testing.assert_equal(given, expected)
+        assert_equal(restored.step(action), env.step(action))
     assert torch_loads(state)
 
 

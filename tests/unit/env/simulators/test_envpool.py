@@ -7,6 +7,7 @@ import sys
 import gymnasium
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from slm_lab.core.errors import MissingExtraError
 from slm_lab.env.check import check_env
@@ -184,9 +185,9 @@ def test_single_environments_are_gymnasiums_whatever_the_backend(
     pooled, plain = (
         build("Pendulum-v1", **k) for k in (POOL | keys, keys | {"kwargs": {}})
     )
-    np.testing.assert_array_equal(pooled.reset(), plain.reset())
+    assert_array_equal(pooled.reset(), plain.reset())
     for action in random_actions(plain, 5):
-        np.testing.assert_array_equal(pooled.step(action).obs, plain.step(action).obs)
+        assert_array_equal(pooled.step(action).obs, plain.step(action).obs)
 
 
 @needs_envpool
@@ -211,10 +212,8 @@ def test_every_transition_of_a_pool_obeys_the_physics_of_gymnasium(
                 single.set_state(np.r_[0, obs[row, :8]], obs[row, 8:])
             raw = action[row] if name == "CartPole-v1" else np.clip(action[row], -1, 1)
             expected, reward, terminated, _, _ = single.step(raw)
-            np.testing.assert_allclose(
-                step.next_obs[row], expected, rtol=2e-4, atol=2e-4
-            )
-            np.testing.assert_allclose(step.reward[row], reward, atol=2e-4)
+            assert_allclose(step.next_obs[row], expected, rtol=2e-4, atol=2e-4)
+            assert_allclose(step.reward[row], reward, atol=2e-4)
             assert step.terminated[row] == terminated
         ended += 0 if step.finished is None else len(step.finished.env_index)
         obs = step.obs
@@ -245,12 +244,12 @@ def test_games_of_a_pool_lose_lives_keep_scores_and_move_on_by_a_frame(build):
     for _ in range(400):
         action = np.where(rng.random(2) < 0.2, 1, rng.integers(2, 4, 2))
         step = env.step(action)
-        np.testing.assert_array_equal(step.next_obs[:, :-1], obs[:, 1:])
+        assert_array_equal(step.next_obs[:, :-1], obs[:, 1:])
         assert set(step.reward.tolist()) <= {-1.0, 0.0, 1.0}
         scores += step.reward  # bricks of the lower rows count 1
         over = [] if step.finished is None else step.finished.env_index.tolist()
         continues = [row for row in range(2) if row not in over]
-        np.testing.assert_array_equal(step.next_obs[continues], step.obs[continues])
+        assert_array_equal(step.next_obs[continues], step.obs[continues])
         terminated += np.count_nonzero(step.terminated[continues])
         for row in over:
             at = over.index(row)

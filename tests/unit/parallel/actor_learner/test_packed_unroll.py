@@ -5,6 +5,7 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout, packed, unpacked
@@ -40,9 +41,9 @@ def test_every_step_arrives_unchanged(unroll):
     for field in fields(unroll):
         if field.name != "end_obs":
             given, got = getattr(unroll, field.name), getattr(received, field.name)
-            np.testing.assert_array_equal(given, got)
+            assert_array_equal(given, got)
     for t in range(T):
-        np.testing.assert_array_equal(unroll.step(t)[5], received.step(t)[5])
+        assert_array_equal(unroll.step(t)[5], received.step(t)[5])
 
 
 def test_a_received_unroll_owns_its_memory(unroll):
@@ -58,4 +59,4 @@ def test_only_final_observations_that_exist_are_packed(unroll):
     assert packed(unroll)["end_obs"].shape == (2, 2)
     before = unroll.terminated.copy()
     packed(unroll)
-    np.testing.assert_array_equal(unroll.terminated, before)
+    assert_array_equal(unroll.terminated, before)

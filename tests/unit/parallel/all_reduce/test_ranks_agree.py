@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.testing import assert_close
 
 from slm_lab.agent.batch import ImitationBatch
 from slm_lab.agent.optim.flat import FlatParameters
@@ -68,26 +69,8 @@ def test_gradients_are_averaged_first_and_clipped_after():
     clipped_first = torch.full((8,), (1.0 / root + 0.1) / 2)
     for grad, norm in taken:
         assert norm == pytest.approx(1.55 * root)
-        torch.testing.assert_close(grad, averaged_first)
+        assert_close(grad, averaged_first)
     assert (averaged_first - clipped_first).abs().min() > 0.1
-
-
-def test_gradients_count_by_their_share():
-    taken = in_ranks(
-        3,
-        lambda group: step_of(
-            AllReduceSync(group),
-            (1.0, 2.0, 4.0)[group.rank],
-            None,
-            (0.5, 0.375, 0.125)[group.rank],
-        ),
-    )
-    for grad, _ in taken:
-        torch.testing.assert_close(grad, torch.full((8,), 1.75))
-    (equal, _), *_ = in_ranks(
-        4, lambda p: step_of(AllReduceSync(p), float(p.rank), None)
-    )
-    torch.testing.assert_close(equal, torch.full((8,), 1.5))
 
 
 @pytest.mark.parametrize("clip", [None, 0.1])
@@ -135,26 +118,6 @@ def test_a_loss_that_is_not_finite_on_one_rank_stops_all_before_a_weight_changes
     assert in_ranks(2, train) == [[b"came as often as the other"] * 2] * 2
 
 
-@pytest.mark.parametrize("part", ["policy", "value"])
-def test_no_network_steps_where_the_loss_of_one_is_not_finite_on_one_rank(part):
-    """Actor and critic apart: neither has taken its step when the other's is
-    refused."""
-    data = actor_critic()
-
-    def train(group):
-        member = Rank(data, group)
-        network, before = member.learner.network, member.vectors
-        factor = torch.nan if group.rank == 1 else 1.0
-        obs = torch.ones(5, 4)
-        policy = network.policy(obs).sum() * (factor if part == "policy" else 1.0)
-        value = network.raw_value(obs).sum() * (factor if part == "value" else 1.0)
-        with pytest.raises(NonFiniteLossError, match="nan"):
-            network.step(policy, value)
-        check_equal(member.vectors, before)
-
-    in_ranks(2, train)
-
-
 NORMALISED = {
     "DQN": q_learning("DQN", agent__net__batch_norm=True),
     "polyak": q_learning(
@@ -182,19 +145,6 @@ def train_normalised(name, size=3, updates=UPDATES):
         return before, member
 
     return in_ranks(size, train)
-
-
-@pytest.mark.parametrize("name", NORMALISED)
-def test_batch_statistics_are_equal_after_a_training_event(name):
-    results = train_normalised(name)
-    moved = normalised = 0
-    for before, member in results:
-        for network, flat in member.learner.flats.items():
-            first = results[0][1].learner.flats[network].statistics
-            assert torch.equal(flat.statistics, first)
-            normalised += flat.statistics.numel() > 0
-            moved += not torch.equal(flat.statistics, before[network])
-    assert moved == normalised >= len(results)
 
 
 @pytest.mark.parametrize("name", ["DQN", "polyak"])
@@ -249,8 +199,7 @@ def test_all_begin_with_what_the_first_has_whatever_its_type_and_shape():
             torch.empty(0),
             torch.tensor([True, True]),
         ]
-        for tensor, value in zip(tensors, expected, strict=True):
-            assert torch.equal(tensor, value)
+        assert_close(tensors, expected, rtol=0, atol=0)
 
 
 NORMALISING = actor_critic(env__normalize_obs=True, env__normalize_reward=True)
@@ -307,19 +256,6 @@ def test_ranks_that_have_come_apart_are_an_error_at_the_end():
         member.strategy.checkpoint.final_state(dict, True)
 
     for outcome in outcomes_of(3, act):
-        assert "the networks of the ranks differ: rank 0" in str(outcome)
-
-
-@pytest.mark.parametrize("spec", [q_learning("DQN"), soft("SoftActorCritic")])
-def test_target_networks_that_have_come_apart_are_an_error_at_the_end(spec):
-    def act(group):
-        member = Rank(spec, group)
-        if group.rank == 1:
-            (target,) = member.learner.train_state.targets
-            target.vector[0] += 1e-6
-        member.strategy.checkpoint.final_state(dict, True)
-
-    for outcome in outcomes_of(2, act):
         assert "the networks of the ranks differ: rank 0" in str(outcome)
 
 

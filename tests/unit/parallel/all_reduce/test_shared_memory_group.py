@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 
 from slm_lab.agent.optim.process_group import ProcessGroup, SoloGroup
 from slm_lab.core.errors import PeerLostError
@@ -17,6 +18,7 @@ from slm_lab.parallel.all_reduce.shared_memory_group import (
     GroupBuffers,
     SharedMemoryGroup,
 )
+from tests.support import randn, seeded
 from tests.unit.parallel.all_reduce.ranks import in_ranks, outcomes_of
 
 SMALL_SLOT = 16
@@ -66,7 +68,7 @@ def test_all_gather_bytes_returns_contents_of_any_length_by_rank(meetings, seed)
 def test_all_reduce_sums_in_rank_order_with_equal_bits_everywhere(size, lengths, seed):
     """Of numbers so different that another order gives another sum; vectors are up to
     three slots long."""
-    generator = torch.Generator().manual_seed(seed % 2**31)
+    generator = seeded(seed % 2**31)
     vectors = [
         torch.randn(size, n, generator=generator).mul_(9).exp_() for n in lengths
     ]
@@ -90,7 +92,7 @@ def test_all_reduce_sums_in_rank_order_with_equal_bits_everywhere(size, lengths,
 
 def test_a_vector_longer_than_a_slot_is_summed_whole():
     count = shared_peers.SLOT_BYTES // 4 * 2 + 3
-    vectors = torch.randn(2, count, generator=torch.Generator().manual_seed(0))
+    vectors = randn(2, count)
 
     def summed(group):
         own = vectors[group.rank].clone()
@@ -162,7 +164,7 @@ def test_a_late_reader_reads_the_contents_of_its_own_exchange(late):
 @pytest.mark.parametrize("sizes", [(3, 5), (0, 4), (4, 0, 1), (0, 0), (2,)])
 @pytest.mark.parametrize("shape", [(), (2, 3)])
 def test_all_gather_samples_concatenates_in_rank_order(sizes, shape):
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded(0)
     samples = [torch.randn(size, *shape, generator=generator) for size in sizes]
     for received in in_ranks(
         len(sizes), lambda group: group.all_gather_samples(samples[group.rank])
@@ -181,7 +183,7 @@ def test_arrays_of_any_number_type_and_shape_arrive_by_rank():
             assert len(arrays) == len(sent)
             for array, expected in zip(arrays, sent, strict=True):
                 assert (array.dtype, array.shape) == (expected.dtype, expected.shape)
-                np.testing.assert_array_equal(array, expected)
+                assert_array_equal(array, expected)
                 assert array.flags.writeable  # torch.from_numpy shares its memory
 
 
@@ -229,16 +231,14 @@ def test_all_true_is_true_only_where_every_rank_is_true(says):
 def test_a_solo_group_changes_nothing():
     group, samples = (
         SoloGroup(),
-        torch.randn(3, generator=torch.Generator().manual_seed(0)),
+        randn(3),
     )
     before = samples.clone()
     group.all_reduce_(samples)
     assert torch.equal(samples, before)
     assert group.all_gather_samples(samples) is samples
     assert group.all_gather_bytes(b"own") == [b"own"]
-    np.testing.assert_array_equal(
-        group.all_gather(np.array([1 / 3, np.inf])), [[1 / 3, np.inf]]
-    )
+    assert_array_equal(group.all_gather(np.array([1 / 3, np.inf])), [[1 / 3, np.inf]])
     assert (group.all_true(True), group.all_true(False)) == (True, False)
     assert (group.rank, group.size) == (0, 1)
 

@@ -295,33 +295,3 @@ def test_replayed_parts_make_the_steps_of_the_whole(name):
     for ours, theirs in zip(rank_reports, reports, strict=True):
         for key in ("loss", "grad_norm", "q_value"):
             assert ours[key] == pytest.approx(theirs[key], rel=1e-3, abs=1e-5)
-
-
-@pytest.mark.parametrize(
-    "optimizer", ["GlobalAdam", "GlobalRMSprop", "AdamW", "Adafactor"]
-)
-def test_ranks_stay_equal_to_the_last_bit_with_any_optimizer(optimizer):
-    data = actor_critic(agent__net__optim_spec={"name": optimizer, "lr": 0.01})
-
-    def train(group):
-        # they begin with the weights of the first
-        member = Rank(data, group, seed=group.rank)
-        start = member.vectors
-        for turn in range(UPDATES):
-            member.learn(rollout(10 * turn + group.rank))
-        tensors = [
-            t.clone()
-            for o in member.learner.train_state.optimizers.values()
-            for t in o.state_tensors()
-        ]
-        return start, member.vectors, tensors
-
-    results = in_ranks(3, train)
-    check_equal(results[0][0], Rank(data, seed=0).vectors)
-    for start, vectors, tensors in results[1:]:
-        check_equal(start, results[0][0])
-        check_equal(vectors, results[0][1])
-        assert len(tensors) == len(results[0][2])
-        assert all(
-            torch.equal(*pair) for pair in zip(tensors, results[0][2], strict=True)
-        )
