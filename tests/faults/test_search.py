@@ -202,21 +202,6 @@ def test_a_resumed_search_ends_like_an_uninterrupted_one(folder, how, uninterrup
 
 
 @pytest.mark.slow
-def test_a_second_ctrl_c_ends_all_processes_at_once(folder):
-    write_spec(folder, long())
-    with started(folder, "search") as running:
-        wait_until(lambda: noted(folder, "reported"))
-        left = running.children()
-        # so that it takes both in before it acts on either
-        os.kill(running.pid, signal.SIGSTOP)
-        interrupt(running)
-        os.kill(running.pid, signal.SIGTERM)
-        os.kill(running.pid, signal.SIGCONT)
-        assert running.end().code == 130
-        wait_until(lambda: all_gone(left))
-
-
-@pytest.mark.slow
 def test_a_trial_whose_process_is_killed_restarts_from_its_checkpoint(
     folder, uninterrupted
 ):

@@ -2,7 +2,6 @@
 survives."""
 
 import os
-import re
 import shutil
 import signal
 from pathlib import Path
@@ -97,13 +96,6 @@ def endings(folder):
 
 def restarts(folder):
     return [each["restarts"] for each in sessions(folder)]
-
-
-def logs(folder):
-    return {
-        path.name: path.read_bytes()
-        for path in (run_folder(folder) / "log").glob("*.log")
-    }
 
 
 def saved(folder):
@@ -209,22 +201,6 @@ def test_ctrl_c_saves_what_was_learned_also_from_an_actor_that_was_replaced(fold
     assert done.outcome == (130, "")
     assert (restarts(folder), endings(folder)) == ([0, 0, 1], ["interrupted"] * 3)
     assert saved(folder).frame >= read_rows(rows_file(folder))["frame"][-1]
-
-
-@pytest.mark.slow
-def test_a_run_that_was_stopped_is_resumed_with_its_rows_and_logs(folder):
-    write_spec(folder, actors(env__max_frame=ENDLESS))
-    with started(folder) as running:
-        learns(running, folder)
-        interrupt(running)
-        assert running.end().code == 130
-    before, rows = logs(folder), row_count(folder)
-    done = finish(folder)
-    assert re.search(r"^\S+ learner: [\d,]+ / [\d,.k]+ frames.*done$", done.out, re.M)
-    assert row_count(folder) > rows
-    for name, text in logs(folder).items():
-        assert text.startswith(before[name])
-        assert len(text) > len(before[name])
 
 
 @pytest.mark.slow

@@ -121,19 +121,3 @@ def test_the_usual_generator_goes_on_where_it_was(build, registered):
     resumed = build(name, seed=1)
     resumed.load_state_dict(state)
     assert_array_equal(resumed.obs, env.reset())
-
-
-@pytest.mark.medium
-def test_in_workers_it_is_saved_and_resumed_as_well(build, registered):
-    name = registered(
-        "Drawing-v0",
-        entry_point=f"{__name__}:Drawing",
-        kwargs={"make": np.random.RandomState, "draw": np.random.RandomState.uniform},
-    )
-    env = build(name, vectorization_mode="async")
-    first = env.reset().copy()
-    env.step(np.zeros(3, np.int64))
-    state = reread(env.state_dict())
-    resumed = build(name, vectorization_mode="async")
-    assert not resumed.load_state_dict(state)
-    assert not np.isin(resumed.obs, first).any()

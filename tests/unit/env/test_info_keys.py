@@ -5,7 +5,6 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from slm_lab.env.adapter import PolicyAdapter
-from slm_lab.env.state import ENV_ADAPTERS, attributes
 from tests.support import ppo
 from tests.unit.env.wrapped import Ends
 from tests.unit.spec.problems import assert_problem
@@ -77,22 +76,6 @@ def test_a_key_with_dots_is_looked_up_as_it_is_first(build, registered):
 
     env = build(registered("Dotted-v0", Dotted), info_keys=["TimeLimit.truncated"])
     assert (episodes(env, 20)[:, 3] == 1).all()
-
-
-def test_the_numbers_leave_an_exact_state_exact(build, ends, monkeypatch):
-    monkeypatch.setitem(ENV_ADAPTERS, f"{HERE}:Ends", attributes("length", "t"))
-    env = build(ends, info_keys=["is_success"])
-    assert env.exact_state
-    episodes(env, 10)
-    restored = build(ends, 9, info_keys=["is_success"])
-    restored.load_state_dict(env.state_dict())
-    for _ in range(30):
-        left, right = (
-            each.step(np.zeros(3, np.int64)).finished for each in (env, restored)
-        )
-        assert (left is None) == (right is None)
-        if left is not None:
-            assert_array_equal(np.column_stack(left), np.column_stack(right))
 
 
 def test_an_environment_outside_of_training_has_its_own_infos_only(env_spec, ends):

@@ -75,22 +75,6 @@ def test_an_evaluation_is_due_once_per_multiple_of_the_frequency():
     assert due == [120, 216, 312]
 
 
-def test_a_restored_tracker_continues_like_the_saved_one():
-    whole, saved = EvaluationTracker(100, BUDGET), EvaluationTracker(100, BUDGET)
-    for tracker in (whole, saved):
-        for i in range(120):
-            row(tracker, 100 * (i + 1), float(i % 7))
-    restored = EvaluationTracker(100, BUDGET)
-    restored.load_state_dict(saved.state_dict())
-    assert restored.due(12_099) is whole.due(12_099) is False
-    assert restored.due(12_100)
-    for i in range(120, 130):
-        assert row(restored, 100 * (i + 1), float(i)) == row(
-            whole, 100 * (i + 1), float(i)
-        )
-        assert restored.improved == whole.improved
-
-
 def test_rows_of_another_version_are_not_continued():
     state = EvaluationTracker(100, BUDGET).state_dict()
     state["columns"].pop()

@@ -1,10 +1,5 @@
-import copy
-
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from numpy.testing import assert_equal
 
 from slm_lab.core.errors import CheckpointError, LabError
 from slm_lab.core.types import Column
@@ -212,57 +207,6 @@ def test_the_last_frame_tells_whether_a_final_row_is_missing():
     row = row_at(tracker, 100)
     assert tracker.last_frame == 100
     assert tracker.last_row is row
-
-
-EVENT = st.one_of(
-    st.tuples(st.just("episode"), st.integers(0, 2), st.floats(-1e6, 1e6)),
-    st.tuples(
-        st.just("report"), st.sampled_from(["loss", "approx_kl"]), st.floats(-1e3, 1e3)
-    ),
-    st.tuples(st.just("row")),
-)
-
-
-def play(tracker, events, frame):
-    rows = []
-    for event in events:
-        frame += 3
-        if event[0] == "episode":
-            finish(tracker, at=2 * frame, **{f"e{event[1]}": event[2]})
-        elif event[0] == "report":
-            tracker.track_update({event[1]: event[2]})
-        else:
-            rows.append(
-                (
-                    row_at(tracker, frame).to_csv(),
-                    tracker.improved,
-                    tracker.due(frame + 7),
-                )
-            )
-    return rows, frame
-
-
-@given(before=st.lists(EVENT, max_size=30), after=st.lists(EVENT, max_size=30))
-def test_a_restored_tracker_continues_bit_for_bit(before, after):
-    extra = ["approx_kl", "episode_length"]
-    original, restored = Tracker(3, 10, 600, extra), Tracker(3, 10, 600, extra)
-    _, frame = play(original, before, 0)
-    restored.load_state_dict(copy.deepcopy(original.state_dict()))
-    assert restored.last_row == original.last_row
-    assert restored.improved == original.improved
-    assert play(restored, after, frame) == play(original, after, frame)
-    assert_equal(restored.state_dict(), original.state_dict())
-
-
-def test_a_saved_state_does_not_change_with_the_tracker():
-    tracker = Tracker(2, 100, BUDGET)
-    finish(tracker, e0=1.0)
-    state = tracker.state_dict()
-    before = copy.deepcopy(state)
-    finish(tracker, e0=2.0)
-    tracker.track_update({"loss": 1.0})
-    row_at(tracker, 100)
-    assert_equal(state, before)
 
 
 def test_a_resumed_run_may_have_another_log_frequency():

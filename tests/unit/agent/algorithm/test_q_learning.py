@@ -149,19 +149,6 @@ def test_sarsa_sums_as_many_rewards_as_the_spec_says():
     assert report["loss"] == pytest.approx(((q - target) ** 2).mean(), rel=1e-5)
 
 
-def test_epsilon_is_drawn_for_each_environment():
-    explore = {"name": "no_decay", "start_val": 0.5}
-    agent = agent_of(
-        {"name": "DQN", "action_policy": "epsilon_greedy", "explore_var_spec": explore},
-        {"name": "Replay", "batch_size": 4, "max_size": 1000},
-        num_envs=200,
-    )
-    obs = np.zeros((200, 4), np.float32)
-    greedy = agent.actor.act_greedily(obs)
-    share = (agent.act(obs, 0).action == greedy).mean()
-    assert 0.6 < share < 0.9  # 1 − ε + ε/2 on average, and never all or none
-
-
 class TwoTargets(Learner):
     """A learner whose online network two others follow."""
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.testing import assert_array_equal, assert_equal
+from numpy.testing import assert_array_equal
 from torch.testing import assert_close
 
 from slm_lab.agent.batch import Act, VectorStep
@@ -140,53 +140,6 @@ def test_memory_of_forgotten_steps_is_freed(stack):
     plain = size_after((50, 0.0))
     assert size_after((200, 0.5)) > plain + 500
     assert size_after((200, 0.5), (50, 0.0)) < plain + 100
-
-
-@given(
-    seed=st.integers(0, 10_000),
-    cuts=st.lists(st.integers(1, 39), max_size=5),
-    count=st.integers(1, 40),
-    stack=STACKS,
-    ends=ENDS,
-)
-@settings(max_examples=150)
-def test_a_ring_restored_from_segments_reads_and_continues_the_same(
-    seed, cuts, count, stack, ends
-):
-    """Each segment begins with the last step of the one before."""
-    ring = TransitionRing(layout(stack=stack), 8, GAMMA, 2)
-    segments, steps = [], []
-    end = 0
-
-    def save():
-        nonlocal end
-        segments.append(ring.content(max(end - 1, ring.first), ring.count))
-        end = ring.count
-
-    def add(step):
-        steps.append(copy.deepcopy(step))
-        if len(steps) <= count:
-            ring.add(step)
-            if ring.count in cuts:
-                save()
-
-    fill(add, seed, count + 10, stack, ends)
-    save()
-    twin = TransitionRing(layout(stack=stack), 8, GAMMA, 2)
-    fill(twin.add, seed + 1, 13, stack)  # what it held before does not show
-    twin.load_state_dict(ring.state_dict())
-    for segment in segments:
-        twin.load_content(segment)
-    assert_alike(ring, twin)
-    for step in steps[count:]:
-        ring.add(step)
-        twin.add(step)
-        assert_alike(ring, twin)
-
-
-def assert_alike(ring, twin):
-    indices = ring.indices(np.arange(ring.num_stored))
-    assert_equal(ring.gather(indices), twin.gather(indices))
 
 
 @pytest.mark.parametrize("stack", [1, 3])

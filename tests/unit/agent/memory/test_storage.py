@@ -84,16 +84,6 @@ def test_without_a_call_that_takes_disk_space_it_is_the_same_array(tmp_path, sha
     assert_array_equal(array, np.ones(shape, "f4"), strict=True)
 
 
-@pytest.mark.usefixtures("no_fallocate")
-def test_without_such_a_call_a_disk_that_is_too_small_is_the_same_error(tmp_path):
-    disk = os.statvfs(tmp_path)
-    too_much = disk.f_blocks * disk.f_frsize + 1
-    with pytest.raises(
-        LabError, match=r"agent.memory.storage .* No space left.*max_size"
-    ):
-        mapped_in(tmp_path)((too_much,), UINT8)
-
-
 def test_a_memory_without_a_folder_says_so():
     with pytest.raises(
         LabError, match=r'agent.memory.storage = "memmap": needs a folder'

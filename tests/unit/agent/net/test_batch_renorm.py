@@ -34,9 +34,3 @@ def test_batch_renorm_corrects_no_further_than_its_bounds():
     x = randn(256, 1) * 100 + 1000
     plain = (x - x.mean()) / (x.var(correction=0) + 1e-3).sqrt()
     assert_close(layer(x), plain * 3 + 5, rtol=1e-3, atol=1e-4)
-
-
-def test_batch_renorm_takes_the_numbers_of_a_layer_in_bfloat16():
-    layer = BatchRenorm(4, warmup_steps=0)
-    x = randn(16, 4).bfloat16()
-    assert_close(layer(x), BatchRenorm(4, warmup_steps=0)(x.float()))

@@ -156,49 +156,6 @@ def test_the_size_after_a_convolution_is_the_one_that_torch_makes(row):
         assert layer.size_after(size) == made
 
 
-@pytest.mark.parametrize(
-    ("shape", "keys", "message"),
-    [
-        (
-            (4,),
-            {},
-            r"agent.net.type = ConvNet: .* the shape \(4,\); vectors need MLPNet",
-        ),
-        (
-            (84, 84),
-            {},
-            r"shape \(84, 84\); wrap it so that the channels are there, and come first",
-        ),
-        (
-            (84, 84, 3),
-            {},
-            r"shape \(84, 84, 3\); wrap it so that the channels are there, and come",
-        ),
-        (
-            (4, 3, 84, 84),
-            {},
-            r"shape \(4, 3, 84, 84\); several frames .* env.frame_op \"concat\"",
-        ),
-        (
-            (3, 4, 9),
-            {},
-            r"conv_hid_layers.0: a kernel that reaches over \(5, 5\) .* \(3, 4, 9\)",
-        ),
-        (
-            (3, 12, 12),
-            {"conv_hid_layers": [[4, 4, 2], [6, 3, 1, 0, 3]]},
-            r"conv_hid_layers.1: a kernel that reaches over \(7, 7\) .* "
-            r"shape \(4, 5, 5\)",
-        ),
-    ],
-)
-def test_observations_that_do_not_fit_are_refused_with_the_place_and_the_shape(
-    shape, keys, message
-):
-    with pytest.raises(LabError, match=message):
-        conv_net(shape=shape, **keys)
-
-
 def test_two_outputs_of_a_dueling_net_are_refused():
     with pytest.raises(LabError, match="type = DuelingConvNet: has one output"):
         conv_net("DuelingConvNet")

@@ -5,7 +5,6 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from slm_lab.core.errors import LabError
 from tests.support import randn
 from tests.unit.agent.net.building import (
     assert_same_function,
@@ -86,13 +85,6 @@ def test_each_output_has_its_own_activation():
     first, second = hydra([[8], [], []], out_layer_activation=["sigmoid", None])(obs)
     assert 0 <= first.min() < first.max() <= 1
     assert second.min() < 0
-
-
-@pytest.mark.parametrize(("heads", "tails"), [([3], 2), ([3, 1], 3)])
-def test_more_tails_than_outputs_are_refused(heads, tails):
-    needed = f"hid_layers.2: has {tails} tails, and this network needs {len(heads)}"
-    with pytest.raises(LabError, match=needed):
-        hydra([[8], [6], [[5]] * tails], heads)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,5 @@
 """Products in bfloat16: which they are, and how far they may be from float32."""
 
-import platform
-from pathlib import Path
-
 import pytest
 import torch
 from torch.nn.functional import pad
@@ -11,13 +8,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from slm_lab.agent.fast.networks import array_net
 from slm_lab.agent.from_spec.net import with_precision
 from slm_lab.agent.net import precision
-from slm_lab.agent.net.precision import has_bf16
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.spec.schema.net import MLPNetSpec
 from tests.support import randn
 from tests.unit.agent.net.building import build, images
 
-CPU = torch.device("cpu")
 WIDE = {"hid_layers": [32, 32, 32]}
 CONV = {
     "conv_hid_layers": [[8, 5, 2], [8, 3, 1]],
@@ -155,15 +150,6 @@ def test_a_weight_that_another_process_changes_is_read_again(by_array):
         net.hidden[1].weight.data.mul_(2)
         (after,) = net(obs)
     assert distance(after, before) > 0.1
-
-
-@pytest.mark.skipif(
-    platform.machine() != "x86_64" or not Path("/proc/cpuinfo").exists(),
-    reason="reads the kernel's list of x86 instructions",
-)
-def test_the_instructions_are_those_that_the_kernel_lists():
-    flags = Path("/proc/cpuinfo").read_text().split()
-    assert has_bf16(CPU) == any(flag in flags for flag in ("avx512_bf16", "amx_bf16"))
 
 
 @pytest.mark.parametrize(("has", "chosen"), [(True, "bf16"), (False, "float32")])

@@ -32,17 +32,6 @@ def test_decoding_undoes_encoding(use_symlog, normalize):
     )
 
 
-def test_moments_in_parts_equal_moments_of_the_whole():
-    parts = [randn(n, seed=n) * 5 + 3 for n in (7, 30, 1)]
-    transform = ValueTransform(False, True)
-    for part in parts:
-        transform.update(part, SoloGroup())
-    whole = torch.cat(parts)
-    assert_close(transform.get_buffer("mean"), whole.mean())
-    assert_close(transform.get_buffer("m2") / len(whole), whole.var(unbiased=False))
-    assert transform.get_buffer("count").item() == len(whole)
-
-
 def test_targets_of_long_ago_fade_and_new_ones_always_count():
     """After three windows of returns around 500 little is left of those around −1
     500."""

@@ -1,7 +1,5 @@
 """The last few observations as one."""
 
-import copy
-
 import gymnasium
 import numpy as np
 import pytest
@@ -64,18 +62,3 @@ def test_frames_of_images_are_channels_or_a_new_axis(frame, op, joined):
     first, second = np.random.default_rng(0).integers(0, 256, (2, 5, *frame), np.uint8)
     seen = joiner.follow(joiner.begin(first), second).reshape(5, 4, *frame)
     assert_array_equal(seen, np.stack([first, first, first, second], axis=1))
-
-
-@pytest.mark.parametrize("mode", [None, "sync"])
-def test_restored_frames_continue_bit_for_bit(build, random_actions, mode):
-    keys = {**KEYS, "vectorization_mode": mode, "frame_op": "concat", "frame_op_len": 4}
-    env, restored = (
-        build("CartPole-v1", seed, **keys, normalize_obs=True) for seed in (1, 2)
-    )
-    env.reset()
-    first, second = np.split(random_actions(env, 60), 2)
-    for action in first:
-        env.step(action)
-    restored.load_state_dict(copy.deepcopy(env.state_dict()))
-    for action in second:
-        assert_equal(restored.step(action), env.step(action))

@@ -180,13 +180,6 @@ def test_threads_lose_and_overwrite_no_unroll():
     assert count <= sum(map(len, got)) < count + ACTORS
 
 
-def test_the_oldest_of_all_actors_is_received_first():
-    lab = Lab()
-    for actor, at in ((1, 5.0), (0, 7.0), (2, 6.0), (2, 8.0), (1, 9.0)):
-        lab.hand_over(actor, at)
-    assert [lab.learner.receive(0.0)[0] for _ in range(5)] == [1, 2, 0, 2, 1]
-
-
 def test_the_unroll_of_a_dead_actor_can_be_played_by_another():
     lab = Lab(actors=2, max_unrolls=1)
     assert lab.actors[0].next_slot() is not None

@@ -167,19 +167,3 @@ def test_the_version_is_that_of_the_weights_and_networks_have_their_own_parts():
 
 def test_before_the_first_publication_there_are_no_weights():
     assert WeightStore.of(networks(4), STATISTICS).count == 0
-
-
-def test_published_weights_are_restored_in_place():
-    weights = WeightStore.of(networks(4), STATISTICS)
-    for number in (1, 2, 3):
-        publish(weights, networks(4), number)
-    state = weights.state_dict()
-    publish(weights, networks(4), 4)
-    twin = WeightStore.of(networks(4), STATISTICS)
-    vectors = twin.vectors
-    twin.load_state_dict(state, {}, {})
-    assert twin.vectors is vectors
-    assert twin.count == 3
-    assert take(twin, networks(4)) == 3
-    publish(twin, networks(4), 4)
-    assert take(twin, networks(4)) == 4

@@ -192,23 +192,6 @@ def test_synced_statistics_are_those_of_what_all_have_seen():
     assert_close(train_state.statistics, torch.stack([*alone.buffers()]))
 
 
-def test_a_saved_state_is_restored_into_shared_memory():
-    train_state = SharedTrainState.of(optimizer_of(network()), 1)
-    worker = Worker(train_state, SyncedSync, 0)
-    worker.step(0)
-    saved = worker.optimizer.state_dict()
-    other = SharedTrainState.of(optimizer_of(network(seed=9)), 1)
-    other.load(saved)
-    assert torch.equal(other.vector, train_state.vector)
-    assert all(
-        torch.equal(other.moments[name], tensor)
-        for name, tensor in train_state.moments.items()
-    )
-    assert all(
-        t.is_shared() for t in (other.vector, other.updates, *other.moments.values())
-    )
-
-
 def test_an_optimizer_with_private_state_cannot_be_shared():
     with pytest.raises(TypeError, match="cannot be shared"):
         SharedTrainState.of(optimizer_of(network(), "SGD"), 1)
