@@ -113,7 +113,8 @@ def test_evaluations_are_eval_frequency_frames_apart_and_at_the_end(tmp_path):
 
 def test_the_best_agent_has_the_best_evaluation(tmp_path):
     session = run_session(evaluated("cartpole"), tmp_path)
-    found, kept = eval_rows(session), best(session)
+    found = eval_rows(session)
+    kept = best(session)
     best_row = found.loc[found["total_reward"].idxmax()]
     assert kept["eval_return"] == best_row["total_reward"]
     assert kept["frame"] == best_row["frame"]
@@ -121,7 +122,8 @@ def test_the_best_agent_has_the_best_evaluation(tmp_path):
 
 def test_without_evaluation_the_best_agent_has_the_best_training_return(tmp_path):
     session = run_session(spec_of("cartpole"), tmp_path)
-    found, kept = rows(session), best(session)
+    found = rows(session)
+    kept = best(session)
     assert kept["recent_return"] == found["recent_return"].max()
     assert kept["frame"] == found.loc[found["recent_return"].idxmax(), "frame"]
 

@@ -12,7 +12,8 @@ from tests.contract.runs import stop_at
 from tests.support import parse, ppo, q_learning, rows, run_ranks, run_session
 
 HERE = "tests.unit.env.wrapped"
-LENGTH, SUCCESS = "info_episode.extras.length", "info_is_success"
+LENGTH = "info_episode.extras.length"
+SUCCESS = "info_is_success"
 KEYS = ["episode.extras.length", "is_success", "at_three"]
 
 

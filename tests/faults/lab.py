@@ -149,7 +149,8 @@ def write_spec(folder: Path, spec: Mapping[str, Any]) -> Path:
 def command(folder: Path, mode: str, *options: str) -> list[str]:
     """The command that trains, or resumes, the spec in `folder`; the data are beside
     it."""
-    spec, data = str(folder / "spec.json"), str(folder / "data")
+    spec = str(folder / "spec.json")
+    data = str(folder / "data")
     return [str(LAB), "run", spec, NAME, mode, "--data", data, *options]
 
 

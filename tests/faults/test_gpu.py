@@ -106,7 +106,8 @@ def test_a_replayed_step_changes_the_weights_as_the_step_itself_does(case, preci
     spec = with_parts(case, **keys, cuda_graph=True)
     if isinstance(spec.agent.memory, ReplaySpec) and not spec.env.normalize_obs:
         spec = with_frames_on_the_gpu(spec)
-    replayed, plain = trained(spec), trained(with_parts(case, **keys))
+    replayed = trained(spec)
+    plain = trained(with_parts(case, **keys))
     assert replayed.step._recordings
     # Adam enlarges the rounding errors of biases before batch normalisation.
     if precision == "float32" and "norm" not in variant and name != "CrossQ":
@@ -118,7 +119,8 @@ def test_a_replayed_step_changes_the_weights_as_the_step_itself_does(case, preci
 def test_a_step_that_waits_is_refused_by_name():
     data = ppo(agent__net__gpu=True, agent__net__cuda_graph=True)
     play = Play(parse(data))
-    learner, step = play.agent.learner, play.agent.learner._step
+    learner = play.agent.learner
+    step = play.agent.learner._step
     learner.step._step = lambda *args: (
         step(*args),
         torch.ones(1).cuda().item(),

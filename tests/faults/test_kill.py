@@ -70,7 +70,9 @@ def test_a_run_killed_ten_times_has_the_rows_of_an_uninterrupted_run(
 
 def mode(folder):
     """A run that was killed before its spec was saved cannot be resumed."""
-    return "train@latest" if list(folder.glob("data/*/*_spec.json")) else "train"
+    if list(folder.glob("data/*/*_spec.json")):
+        return "train@latest"
+    return "train"
 
 
 def written(folder):

@@ -55,7 +55,8 @@ def uninterrupted(tmp_path_factory):
 
 def assert_whole(folder):
     """The manifest can be read, and so can all it names."""
-    found, models = read_manifest(manifest(folder)), run_folder(folder) / "model"
+    found = read_manifest(manifest(folder))
+    models = run_folder(folder) / "model"
     for file in [*found.files.values(), *found.segments]:
         assert read_state(models, file)
     return found

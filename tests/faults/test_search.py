@@ -63,11 +63,9 @@ def events(folder, kind=None):
     """The events in the log of the only search; empty before there is one."""
     found = list((folder / "data").glob(f"*/{NAME}_search.jsonl"))
     recorded = list(EventLog(found[0]).read()) if found else []
-    return (
-        recorded
-        if kind is None
-        else [event for event in recorded if isinstance(event, kind)]
-    )
+    if kind is None:
+        return recorded
+    return [event for event in recorded if isinstance(event, kind)]
 
 
 def table(folder):
@@ -149,7 +147,8 @@ def uninterrupted(tmp_path_factory):
 
 def under_way(folder):
     """The running trials with at least ten reports, once a trial has ended."""
-    over, recorded = noted(folder, "ended"), noted(folder, "reported")
+    over = noted(folder, "ended")
+    recorded = noted(folder, "reported")
     return over and [
         trial for trial, count in recorded.items() if trial not in over and count > 9
     ]
@@ -320,9 +319,13 @@ def test_only_the_best_keep_their_models(folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["shared", "synced", "all_reduce", "actor_learner"])
 def test_every_way_of_parallel_training_is_searched_over(folder, mode):
-    make = actor_critic if mode == "synced" else ppo
+    make = ppo
+    if mode == "synced":
+        make = actor_critic
     optimizer = {"name": "GlobalAdam", "lr": 1e-3}
-    workers = 1 if mode == "actor_learner" else 2
+    workers = 2
+    if mode == "actor_learner":
+        workers = 1
     together = {"meta__distributed": mode, "meta__max_session": workers}
     scheduler = {"meta__search_scheduler": {"grace_period": 800, "reduction_factor": 2}}
     write_spec(

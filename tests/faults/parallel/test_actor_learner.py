@@ -141,7 +141,9 @@ def finish(folder, *options):
     """Resumes the run and trains some frames more."""
     last = saved(folder).frame + 2000
     # what a plug-in registers must not stay here
-    start = call if options else call_here
+    start = call_here
+    if options:
+        start = call
     done = start(
         command(folder, "train@latest", "-s", f"env.max_frame={last}", *options), folder
     )
@@ -326,7 +328,8 @@ def test_in_one_process_a_resumed_run_equals_the_uninterrupted_one(folder, make)
     run(folder, "train", "--seed", "5")
     undisturbed = repeatable(rows_file(folder))
     shutil.rmtree(run_folder(folder))
-    mode, seed = "train", ["--seed", "5"]
+    mode = "train"
+    seed = ["--seed", "5"]
     for _ in range(2):
         with started(folder, mode, *seed) as running:
             before = row_count(folder)
@@ -335,6 +338,7 @@ def test_in_one_process_a_resumed_run_equals_the_uninterrupted_one(folder, make)
             done = running.end()
             assert done.code == 130
         assert 0 < saved(folder).frame < 8000
-        mode, seed = "train@latest", []
+        mode = "train@latest"
+        seed = []
     run(folder, "train@latest")
     assert repeatable(rows_file(folder)) == undisturbed

@@ -61,7 +61,8 @@ def assert_clocks_never_went_back(folder, max_frame=None):
     last = []
     for session in range(WORKERS):
         rows = read_rows(rows_file(folder, session))
-        frame, total = rows["frame"], rows["total_frame"]
+        frame = rows["frame"]
+        total = rows["total_frame"]
         assert (frame[1:] > frame[:-1]).all()
         assert (total[1:] >= total[:-1]).all()
         assert (rows["wall_t"][1:] >= rows["wall_t"][:-1]).all()

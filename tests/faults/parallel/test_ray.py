@@ -246,7 +246,8 @@ def two_hosts():
             _sh("ip", "-n", name, "link", "set", name, "up")
             _sh("ip", "-n", name, "link", "set", "lo", "up")
         ray = str(LAB.with_name("ray"))
-        start, address = [ray, "start", "--num-cpus=1"], "10.77.0.1:6379"
+        start = [ray, "start", "--num-cpus=1"]
+        address = "10.77.0.1:6379"
         head = [
             "--head",
             "--port=6379",

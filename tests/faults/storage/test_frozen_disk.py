@@ -26,7 +26,8 @@ def disk(folder):
     """The folder of data on a disk of its own, which `fsfreeze` can stop."""
     if not all(map(shutil.which, ("mkfs.ext4", "fsfreeze"))):
         pytest.skip("a disk that can be frozen needs mkfs.ext4 and fsfreeze")
-    image, data = folder / "image", folder / "data"
+    image = folder / "image"
+    data = folder / "data"
     with image.open("wb") as file:
         file.truncate(64 << 20)
     subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
@@ -40,7 +41,8 @@ def test_a_stop_says_that_it_waits_for_the_disk_and_a_second_one_does_not_wait(
     write_spec(folder, ppo(env__max_frame=10_000_000))
     with started(folder) as running:
         wait_until(lambda: row_count(folder) > 2)
-        session, left = running.session(0), running.children()
+        session = running.session(0)
+        left = running.children()
         subprocess.run(["fsfreeze", "-f", str(disk)], check=True)
         try:
             wait_until(lambda: session.status() == psutil.STATUS_DISK_SLEEP)

@@ -165,7 +165,9 @@ def test_weights_of_nan_are_refused_though_their_checksum_is_right(copy):
     }
     manifest(copy).write_text(json.dumps(about))
     for mode in ("eval@latest", "train@latest"):
-        options = ("--which", "latest") if mode == "eval@latest" else LONGER
+        options = LONGER
+        if mode == "eval@latest":
+            options = ("--which", "latest")
         done = call_here(command(copy, mode, *options), copy)
         assert done.code == 1
         assert f"{path}: weights of the network " in done.err
@@ -179,7 +181,8 @@ def test_a_longer_budget_gives_the_rows_of_a_run_that_had_it_from_the_start(
     copy, finished
 ):
     run(copy, "train@latest", *LONGER)
-    resumed, whole = repeatable(rows_file(copy)), repeatable(rows_file(finished[0], 0))
+    resumed = repeatable(rows_file(copy))
+    whole = repeatable(rows_file(finished[0], 0))
     # The row at which the first budget was spent has the mean of fewer episodes than
     # decide.
     assert whole[5][resumed[0].index("recent_return")] == ""
@@ -191,7 +194,8 @@ def test_a_longer_budget_gives_the_rows_of_a_run_that_had_it_from_the_start(
 
 @pytest.mark.slow
 def test_resuming_a_finished_run_only_redraws_its_graphs(copy):
-    rows, model = rows_file(copy).read_bytes(), manifest(copy).read_bytes()
+    rows = rows_file(copy).read_bytes()
+    model = manifest(copy).read_bytes()
     done = run(copy, "train@latest")
     assert "every Session has already finished" in done.out
     assert (rows_file(copy).read_bytes(), manifest(copy).read_bytes()) == (rows, model)
@@ -264,7 +268,8 @@ def test_a_resumed_run_imports_its_modules_with_the_option_and_else_changes_noth
 ):
     path = run_folder(copy) / f"{NAME}_spec.json"
     content = json.loads(path.read_text())
-    content["_run"]["imports"], content[NAME]["env"]["name"] = ["mine"], "Mine-v0"
+    content["_run"]["imports"] = ["mine"]
+    content[NAME]["env"]["name"] = "Mine-v0"
     path.write_text(json.dumps(content))
     before = {p: p.read_bytes() for p in run_folder(copy).rglob("*.json")}
     without = call_here(command(copy, "train@latest", *LONGER), copy)

@@ -134,7 +134,8 @@ def test_a_seed_on_the_command_line_is_recorded_and_gives_the_same_rows(
     """The second run is made by run_lab.py, of the first run's own spec file."""
     write_spec(folder, ppo(env__max_frame=500))
     run(folder, "train", "--seed", "7")
-    first, rows = run_folder(folder), repeatable(rows_file(folder))
+    first = run_folder(folder)
+    rows = repeatable(rows_file(folder))
     assert (
         json.loads((first / f"{NAME}_spec.json").read_text())[NAME]["meta"][
             "random_seed"

@@ -52,7 +52,8 @@ def test_with_a_window_new_samples_merge_onto_decayed_moments(seen, mine, others
         kept[[0, *range(1 + SIZE, 1 + 2 * SIZE)]] *= min(1.0, 100 / stats[0])
         return merged(kept, np.zeros(1 + 2 * SIZE), moments(rows), PLACE)
 
-    total, after = added(before, newer), added(before, new)
+    total = added(before, newer)
+    after = added(before, new)
     result = merged(total, before, after, PLACE, window=100)
     assert_allclose(result, added(total, new), rtol=1e-9)
     assert result[0] <= max(seen, 100 + mine + others)
@@ -60,7 +61,11 @@ def test_with_a_window_new_samples_merge_onto_decayed_moments(seen, mine, others
 
 def test_other_statistics_are_averaged_by_share():
     result = merged(
-        np.array([1.0, 5.0]), np.array([1.0, 4.0]), np.array([1.5, 4.0]), [], 0.25
+        total=np.array([1.0, 5.0]),
+        before=np.array([1.0, 4.0]),
+        after=np.array([1.5, 4.0]),
+        moments=[],
+        share=0.25,
     )
     assert_array_equal(result, [1.125, 4.75])
 
@@ -79,13 +84,20 @@ def test_a_variance_that_many_workers_average_stays_a_variance(
         own = pulled[who]
         for _ in range(steps):
             own = 0.9 * own + 0.1 * rng.uniform(0, 0.02, 1)
-        total = pulled[who] = merged(total, pulled[who], own, [], 1 / num_workers)
+        total = pulled[who] = merged(
+            total=total,
+            before=pulled[who],
+            after=own,
+            moments=[],
+            share=1 / num_workers,
+        )
         assert 0 < total[0] <= 1
 
 
 @pytest.mark.parametrize("moments_at", [[], [slice(0, 3)]])
 def test_merging_without_other_additions_is_exact(moments_at):
-    before, after = np.array([3.0, 0.1, 0.7]), np.array([4.0, 0.1 + 1e-17, 1 / 3])
+    before = np.array([3.0, 0.1, 0.7])
+    after = np.array([4.0, 0.1 + 1e-17, 1 / 3])
     result = merged(before.copy(), before, after, moments_at)
     assert_array_equal(result, after)
     assert result is not after
@@ -93,7 +105,8 @@ def test_merging_without_other_additions_is_exact(moments_at):
 
 def test_many_processes_that_take_turns_lose_nothing():
     rng = np.random.default_rng(0)
-    total, seen = moments(np.empty((0, SIZE))), []
+    total = moments(np.empty((0, SIZE)))
+    seen = []
     pulled = [total.copy() for _ in range(3)]
     own = [np.empty((0, SIZE)) for _ in range(3)]
     for turn in range(60):

@@ -67,7 +67,9 @@ def test_an_exception_says_which_environment_and_action_caused_it(
     env = build(registered("Fragile-v0", entry_point=Fragile), vectorization_mode=mode)
     env.reset()
     env.step(np.array([0, 0, 0]))
-    kind = EnvironmentFailedError if mode == "async" else ZeroDivisionError
+    kind = ZeroDivisionError
+    if mode == "async":
+        kind = EnvironmentFailedError
     with pytest.raises(kind, match="the pole broke") as caught:
         env.step(np.array([0, 0, 1]))
     lines = error_text(caught.value).splitlines()

@@ -140,7 +140,8 @@ INTEGERS = st.sampled_from([np.int64, np.int32, np.uint8])
 
 @st.composite
 def multi_discrete(draw):
-    shape, dtype = draw(SHAPES), draw(INTEGERS)
+    shape = draw(SHAPES)
+    dtype = draw(INTEGERS)
     rng = np.random.default_rng(draw(st.integers(0, 99)))
     start = rng.integers(0 if dtype is np.uint8 else -4, 5, shape)
     return spaces.MultiDiscrete(rng.integers(1, 6, shape), dtype, start=start)

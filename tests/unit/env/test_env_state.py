@@ -110,10 +110,8 @@ def test_without_an_adapter_fresh_episodes_begin_and_the_rest_is_restored(
     env.reset()
     run(env, random_actions(env, 3))
     state = env.state_dict()
-    restored, twin = (
-        build(counter, 9, normalize_obs=True),
-        build(counter, 8, normalize_obs=True),
-    )
+    restored = build(counter, 9, normalize_obs=True)
+    twin = build(counter, 8, normalize_obs=True)
     for other in (restored, twin):
         other.load_state_dict(state)
         assert not other.exact_state
@@ -142,7 +140,8 @@ def checked(registered):
 def test_wrappers_of_gymnasium_continue_with_the_environment(
     build, random_actions, checked, steps_before
 ):
-    env, restored = build(checked, 1), build(checked, 2)
+    env = build(checked, 1)
+    restored = build(checked, 2)
     env.reset()
     run(env, random_actions(env, steps_before))
     restored.load_state_dict(env.state_dict())

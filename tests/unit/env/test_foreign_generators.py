@@ -21,7 +21,8 @@ class Drawing(gymnasium.Env):
     action_space = spaces.Discrete(2)
 
     def __init__(self, make, draw):
-        self.make, self.draw = make, draw
+        self.make = make
+        self.draw = draw
 
     def reset(self, *, seed=None, options=None):
         if seed is not None:

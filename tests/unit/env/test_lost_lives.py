@@ -17,11 +17,13 @@ class Lives(gymnasium.Env):
     action_space = gymnasium.spaces.Discrete(2)
 
     def __init__(self):
-        self.step_count, self.lost = 0, False
+        self.step_count = 0
+        self.lost = False
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        continues, self.lost = self.lost and seed is None, False
+        continues = self.lost and seed is None
+        self.lost = False
         self.step_count = self.step_count if continues else 0
         return self.look(), {CONTINUES: True} if continues else {}
 
@@ -100,9 +102,7 @@ def test_the_step_limit_counts_on_through_a_lost_life(build, lives, mode):
                 step.finished is not None,
             )
         )
-    nothing, life, cut = (
-        (False, False, False),
-        (True, False, False),
-        (False, True, True),
-    )
+    nothing = (False, False, False)
+    life = (True, False, False)
+    cut = (False, True, True)
     assert ends == [nothing, nothing, life, nothing, cut] * 2

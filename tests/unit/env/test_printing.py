@@ -54,7 +54,9 @@ def test_what_an_environment_prints_when_it_is_made_is_in_the_log(
     env.step(np.zeros(3, np.int64))
     assert BANNER not in "".join(capfd.readouterr())
     lines = log.read_text().splitlines()
-    made = 4 if mode == "async" else 3  # the parent makes one, too
+    made = 3
+    if mode == "async":
+        made = 4  # the parent makes one, too
     assert sorted(lines) == [f"{BANNER} 1"] * made + [f"{BANNER} 2"] * made
 
 

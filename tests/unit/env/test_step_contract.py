@@ -82,7 +82,8 @@ def test_sync_environments_equal_plain_ones_stepped_by_hand(
     sees_raw = not keys.get("normalize_obs", False)
     if sees_raw:
         assert_array_equal(seen, np.stack(obs))
-    returns, lengths = np.zeros(3), np.zeros(3, np.int64)
+    returns = np.zeros(3)
+    lengths = np.zeros(3, np.int64)
     for action in random_actions(env, 60, seed):
         step = env.step(action)
         for i, single in enumerate(plain):

@@ -48,7 +48,8 @@ def test_one_episode_has_no_spread():
 
 
 def test_the_best_evaluation_is_the_first_with_the_highest_mean():
-    tracker, improved = EvaluationTracker(100, BUDGET), []
+    tracker = EvaluationTracker(100, BUDGET)
+    improved = []
     for i, value in enumerate([-3.0, -5.0, -3.0, -1.0]):
         row(tracker, 100 * (i + 1), value)
         improved.append(tracker.improved)

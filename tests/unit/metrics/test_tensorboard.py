@@ -25,7 +25,9 @@ def log_dir(tmp_path):
 def append(path, *frames, wall_t=0.001):
     with closing(RowWriter(path, COLUMNS)) as writer:
         for frame in frames:
-            loss = None if frame % 200 else frame / 4
+            loss = None
+            if not frame % 200:
+                loss = frame / 4
             writer.append(Row(COLUMNS, (frame, frame * wall_t, float(frame), loss)))
         return writer.sync()
 

@@ -15,7 +15,13 @@ def finish(tracker, at=0, **returns):
     index = np.array([int(name[1:]) for name in returns])
     info = np.empty((len(index), 0))
     lengths = np.full(len(index), 10)
-    tracker.track_episodes(index, np.array(list(returns.values())), lengths, info, at)
+    tracker.track_episodes(
+        env_index=index,
+        episode_return=np.array(list(returns.values())),
+        episode_length=lengths,
+        info=info,
+        total_frame=at,
+    )
 
 
 def row_at(tracker, frame, wall_t=None):
@@ -98,7 +104,8 @@ def test_after_a_resume_the_saved_rows_stand_for_their_episodes():
     """The window is one of whole rows here: each episode counts with the mean of its
     row."""
     alone = Tracker(1, 10, 400, ["episode_length"])
-    rows, generator = [], np.random.default_rng(0)
+    rows = []
+    generator = np.random.default_rng(0)
     for step in range(1, 201):
         finish(alone, at=2 * step, e0=float(generator.normal()))
         if alone.due(step):
@@ -139,7 +146,8 @@ def test_a_row_holds_the_mean_over_the_reports_since_the_last_row():
     tracker = Tracker(1, 100, BUDGET, ["approx_kl"])
     tracker.track_update({"loss": 1.0, "approx_kl": 0.5})
     tracker.track_update({"loss": 4.0})
-    first, second = row_at(tracker, 100), row_at(tracker, 200)
+    first = row_at(tracker, 100)
+    second = row_at(tracker, 200)
     assert (first["loss"], first["approx_kl"], first["entropy"]) == (2.5, 0.5, None)
     assert second["loss"] is None
 
@@ -179,8 +187,16 @@ def test_fps_is_frames_over_seconds_since_the_last_row():
 
 def test_episode_length_is_filled_when_asked_for():
     tracker = Tracker(2, 100, BUDGET, ["episode_length"])
-    index, returns, lengths = np.array([0, 1]), np.array([1.0, 2.0]), np.array([10, 15])
-    tracker.track_episodes(index, returns, lengths, np.empty((2, 0)), 0)
+    index = np.array([0, 1])
+    returns = np.array([1.0, 2.0])
+    lengths = np.array([10, 15])
+    tracker.track_episodes(
+        env_index=index,
+        episode_return=returns,
+        episode_length=lengths,
+        info=np.empty((2, 0)),
+        total_frame=0,
+    )
     assert row_at(tracker, 100)["episode_length"] == 12.5
 
 
@@ -210,7 +226,8 @@ def test_the_last_frame_tells_whether_a_final_row_is_missing():
 
 
 def test_a_resumed_run_may_have_another_log_frequency():
-    old, new = Tracker(1, 100, BUDGET), Tracker(1, 30, BUDGET)
+    old = Tracker(1, 100, BUDGET)
+    new = Tracker(1, 30, BUDGET)
     row_at(old, 100)
     new.load_state_dict(old.state_dict())
     assert not new.due(119)

@@ -146,7 +146,8 @@ def test_shifting_all_returns_and_the_random_agents_alike_changes_no_strength(
         "sample_efficiency",
         "stability",
     ):
-        one, other = getattr(here, name), getattr(there, name)
+        one = getattr(here, name)
+        other = getattr(there, name)
         if one is not None and other is not None:
             assert other == pytest.approx(one, rel=1e-6, abs=1e-6)
 
@@ -232,7 +233,8 @@ def test_consistency_is_null_where_it_has_no_meaning(dfs, random_return, reason)
 
 def test_consistency_of_a_repeated_training_is_that_of_its_runs():
     """The workers differ, the means of the two runs do not."""
-    low, high = session_rows([20.0, 30.0]), session_rows([40.0, 50.0])
+    low = session_rows([20.0, 30.0])
+    high = session_rows([40.0, 50.0])
     repeated = trial_metrics([low, high, high, low], 0.0, run_of=[0, 0, 1, 1])
     assert repeated.consistency == pytest.approx(1.0)
     assert repeated.rests_on["consistency"] == 4

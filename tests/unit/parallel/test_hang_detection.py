@@ -61,7 +61,9 @@ class Running:
 
     @property
     def seconds(self):
-        return LIMITS.step if self.fixed is None else self.fixed
+        if self.fixed is None:
+            return LIMITS.step
+        return self.fixed
 
     def be(self, phase, restarts=0):
         self.board.write(self.silent, phase=phase, restarts=restarts)
@@ -123,7 +125,14 @@ class Actor(Running):
 
     def __init__(self):
         super().__init__()
-        layout = MemoryLayout(1, 1, (1,), np.dtype(np.float32), (), np.dtype(np.int64))
+        layout = MemoryLayout(
+            horizon=1,
+            num_envs=1,
+            obs_shape=(1,),
+            obs_dtype=np.dtype(np.float32),
+            action_shape=(),
+            action_dtype=np.dtype(np.int64),
+        )
         unrolls = UnrollLayout(layout, 0)
         self.queue = UnrollQueue(
             layout=unrolls,
@@ -258,7 +267,13 @@ def watch(monkeypatch):
     monkeypatch.setattr(hang_detector, "time", clock)
 
     def of(case, limits=LIMITS, reasons=False):
-        detector = HangDetector(case.board, case.sessions, case.due, limits, case.fixed)
+        detector = HangDetector(
+            board=case.board,
+            sessions=case.sessions,
+            due=case.due,
+            limits=limits,
+            seconds=case.fixed,
+        )
 
         def after(seconds):
             hung = detector.hung()
@@ -266,7 +281,9 @@ def watch(monkeypatch):
                 clock.now += seconds / (2 * CHECKS_TO_HANG)
                 case.others()
                 hung = detector.hung()
-            return hung if reasons else [session for session, _ in hung]
+            if reasons:
+                return hung
+            return [session for session, _ in hung]
 
         return after
 

@@ -194,7 +194,8 @@ def test_processes_are_like_fresh_interpreters(monkeypatch, tmp_path):
     monkeypatch.setenv("SLM_LAB_TEST", "first")
     start_fork_server()
     monkeypatch.setenv("SLM_LAB_TEST", "now")
-    before, drawn = dict(os.environ), set()
+    before = dict(os.environ)
+    drawn = set()
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         process = new_process(note_what_it_inherits, (tmp_path / name,), name)

@@ -44,7 +44,9 @@ class Breakable(gymnasium.Env):
     broken = True
 
     def __init__(self, place="step", at=100, error=LOOSE):
-        self.place, self.left, self.error = place, at, error
+        self.place = place
+        self.left = at
+        self.error = error
         self.resets = 0
 
     def _call(self, place):
@@ -190,7 +192,8 @@ def test_all_ranks_save_where_the_environment_of_one_fails(
         "meta__save_interval": 10_000,
     }
     spec = parse(ppo(env__name="Breakable-v0", meta__distributed="all_reduce", **keys))
-    board, place = StatusBoard.allocate(CONTEXT, 2), GroupBuffers.of(2)
+    board = StatusBoard.allocate(CONTEXT, 2)
+    place = GroupBuffers.of(2)
 
     def run(index):
         rank = make_session(spec, tmp_path, rank=Rank(index, board, place))

@@ -39,7 +39,14 @@ def run_in_spawned_processes(target, *arguments):
 
 def test_a_fresh_board_has_waiting_sessions_without_numbers():
     board = StatusBoard.allocate(CONTEXT, 3)
-    waiting = SessionProgress(Phase.WAITING, 0, 0, None, None, None)
+    waiting = SessionProgress(
+        phase=Phase.WAITING,
+        frame=0,
+        restarts=0,
+        fps=None,
+        recent_return=None,
+        best=None,
+    )
     assert [board.read(session) for session in range(3)] == [waiting] * 3
     assert not board.stop_requested
 
@@ -54,7 +61,14 @@ def test_the_parent_sees_what_spawned_sessions_write():
         assert (seen.fps, seen.best) == (1000.5 + session, -1e300)
         assert seen.recent_return is None
         assert seen.frame == 2**53 + 1 + session
-    assert board.read(1) == SessionProgress(Phase.WAITING, 0, 0, None, None, None)
+    assert board.read(1) == SessionProgress(
+        phase=Phase.WAITING,
+        frame=0,
+        restarts=0,
+        fps=None,
+        recent_return=None,
+        best=None,
+    )
     assert not board.stop_requested
 
 

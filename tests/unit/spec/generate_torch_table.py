@@ -150,9 +150,9 @@ def arguments(cls: type) -> dict[str, Any]:
 
 
 def row(name: str, cls: type, refused: dict[str, str] = REFUSED) -> dict[str, Any]:
-    return (
-        {"refused": refused[name]} if name in refused else {"arguments": arguments(cls)}
-    )
+    if name in refused:
+        return {"refused": refused[name]}
+    return {"arguments": arguments(cls)}
 
 
 def classes(module: Any, base: type) -> dict[str, type]:
@@ -232,9 +232,9 @@ def initialisers() -> dict[str, str | None]:
             continue
         parameters = list(inspect.signature(function).parameters.values())[1:]
         needed = [p.name for p in parameters if p.default is p.empty]
-        missing = (
-            f"needs {', '.join(needed)}, which init_fn cannot give" if needed else None
-        )
+        missing = None
+        if needed:
+            missing = f"needs {', '.join(needed)}, which init_fn cannot give"
         found[name] = REFUSED.get(name, missing)
     return found
 

@@ -56,7 +56,8 @@ def keys_of(spec):
 
 def differences(before, after):
     """{path: (value in the spec, value in a rank)} of what is not the same."""
-    one, other = keys_of(before), keys_of(after)
+    one = keys_of(before)
+    other = keys_of(after)
     assert one.keys() == other.keys()
     return {key: (one[key], other[key]) for key in one if one[key] != other[key]}
 

@@ -105,7 +105,9 @@ def test_a_file_is_said_to_be_replaced_only_by_a_shipped_file():
     ],
 )
 def test_only_a_file_whose_own_name_is_alike_is_suggested(given, meant):
-    hint = f"; did you mean {meant}?" if meant else ""
+    hint = ""
+    if meant:
+        hint = f"; did you mean {meant}?"
     assert message(load_spec, given).endswith(
         f"there is no such file, here or shipped{hint}"
     )

@@ -124,7 +124,8 @@ def test_a_restored_numpy_generator_continues_its_stream(bit_generator):
     def generator(seed):
         return np.random.Generator(getattr(np.random, bit_generator)(seed))
 
-    drawn, fresh = generator(1), generator(2)
+    drawn = generator(1)
+    fresh = generator(2)
     drawn.random(7)
     fresh.bit_generator.state = through_a_file(drawn.bit_generator.state)
     assert np.array_equal(drawn.random(5), fresh.random(5))

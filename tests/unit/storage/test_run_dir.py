@@ -183,7 +183,8 @@ def test_a_read_only_data_folder_is_a_usage_error(tmp_path):
 def test_a_disk_that_takes_no_folder_is_a_usage_error(
     tmp_path, monkeypatch, broken_call
 ):
-    make, calls = Path.mkdir, []
+    make = Path.mkdir
+    calls = []
 
     def mkdir(self, *args, **kwargs):
         calls.append(self)

@@ -21,7 +21,9 @@ class Numbers(AppendLog):
     """Its steps are numbers."""
 
     def __init__(self, capacity):
-        self.capacity, self.count, self.steps = capacity, 0, {}
+        self.capacity = capacity
+        self.count = 0
+        self.steps = {}
 
     def add(self, how_many):
         for number in range(self.count, self.count + how_many):
@@ -47,7 +49,8 @@ def save(store, log):
 
 def read_back(folder, capacity):
     """The log as a fresh process reads it."""
-    store, log = CheckpointStore(folder, PREFIX), Numbers(capacity)
+    store = CheckpointStore(folder, PREFIX)
+    log = Numbers(capacity)
     manifest = store.manifest()
     log.count = store.load(manifest)["count"]
     store.load_log(manifest, log)
@@ -73,7 +76,8 @@ def test_whatever_was_added_between_the_saves_all_that_is_kept_lies_in_a_file(
     capacity, news
 ):
     """And only the newest step of a file may lie in the next one too."""
-    log, segments = Numbers(capacity), []
+    log = Numbers(capacity)
+    segments = []
     for new in news:
         log.count += new
         kept, written = plan_segments(segments, log)
@@ -88,7 +92,9 @@ def test_whatever_was_added_between_the_saves_all_that_is_kept_lies_in_a_file(
 
 @pytest.mark.parametrize("new", [1, 10, 100, 700, 5000])
 def test_files_stay_few_and_what_is_written_is_bounded_by_what_is_new(new):
-    capacity, segments, written_in_all = 20_000, [], 0
+    capacity = 20_000
+    segments = []
+    written_in_all = 0
     log = Numbers(capacity)
     saves = 3 * capacity // new
     for _ in range(saves):
@@ -107,7 +113,8 @@ def test_files_stay_few_and_what_is_written_is_bounded_by_what_is_new(new):
 
 def test_the_newest_step_is_as_it_was_when_it_was_saved_last(tmp_path):
     """Its episodes may be broken off after it was saved."""
-    store, log = CheckpointStore(tmp_path, PREFIX), Numbers(1000)
+    store = CheckpointStore(tmp_path, PREFIX)
+    log = Numbers(1000)
     for _ in range(8):
         log.add(90)
         save(store, log)
@@ -119,7 +126,8 @@ def test_the_newest_step_is_as_it_was_when_it_was_saved_last(tmp_path):
 def two_saves(folder):
     """A store with a checkpoint, and a log with more to save; 2 files are written for
     it."""
-    store, log = CheckpointStore(folder, PREFIX), Numbers(8 * SHORT)
+    store = CheckpointStore(folder, PREFIX)
+    log = Numbers(8 * SHORT)
     log.add(8 * SHORT)
     save(store, log)
     log.add(SHORT + 50)

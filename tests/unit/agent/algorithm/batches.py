@@ -49,7 +49,9 @@ def dqn(name, **net):
 class OneBatch(TransitionSource):
     """Hands out the same batch, and keeps the errors it receives."""
 
-    num_batches, num_stored, num_trained_on = 1, 10, 8
+    num_batches = 1
+    num_stored = 10
+    num_trained_on = 8
 
     def __init__(self, batch):
         self.batch = batch
@@ -58,7 +60,8 @@ class OneBatch(TransitionSource):
         return self.batch
 
     def update_priorities(self, index, error):
-        self.index, self.error = index, error
+        self.index = index
+        self.error = error
 
 
 DISCRETE = torch.tensor([0, 1, 1, 0])
@@ -67,7 +70,9 @@ CONTINUOUS = torch.tensor([[0.1], [-0.7], [0.9], [0.0]])
 
 def transitions(action=DISCRETE):
     """Of CartPole, or with CONTINUOUS actions of Pendulum."""
-    obs_dim = 3 if action is CONTINUOUS else 4
+    obs_dim = 4
+    if action is CONTINUOUS:
+        obs_dim = 3
     generator = seeded(3)
     return Transitions(
         obs=torch.randn(4, obs_dim, generator=generator),

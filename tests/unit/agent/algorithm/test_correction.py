@@ -60,11 +60,9 @@ ALIKE = {
 
 def corrected(play: Play, bounds: VTrace) -> Agent:
     """An agent with the weights of the acting one, which applies the correction."""
-    spec, env, seeds = (
-        play.spec.agent,
-        play.env,
-        AgentSeeds(init=0, action=100, sampling=200),
-    )
+    spec = play.spec.agent
+    env = play.env
+    seeds = AgentSeeds(init=0, action=100, sampling=200)
     spaces = env.observation_space, env.action_space
     agent = build_agent(spec, *spaces, env.num_envs, seeds, correction=bounds)
     agent.learner.load_state_dict(play.agent.learner.state_dict())
@@ -73,7 +71,8 @@ def corrected(play: Play, bounds: VTrace) -> Agent:
 
 def rollouts(play: Play, at_least: int, steps: int = 200) -> list[Rollout]:
     """What was done until some rollout has an episode's end, copied from the memory."""
-    memory, taken = play.agent.memory, []
+    memory = play.agent.memory
+    taken = []
     for _ in range(steps):
         play.step()
         if memory.ready():
@@ -124,9 +123,11 @@ def stale(play: Play, agent: Agent) -> Rollout:
 def traced_by_hand(agent: Agent, rollout: Rollout, trace_lambda: float, bounds: VTrace):
     """V-trace with each state's value from a separate forward pass, as an actor
     computes it."""
-    network, family = agent.learner.network, agent.learner.family
+    network = agent.learner.network
+    family = agent.learner.family
     steps, num_envs = rollout.reward.shape
-    log_prob, value = torch.zeros(steps, num_envs), torch.zeros(steps, num_envs)
+    log_prob = torch.zeros(steps, num_envs)
+    value = torch.zeros(steps, num_envs)
     next_value = torch.full((steps, num_envs), float("nan"))
     with torch.no_grad():
         for t in range(steps):
@@ -161,7 +162,9 @@ def test_actor_critic_follows_the_gradient_of_v_trace_where_its_policy_has_moved
     play = Play(parse(actor_critic(agent__algorithm__lam=lam, env__max_t=15)))
     agent = corrected(play, bounds)
     rollout = stale(play, agent)
-    trace_lambda = 1.0 if lam is None else lam
+    trace_lambda = lam
+    if trace_lambda is None:
+        trace_lambda = 1.0
     log_prob, value, traced = traced_by_hand(agent, rollout, trace_lambda, bounds)
     policy_loss = -(log_prob * traced.rho * traced.advantage).mean()
     value_loss = (traced.returns - value).square().mean()

@@ -42,7 +42,9 @@ def test_ratios_beyond_all_numbers_have_a_gradient(log_ratio):
     log_prob = torch.tensor([log_ratio, 0.0], requires_grad=True)
     surrogate = clipped_surrogate(log_prob, torch.zeros(2), torch.ones(2), 0.2)
     surrogate.loss.backward()
-    first = 1.2 if log_ratio > 0 else 0.0
+    first = 0.0
+    if log_ratio > 0:
+        first = 1.2
     assert_close(surrogate.loss, torch.tensor(-(first + 1.0) / 2))
     assert_close(log_prob.grad, torch.tensor([0.0, -0.5]))
     assert math.isfinite(surrogate.kl)
@@ -51,7 +53,8 @@ def test_ratios_beyond_all_numbers_have_a_gradient(log_ratio):
 def test_the_value_loss_takes_the_worse_of_free_and_clipped():
     """V = 3 (clipped to 1.5), V_old = 1, target 2: max(1, 0.25) = 1; V = 1.2: max(0.64,
     0.64)."""
-    value, old = torch.tensor([3.0, 1.2]), torch.tensor([1.0, 1.0])
+    value = torch.tensor([3.0, 1.2])
+    old = torch.tensor([1.0, 1.0])
     squared = ValueLoss(nn.MSELoss, {})
     loss = clipped_value_loss(value, old, torch.tensor([2.0, 2.0]), 0.5, squared)
     assert_close(loss, torch.tensor((1.0 + 0.64) / 2))
@@ -131,6 +134,7 @@ def test_a_weight_is_the_importance_of_its_sample():
 
 
 def test_an_entropy_without_weight_is_left_out():
-    loss, entropy = torch.tensor(2.0), torch.tensor(3.0)
+    loss = torch.tensor(2.0)
+    entropy = torch.tensor(3.0)
     assert with_entropy(loss, entropy, 0.0) is loss
     assert with_entropy(loss, entropy, 0.5).item() == 0.5

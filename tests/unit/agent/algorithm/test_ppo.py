@@ -95,11 +95,9 @@ def test_value_clipping_takes_the_worse_loss():
     learner = build(**ONE_STEP, agent__algorithm__clip_vloss=True)[0].learner
     batch = rollout(learner)
     with torch.no_grad():
-        value, old, target = (
-            learner.network.raw_value(batch.obs[:, 0]),
-            batch.value[:, 0],
-            batch.reward[:, 0],
-        )
+        value = learner.network.raw_value(batch.obs[:, 0])
+        old = batch.value[:, 0]
+        target = batch.reward[:, 0]
     clipped = old + (value - old).clamp(-0.2, 0.2)
     expected = torch.max((value - target) ** 2, (clipped - target) ** 2).mean().item()
     assert expected != pytest.approx(((value - target) ** 2).mean().item())
@@ -123,7 +121,8 @@ def test_the_value_loss_moves_the_actor_only_where_the_body_is_shared(shared):
 def test_every_sample_is_used_once_per_epoch():
     agent, env = build(agent__algorithm__minibatch_size=24)
     collect(agent, env)
-    seen, evaluate = [], agent.learner.evaluate
+    seen = []
+    evaluate = agent.learner.evaluate
 
     def noted(obs, action):
         seen.append(obs)
@@ -178,8 +177,10 @@ def learned(steps, **changes):
     """The learner after at most so many minibatches of one rollout, and the KL of
     each."""
     agent, env = build(**changes)
-    learner, kls = agent.learner, []
-    minibatches, step = learner._minibatches, learner.step
+    learner = agent.learner
+    kls = []
+    minibatches = learner._minibatches
+    step = learner.step
 
     def noted(*inputs):
         update = step(*inputs)

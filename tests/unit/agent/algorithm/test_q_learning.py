@@ -29,7 +29,8 @@ def shifted_target(network):
 
 
 def next_values(name, network, next_obs):
-    q, target_q = network.q(next_obs).numpy(), network.target_q(next_obs).numpy()
+    q = network.q(next_obs).numpy()
+    target_q = network.target_q(next_obs).numpy()
     return {
         "VanillaDQN": q.max(-1),
         "DQN": target_q.max(-1),
@@ -80,14 +81,19 @@ def test_the_loss_is_the_weighted_squared_error_of_the_target(name):
 )
 def test_the_target_network_is_updated_when_the_spec_says(keys, stored, moves):
     learner = dqn("DQN", **keys).learner
-    online, target = learner.flats["q"], learner.network.target_network.target
+    online = learner.flats["q"]
+    target = learner.network.target_network.target
     for frame, moved in zip(stored, moves, strict=True):
         source = OneBatch(transitions())
         source.num_stored = frame
         before = target.vector.clone()
         learner.learn(source, 0)
-        tau = 1.0 if keys["update_type"] == "replace" else keys["polyak_coef"]
-        after = before.lerp(online.vector, tau) if moved else before
+        tau = 1.0
+        if keys["update_type"] != "replace":
+            tau = keys["polyak_coef"]
+        after = before
+        if moved:
+            after = before.lerp(online.vector, tau)
         assert_close(target.vector, after)
 
 
@@ -96,11 +102,10 @@ def test_polyak_averaging_updates_after_every_gradient_step(monkeypatch):
     learner = dqn("DQN", **keys).learner
     source = OneBatch(transitions())
     source.num_batches = 3
-    online, target = (
-        learner.flats["q"].vector,
-        learner.network.target_network.target.vector,
-    )
-    expected, step = target.clone(), learner.network.step
+    online = learner.flats["q"].vector
+    target = learner.network.target_network.target.vector
+    expected = target.clone()
+    step = learner.network.step
 
     def stepping(loss):
         report = step(loss)
@@ -113,7 +118,8 @@ def test_polyak_averaging_updates_after_every_gradient_step(monkeypatch):
 
 
 def test_dueling_values_have_the_value_for_their_mean():
-    value, advantage = torch.tensor([[2.0]]), torch.tensor([[1.0, 3.0, 5.0]])
+    value = torch.tensor([[2.0]])
+    advantage = torch.tensor([[1.0, 3.0, 5.0]])
     assert dueling_q(value, advantage).tolist() == [[0.0, 2.0, 4.0]]
 
 
@@ -175,7 +181,8 @@ def followers(seed):
 
 
 def test_a_learner_saves_all_its_target_networks_by_name():
-    learner, other = followers(1.0), followers(2.0)
+    learner = followers(1.0)
+    other = followers(2.0)
     vectors = [each.target.vector for each in learner.target_networks.values()]
     assert not torch.equal(*vectors)
     assert len(learner.train_state.targets) == 2

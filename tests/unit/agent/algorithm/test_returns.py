@@ -30,11 +30,11 @@ def test_gae_equals_numbers_worked_out_by_hand():
     step."""
     column = lambda *xs: torch.tensor(xs).view(-1, 1)  # noqa: E731
     advantage = gae(
-        column(1.0, 2.0, 3.0),
-        column(1.0, 2.0, 4.0),
-        column(2.0, 4.0, 9.0),
-        column(False, False, True),
-        column(False, False, True),
+        reward=column(1.0, 2.0, 3.0),
+        value=column(1.0, 2.0, 4.0),
+        next_value=column(2.0, 4.0, 9.0),
+        terminated=column(False, False, True),
+        done=column(False, False, True),
         gamma=0.5,
         gae_lambda=0.5,
     )
@@ -43,7 +43,8 @@ def test_gae_equals_numbers_worked_out_by_hand():
 
 @pytest.mark.parametrize("ending", ["terminated", "truncated"])
 def test_gae_of_an_episode_ignores_the_episode_after_it(ending):
-    first, second = episode(0, 4, ending), episode(1, 6, ending)
+    first = episode(0, 4, ending)
+    second = episode(1, 6, ending)
     joined = {k: torch.cat([first[k], second[k]]) for k in first}
     assert_close(
         gae(**joined, gamma=0.9, gae_lambda=0.8)[:4],
@@ -52,7 +53,8 @@ def test_gae_of_an_episode_ignores_the_episode_after_it(ending):
 
 
 def test_truncation_bootstraps_and_termination_does_not():
-    cut, ended = episode(0, 1, "truncated"), episode(0, 1, "terminated")
+    cut = episode(0, 1, "truncated")
+    ended = episode(0, 1, "terminated")
     args = {"gamma": 0.9, "gae_lambda": 0.8}
     difference = gae(**cut, **args) - gae(**ended, **args)
     assert_close(difference, 0.9 * cut["next_value"])
@@ -68,7 +70,8 @@ def test_the_value_after_a_terminal_step_may_be_anything():
 def test_lambda_one_is_the_discounted_return_less_the_value(seed, length):
     parts = episode(seed, length, "terminated")
     parts["next_value"][:-1] = parts["value"][1:]
-    returns, expected = 0.0, []
+    returns = 0.0
+    expected = []
     for reward in reversed(parts["reward"].flatten().tolist()):
         returns = reward + 0.95 * returns
         expected.append(returns)
@@ -114,9 +117,18 @@ def test_n_step_returns_equal_the_definition(seed, n, length):
     reward, next_value = (torch.randn(length, 1, generator=rng) for _ in range(2))
     terminated = torch.rand(length, 1, generator=rng) < 0.2
     done = terminated | (torch.rand(length, 1, generator=rng) < 0.2)
-    returns = n_step_returns(reward, next_value, terminated, done, 0.9, n)
+    returns = n_step_returns(
+        reward=reward,
+        next_value=next_value,
+        terminated=terminated,
+        done=done,
+        gamma=0.9,
+        num_steps=n,
+    )
     for t in range(length):
-        total, discount, last = 0.0, 1.0, t
+        total = 0.0
+        discount = 1.0
+        last = t
         for k in range(t, min(t + n, length)):
             total += discount * reward[k].item()
             discount *= 0.9

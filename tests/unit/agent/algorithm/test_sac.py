@@ -60,7 +60,8 @@ def learner_of(name="SoftActorCritic", env="CartPole-v1", net=None, **algorithm)
 def critics(flat):
     """Both critics of a flat vector as functions, for nets of one hidden layer of
     tanh."""
-    views, half = flat.views, len(flat.views) // 2
+    views = flat.views
+    half = len(flat.views) // 2
 
     def critic(weight, bias, head_weight, head_bias):
         return lambda x: linear(linear(x, weight, bias).tanh(), head_weight, head_bias)
@@ -75,11 +76,13 @@ def test_the_actor_step_leaves_the_critics_as_they_are_and_needs_no_gradient_of_
     env, action
 ):
     """As a learner that makes no step of the actor yet."""
-    both, waits = learner_of(env=env), learner_of(env=env, policy_delay=2)
+    both = learner_of(env=env)
+    waits = learner_of(env=env, policy_delay=2)
     before = both.flats["actor"].vector.clone()
     for learner in (both, waits):
         learner.learn(OneBatch(transitions(action)), 0)
-    ours, theirs = both.flats["critic"], waits.flats["critic"]
+    ours = both.flats["critic"]
+    theirs = waits.flats["critic"]
     assert torch.equal(ours.vector, theirs.vector)
     assert torch.equal(ours.grad, theirs.grad)
     assert torch.equal(waits.flats["actor"].vector, before)
@@ -105,10 +108,8 @@ def test_the_actor_loss_is_minus_the_soft_value_by_the_mean_of_the_critics(symlo
 
 
 def test_the_gumbel_softmax_expectation_is_the_exact_one_on_average():
-    params, q = (
-        randn(1, 3),
-        torch.tensor([[1.0, -2.0, 4.0]]),
-    )
+    params = randn(1, 3)
+    q = torch.tensor([[1.0, -2.0, 4.0]])
     many = params.expand(100_000, 3)
     generator = seeded(1)
     drawn = gumbel_softmax(
@@ -140,7 +141,8 @@ def test_the_squashed_density_is_that_of_torch_and_finite_far_out():
 
 
 def test_the_entropy_of_a_squashed_normal_is_the_mean_of_minus_log_p():
-    mean, log_std = torch.tensor([[0.5, -1.0]]), torch.tensor([[0.0, -0.5]])
+    mean = torch.tensor([[0.5, -1.0]])
+    log_std = torch.tensor([[0.0, -0.5]])
     size = 200_000
     many = TanhNormal(mean.expand(size, 2), log_std.expand(size, 2))
     _, log_prob = many.sample_with_log_prob(seeded(0))
@@ -151,7 +153,13 @@ def test_the_entropy_of_a_squashed_normal_is_the_mean_of_minus_log_p():
 def tuned(target_entropy, bounds=(-20.0, 2.0)):
     log_alpha = LogAlpha()
     flat = FlatParameters(log_alpha)
-    optimizer = Optimizer(flat, Adam(flat), LearningRate(0.1), None, bounds)
+    optimizer = Optimizer(
+        flat=flat,
+        rule=Adam(flat),
+        learning_rate=LearningRate(0.1),
+        clip_grad_val=None,
+        bounds=bounds,
+    )
     return TunedTemperature(log_alpha, optimizer, target_entropy)
 
 
@@ -269,13 +277,16 @@ def test_by_default_actor_and_critics_of_crossq_are_normalised_as_by_its_authors
 
 
 def test_an_actor_of_crossq_learns_with_its_own_batch_and_acts_with_what_it_has_seen():
-    learner, batch = learner_of("CrossQ", env="Pendulum-v1"), transitions(CONTINUOUS)
+    learner = learner_of("CrossQ", env="Pendulum-v1")
+    batch = transitions(CONTINUOUS)
     flat = learner.flats["actor"]
     learner.learn(OneBatch(batch), 0)
     # of the first norm, of the input
-    mean, var = flat.statistics[:3], flat.statistics[3:6]
+    mean = flat.statistics[:3]
+    var = flat.statistics[3:6]
     assert_close(mean, 0.01 * batch.obs.mean(0))
-    hidden_mean, hidden_var = flat.statistics[7:15], flat.statistics[15:23]
+    hidden_mean = flat.statistics[7:15]
+    hidden_var = flat.statistics[15:23]
     with torch.no_grad():
         weight, bias, *norms, head_weight, head_bias = flat.views
         x = (batch.obs - mean) / (var + 1e-3).sqrt() * norms[0] + norms[1]
@@ -310,7 +321,8 @@ def test_every_layer_of_spectrally_normalised_critics_keeps_norm_one_while_it_le
 
 
 def test_the_entropy_penalty_is_the_squared_change_from_the_policy_that_acted():
-    plain, penalised = learner_of(), learner_of(entropy_penalty_coef=0.5)
+    plain = learner_of()
+    penalised = learner_of(entropy_penalty_coef=0.5)
     batch = transitions()
     with torch.no_grad():
         entropy = Categorical(plain.actor.policy(batch.obs)).entropy()

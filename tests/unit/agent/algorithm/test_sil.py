@@ -18,7 +18,14 @@ from tests.unit.agent.algorithm.batches import build
 from tests.unit.agent.algorithm.past_steps import rollout, stream
 
 GAMMA = 0.9
-LAYOUT = MemoryLayout(1, 1, (1,), np.dtype(np.float32), (), np.dtype(np.int64))
+LAYOUT = MemoryLayout(
+    horizon=1,
+    num_envs=1,
+    obs_shape=(1,),
+    obs_dtype=np.dtype(np.float32),
+    action_shape=(),
+    action_dtype=np.dtype(np.int64),
+)
 
 
 def past(size=10_000):
@@ -98,7 +105,8 @@ def test_a_full_ring_keeps_the_newest_steps():
 
 def test_a_dropped_episode_does_not_continue_into_the_next():
     obs, reward, terminated, truncated = stream(0, 4, 1)
-    terminated[:], truncated[:] = False, False
+    terminated[:] = False
+    truncated[:] = False
     memory, ring = past()
     memory.add(rollout(obs, reward, terminated, truncated))
     memory.drop_running()
@@ -111,7 +119,8 @@ def test_a_dropped_episode_does_not_continue_into_the_next():
 def test_an_episode_of_costs_alone_is_no_example(ending):
     """A sum of costs that was cut off looks better than any whole one."""
     obs, reward, terminated, truncated = stream(0, 4, 1)
-    terminated[:], truncated[:] = False, False
+    terminated[:] = False
+    truncated[:] = False
     {"terminated": terminated, "truncated": truncated}[ending][-1] = True
     memory, ring = past()
     memory.add(rollout(obs, np.minimum(reward, 0.0), terminated, truncated))
@@ -133,7 +142,9 @@ MEMORY = {
 def test_imitation_without_weight_is_the_inner_algorithm(base):
     """Same parameters, bit for bit, when both coefficients are zero: Adam takes no step
     then."""
-    name = "SIL" if base is actor_critic else "PPOSIL"
+    name = "PPOSIL"
+    if base is actor_critic:
+        name = "SIL"
     sgd = {"agent__net__optim_spec": {"name": "SGD", "lr": 0.01}}
     plain, env = build(base(**sgd))
     imitating, _ = build(

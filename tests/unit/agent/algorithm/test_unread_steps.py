@@ -34,7 +34,8 @@ class Batches(OneBatch):
 
     def __init__(self, *each):
         super().__init__(each[0])
-        self.each, self.num_batches = iter(each), len(each)
+        self.each = iter(each)
+        self.num_batches = len(each)
 
     def sample(self, frame):
         return next(self.each)
@@ -67,7 +68,8 @@ def test_they_learn_what_other_steps_learn(make, batch):
     plain, other = (batches.learner_of(make(**CLIPPED)) for _ in range(2))
     unread(other)
     for frame in range(5):
-        expected, report = plain.learn(batch(), frame), other.learn(batch(), frame)
+        expected = plain.learn(batch(), frame)
+        report = other.learn(batch(), frame)
         assert report.keys() == expected.keys()
         for name, value in expected.items():
             assert float(report[name]) == pytest.approx(
@@ -90,9 +92,11 @@ def broken(batch):
 def test_after_a_failed_step_nothing_changes_and_the_event_raises(make, batch):
     learner = unread(batches.learner_of(make()))
     if make is ppo:
-        good, bad = batch(), broken(batch())
+        good = batch()
+        bad = broken(batch())
     else:
-        good, bad = batch(), Batches(broken(transitions()), transitions())
+        good = batch()
+        bad = Batches(broken(transitions()), transitions())
     event(learner, good)
     tensors = [
         t for o in learner.train_state.optimizers.values() for t in o.state_tensors()

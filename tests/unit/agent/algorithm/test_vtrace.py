@@ -49,10 +49,13 @@ def by_definition(
     length, num_envs = log_ratio.shape
 
     def after(t, n):
-        return 0.0 if terminated[t][n] else next_value[t][n]
+        if terminated[t][n]:
+            return 0.0
+        return next_value[t][n]
 
     def target(s, n, terms):
-        total, weight = value[s][n], 1.0
+        total = value[s][n]
+        weight = 1.0
         for t in range(s, min(s + terms, length)):
             error = reward[t][n] + gamma * after(t, n) - value[t][n]
             total += weight * min(rho_bar, ratio[t][n]) * error
@@ -62,7 +65,8 @@ def by_definition(
         return total
 
     terms = num_steps or length
-    returns, advantage = torch.zeros(length, num_envs), torch.zeros(length, num_envs)
+    returns = torch.zeros(length, num_envs)
+    advantage = torch.zeros(length, num_envs)
     for s, n in itertools.product(range(length), range(num_envs)):
         last = done[s][n] or s + 1 == length
         following = after(s, n)
@@ -82,19 +86,17 @@ def test_vtrace_equals_numbers_worked_out_by_hand():
     e_3 = ¼, e_2 = 1 + ½·½·¼ = 1.0625, e_1 = δ_1, e_0 = 2 + ½·½·e_1 = 2.375 or 2.25.
     """
     both = lambda *xs: torch.tensor([[x, x] for x in xs])  # noqa: E731
-    terminated, done = (
-        torch.zeros(4, 2, dtype=torch.bool),
-        torch.zeros(4, 2, dtype=torch.bool),
-    )
+    terminated = torch.zeros(4, 2, dtype=torch.bool)
+    done = torch.zeros(4, 2, dtype=torch.bool)
     terminated[1, 1] = True
     done[1] = True
     estimates = vtrace(
-        both(4.0, 0.5, 1.0, 0.25).log(),
-        torch.tensor([[2.0, 2.0], [2.0, 4.0], [3.0, 3.0], [4.0, 4.0]]),
-        both(2.0, 2.0, 4.0, 4.0),
-        torch.tensor([[2.0, 2.0], [6.0, math.nan], [4.0, 4.0], [2.0, 2.0]]),
-        terminated,
-        done,
+        log_ratio=both(4.0, 0.5, 1.0, 0.25).log(),
+        reward=torch.tensor([[2.0, 2.0], [2.0, 4.0], [3.0, 3.0], [4.0, 4.0]]),
+        value=both(2.0, 2.0, 4.0, 4.0),
+        next_value=torch.tensor([[2.0, 2.0], [6.0, math.nan], [4.0, 4.0], [2.0, 2.0]]),
+        terminated=terminated,
+        done=done,
         gamma=0.5,
         trace_lambda=0.5,
         rho_bar=2.0,

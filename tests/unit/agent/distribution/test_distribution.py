@@ -24,7 +24,8 @@ from slm_lab.agent.distribution.family import (
 )
 from tests.support import seeded
 
-LOW, HIGH = torch.tensor([-1.0, -1.0, 0.0]), torch.tensor([1.0, 1.0, 4.0])
+LOW = torch.tensor([-1.0, -1.0, 0.0])
+HIGH = torch.tensor([1.0, 1.0, 4.0])
 
 
 def randn(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -50,16 +51,16 @@ def covariance_factor(cholesky: torch.Tensor) -> torch.Tensor:
 
 def pairs():
     """Our distribution, torch's, and actions for both."""
-    logits, mean, log_std = (
-        randn(6, 4) * 2,
-        randn(6, 3, seed=1),
-        randn(6, 3, seed=2) * 0.5,
-    )
-    std, cholesky = log_std.exp(), randn(6, 6, seed=3) * 0.5
+    logits = randn(6, 4) * 2
+    mean = randn(6, 3, seed=1)
+    log_std = randn(6, 3, seed=2) * 0.5
+    std = log_std.exp()
+    cholesky = randn(6, 6, seed=3) * 0.5
     fractions = torch.rand(6, 3, generator=seeded(4))
     bits = (randn(6, 3, seed=5) > 0).to(torch.int8)
     choices = torch.tensor([[0, 2], [1, 0], [1, 1], [0, 0], [1, 2], [0, 1]])
-    two, three = randn(6, 2, seed=6), randn(6, 3, seed=7)
+    two = randn(6, 2, seed=6)
+    three = randn(6, 3, seed=7)
     return {
         "categorical": (
             Categorical(logits),

@@ -23,7 +23,8 @@ MANY = 40_000
 def frequencies(make, *variables):
     """(2, 4) the frequency of each action for either row of LOGITS, and log p of the
     drawn ones."""
-    shares, believed = [], []
+    shares = []
+    believed = []
     for row in LOGITS:
         action, log_prob = make(np.tile(row, (MANY, 1)), *variables, Generators(0))
         assert action.shape == log_prob.shape == (MANY,)

@@ -83,7 +83,8 @@ def test_written_out_steps_learn_what_torch_learns(data, batch, monkeypatch):
     written = learner_of(data)
     monkeypatch.setattr(choose, "write_out_steps", lambda learner: None)
     in_torch = learner_of(data)
-    losses, tensors = losses_of(written), losses_of(in_torch)
+    losses = losses_of(written)
+    tensors = losses_of(in_torch)
     for frame in range(3):
         report, expected = (each.learn(batch(), frame) for each in (written, in_torch))
         assert report == pytest.approx(expected, rel=1e-4, abs=1e-6, nan_ok=True)

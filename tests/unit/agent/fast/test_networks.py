@@ -58,7 +58,8 @@ def backward(outputs, grads):
 def test_gradients_are_those_of_autograd(changes):
     """Of two heads and the input. They add up, also after the flat vector has moved."""
     net_ = net(**changes)
-    flat, arrays = FlatParameters(net_), array_net(net_)
+    flat = FlatParameters(net_)
+    arrays = array_net(net_)
     obs = numbers(8 * WIDE, 4)
     grads = [numbers(8 * WIDE, dim, seed=dim) for dim in (3, 1)]
     for _ in range(2):
@@ -91,7 +92,9 @@ def test_a_pass_that_does_not_learn_passes_the_gradient_on_and_keeps_none():
 
 def test_the_gradient_of_a_scale_that_does_not_depend_on_the_observation():
     head = PolicyHead(net(heads=(3,)), torch.tensor([0.1, -0.2, 0.3]))
-    flat, obs, grad = FlatParameters(head), numbers(8, 4), numbers(8, 6, seed=1)
+    flat = FlatParameters(head)
+    obs = numbers(8, 4)
+    grad = numbers(8, 6, seed=1)
     backward(head(obs), [grad])
     expected = flat.grad.clone()
     assert head.scale.grad.abs().min() > 0
@@ -116,11 +119,13 @@ def test_acting_follows_the_parameters_wherever_they_are_put():
     """After a step in place, and after the flat vector has been bound to other
     memory."""
     net_ = net()
-    flat, arrays = FlatParameters(net_), array_net(net_)
+    flat = FlatParameters(net_)
+    arrays = array_net(net_)
     obs = np.ones((2, 4), np.float32)
 
     def check():
-        (acted, _), (expected, _) = arrays.forward(obs), net_(torch.from_numpy(obs))
+        (acted, _) = arrays.forward(obs)
+        (expected, _) = net_(torch.from_numpy(obs))
         assert_allclose(acted, expected.detach().numpy(), rtol=1e-5, atol=1e-6)
         return acted
 
@@ -191,6 +196,7 @@ def test_other_nets_of_plain_layers_are_arrays_too(kind, keys, learns):
     net_ = build(kind, (4,), heads=(3,), **keys)
     arrays = array_net(net_)
     obs = numbers(8, 4)
-    (acted,), (expected,) = arrays.forward(obs.numpy()), net_(obs)
+    (acted,) = arrays.forward(obs.numpy())
+    (expected,) = net_(obs)
     assert_allclose(acted, expected.detach().numpy(), rtol=1e-5, atol=1e-5)
     assert isinstance(arrays, TracedNet) == learns

@@ -8,12 +8,18 @@ from slm_lab.agent.batch import Act, VectorStep
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.agent.memory.on_policy import OnPolicyBatchReplay
 
-HORIZON, NUM_ENVS = 6, 3
+HORIZON = 6
+NUM_ENVS = 3
 
 
 def memory() -> OnPolicyBatchReplay:
     layout = MemoryLayout(
-        HORIZON, NUM_ENVS, (2,), np.dtype(np.float32), (), np.dtype(np.int64)
+        horizon=HORIZON,
+        num_envs=NUM_ENVS,
+        obs_shape=(2,),
+        obs_dtype=np.dtype(np.float32),
+        action_shape=(),
+        action_dtype=np.dtype(np.int64),
     )
     return OnPolicyBatchReplay(layout)
 
@@ -24,7 +30,8 @@ def fill(store: OnPolicyBatchReplay, seed: int, steps: int = HORIZON) -> list[di
     obs = rng.normal(size=(NUM_ENVS, 2)).astype(np.float32)
     kept = []
     for t in range(steps):
-        terminated, truncated = rng.random(NUM_ENVS) < 0.2, rng.random(NUM_ENVS) < 0.2
+        terminated = rng.random(NUM_ENVS) < 0.2
+        truncated = rng.random(NUM_ENVS) < 0.2
         done = terminated | truncated
         next_obs = rng.normal(size=(NUM_ENVS, 2)).astype(np.float32)
         act = Act(
@@ -45,7 +52,16 @@ def fill(store: OnPolicyBatchReplay, seed: int, steps: int = HORIZON) -> list[di
                 "truncated": truncated.copy(),
             }
         )
-        store.add(VectorStep(obs, act, reward, terminated, truncated, next_obs))
+        store.add(
+            VectorStep(
+                obs=obs,
+                act=act,
+                reward=reward,
+                terminated=terminated,
+                truncated=truncated,
+                next_obs=next_obs,
+            )
+        )
         following = np.where(done[:, None], rng.normal(size=(NUM_ENVS, 2)), next_obs)
         for buffer in (obs, next_obs, reward, act.action, act.value):
             buffer[:] = 99

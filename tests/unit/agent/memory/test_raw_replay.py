@@ -16,14 +16,17 @@ from tests.contract.table import ALGORITHM_ROWS, PRIORITIZED
 from tests.support import parse, ppo, q_learning, run_session
 from tests.unit.agent.algorithm.past_steps import rollout
 
-GAMMA, N = 0.99, 4
+GAMMA = 0.99
+N = 4
 BOTH = {"env__normalize_obs": True, "env__normalize_reward": True}
 FRAMES = {"single": {}, "joined": {"env__frame_op": "concat", "env__frame_op_len": 3}}
 
 
 def normal_obs(env, raw):
     """By hand: each frame less the mean of now, over the deviation of now, clipped."""
-    count, mean, m2 = env.statistics[0], env.statistics[1:5], env.statistics[5:9]
+    count = env.statistics[0]
+    mean = env.statistics[1:5]
+    m2 = env.statistics[5:9]
     frames = (raw.reshape(-1, 4) - mean) / np.sqrt(m2 / count + 1e-8)
     return np.clip(frames, -10, 10).reshape(raw.shape)
 
@@ -46,7 +49,8 @@ def test_a_transition_equals_what_networks_get_for_the_same_state_now(
     for _ in range(45):
         _, step = play.step()
         kept.append(step)
-    env, seen = play.env, set()
+    env = play.env
+    seen = set()
     for _ in range(60):
         batch = play.agent.memory.sample(0)
         for i, index in enumerate(batch.index.tolist()):  # nothing was overwritten yet
@@ -54,7 +58,8 @@ def test_a_transition_equals_what_networks_get_for_the_same_state_now(
             if index in seen:
                 continue
             seen.add(index)
-            reward, discount = 0.0, 1.0
+            reward = 0.0
+            discount = 1.0
             for last in kept[t : t + num_steps]:
                 reward += discount * normal_reward(env, last.raw.reward[n])
                 discount *= GAMMA
@@ -83,7 +88,9 @@ def test_actors_send_raw_steps_to_replay_learners_and_normalised_ones_to_others(
     unroll = Unroll.allocate(actor.layout)
     actor.play(unroll)
     assert (unroll.reward == 1.0).all() == is_raw, "each step of CartPole gives 1"
-    last = actor.env.raw_obs if is_raw else actor.env.obs
+    last = actor.env.obs
+    if is_raw:
+        last = actor.env.raw_obs
     running = ~(unroll.terminated[-1] | unroll.truncated[-1])
     assert running.any()
     assert_array_equal(unroll.obs[-1][running], last[running])
@@ -93,7 +100,8 @@ def test_actors_send_raw_steps_to_replay_learners_and_normalised_ones_to_others(
 @pytest.mark.parametrize("num_envs", [1, 2])
 def test_past_returns_are_sums_of_rewards_normalised_and_clipped_now(num_envs):
     class Now:
-        scale, shift = 1.0, 0.0
+        scale = 1.0
+        shift = 0.0
 
         def obs(self, raw):
             return (raw - self.shift).astype(np.float32)
@@ -101,14 +109,15 @@ def test_past_returns_are_sums_of_rewards_normalised_and_clipped_now(num_envs):
         def reward(self, raw):
             return np.clip(raw * self.scale, -1, 1).astype(np.float32)
 
-    now, gamma = Now(), 0.9
+    now = Now()
+    gamma = 0.9
     layout = MemoryLayout(
-        1,
-        num_envs,
-        (1,),
-        np.dtype(np.float32),
-        (),
-        np.dtype(np.int64),
+        horizon=1,
+        num_envs=num_envs,
+        obs_shape=(1,),
+        obs_dtype=np.dtype(np.float32),
+        action_shape=(),
+        action_dtype=np.dtype(np.int64),
         normalization=now,
     )
     ring = ReturnRing(6, gamma, layout)

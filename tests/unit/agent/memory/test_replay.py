@@ -76,8 +76,13 @@ def test_unrolls_of_several_actors_read_as_the_stream_of_each_alone(
         ring.join_pieces()
         return ring
 
-    ring, twin, segments, saved = new_ring(), new_ring(), [], 0
-    streams, kept, order = {}, {}, []
+    ring = new_ring()
+    twin = new_ring()
+    segments = []
+    saved = 0
+    streams = {}
+    kept = {}
+    order = []
     for turn, (actor, is_replaced) in enumerate(unrolls):
         begins = is_replaced or actor not in streams
         if begins:
@@ -165,9 +170,17 @@ def test_a_stack_is_stored_as_one_frame():
         return np.broadcast_to(np.zeros((), dtype), shape)
 
     atari = MemoryLayout(
-        1, 8, (4, 84, 84), np.dtype(np.uint8), (), np.dtype(np.int64), frame_stack=4
+        horizon=1,
+        num_envs=8,
+        obs_shape=(4, 84, 84),
+        obs_dtype=np.dtype(np.uint8),
+        action_shape=(),
+        action_dtype=np.dtype(np.int64),
+        frame_stack=4,
     )
-    TransitionRing(atari, 10**6 // 8, GAMMA, 1, allocate)
+    TransitionRing(
+        layout=atari, num_rows=10**6 // 8, gamma=GAMMA, num_steps=1, allocate=allocate
+    )
     assert sum(asked) < 7.08e9
 
 
@@ -281,21 +294,42 @@ def test_training_without_a_ratio_waits_for_something_to_sample(model, start, st
 def sequences():
     """A memory of rows [observation, state, mark], from which sequences of 3 are
     drawn."""
-    plan = ReplayConfig(TrainingSchedule(1, 0), GAMMA, 1, 0, RecurrentLayout(1, 3))
-    rows, action = (3,), np.dtype(np.int64)
-    layout = MemoryLayout(1, 2, rows, np.dtype(np.float32), (), action, plan)
+    plan = ReplayConfig(
+        schedule=TrainingSchedule(1, 0),
+        gamma=GAMMA,
+        num_steps=1,
+        seed=0,
+        recurrent=RecurrentLayout(1, 3),
+    )
+    rows = (3,)
+    action = np.dtype(np.int64)
+    layout = MemoryLayout(
+        horizon=1,
+        num_envs=2,
+        obs_shape=rows,
+        obs_dtype=np.dtype(np.float32),
+        action_shape=(),
+        action_dtype=action,
+        replay=plan,
+    )
     return build_memory(ReplaySpec(batch_size=120, max_size=200), layout)
 
 
 def add_row(memory, number, starts=False):
     """One step of an endless episode of two environments, in the order of `number`."""
     obs = np.full((2, 1), number, np.float32)
-    none, no = np.zeros(2, np.float32), np.zeros(2, np.bool_)
+    none = np.zeros(2, np.float32)
+    no = np.zeros(2, np.bool_)
     row = pack_obs(obs, obs / 10, np.full(2, starts))
     following = pack_obs(obs + 1, (obs + 1) / 10, ~no)
     memory.add(
         VectorStep(
-            row, Act(np.zeros(2, np.int64), none, none, 0), none, no, no, following
+            obs=row,
+            act=Act(np.zeros(2, np.int64), none, none, 0),
+            reward=none,
+            terminated=no,
+            truncated=no,
+            next_obs=following,
         )
     )
     return row, following
@@ -310,7 +344,8 @@ def test_no_sequence_continues_over_a_break(reloads):
         _, end = add_row(memory, number, starts=number == 0)
     memory.break_off(end)
     if reloads:
-        state, memory = whole(memory), sequences()
+        state = whole(memory)
+        memory = sequences()
         load_whole(memory, state)
     for number in range(4, 8):
         row, _ = add_row(memory, number)

@@ -65,7 +65,8 @@ def chi_squared(counts, priority):
     freedom.
     """
     wanted = priority / priority.sum() * counts.sum()
-    freedom, z = len(counts) - 1, 3.0902
+    freedom = len(counts) - 1
+    z = 3.0902
     spread = 2 / (9 * freedom)
     limit = freedom * (1 - spread + z * spread**0.5) ** 3
     return ((counts - wanted) ** 2 / wanted).sum() / limit
@@ -123,7 +124,8 @@ def test_the_newest_transitions_weigh_what_a_uniform_draw_does():
         assert weight.max() == 1.0
         assert_array_equal(weight[-NUM_ENVS:], weight[-1])
         probability = (error / error.sum())[store.ages(indices)]
-        relative, wanted = weight / weight[-1], 1 / (60 * probability)
+        relative = weight / weight[-1]
+        wanted = 1 / (60 * probability)
         assert_allclose(relative[:-NUM_ENVS], wanted[:-NUM_ENVS], rtol=1e-5)
 
 

@@ -41,7 +41,8 @@ def test_a_memory_that_is_too_large_is_one_clear_error(count):
 
 def test_the_disk_space_is_taken_at_once(tmp_path, monkeypatch):
     """Otherwise a disk that fills up later kills the process without a message."""
-    fallocate, taken = os.posix_fallocate, []
+    fallocate = os.posix_fallocate
+    taken = []
 
     def observed(descriptor, offset, size):
         fallocate(descriptor, offset, size)
@@ -101,11 +102,13 @@ def test_a_memory_elsewhere_draws_what_one_in_memory_draws(
         spec = model(batch_size=16, max_size=60, storage=storage)
         return build_memory(spec, layout(num_steps=3, stack=stack, scratch=tmp_path))
 
-    ours, theirs = memory("memory"), memory(storage)
+    ours = memory("memory")
+    theirs = memory(storage)
     for memory in (ours, theirs):
         fill(memory.add, 0, 47, stack)
     for frame in range(5):
-        one, other = ours.sample(frame), theirs.sample(frame)
+        one = ours.sample(frame)
+        other = theirs.sample(frame)
         assert same(vars(one), vars(other))
         for memory in (ours, theirs):
             memory.update_priorities(one.index, one.reward)
@@ -124,7 +127,8 @@ def test_a_memory_continues_with_frames_that_were_stored_elsewhere(
         spec = ReplaySpec(batch_size=16, max_size=60, storage=storage)
         return build_memory(spec, layout(stack=stack))
 
-    first, second = memory(saved), memory(loaded)
+    first = memory(saved)
+    second = memory(loaded)
     fill(first.add, 0, 47, stack)
     second.load_state_dict(first.state_dict())
     second.log.load_content(first.log.content(first.log.first, first.log.count))

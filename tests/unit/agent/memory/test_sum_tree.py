@@ -25,7 +25,8 @@ OPERATIONS = st.one_of(
 @settings(deadline=None, max_examples=200)
 def test_any_operations_in_any_order_equal_those_on_the_list(size, operations):
     """Sums are read in between or not at all, with many leaves or few at a time."""
-    tree, plain = SumTree(size), np.zeros(size)
+    tree = SumTree(size)
+    plain = np.zeros(size)
     for name, argument in [*operations, ("find", [0.0, 0.3, 0.999])]:
         if name == "set":
             index = np.array([i % size for i, _ in argument])
@@ -48,7 +49,8 @@ def agrees_with(tree, plain, share):
     assert tree.total == pytest.approx(plain.sum(), rel=1e-12)
     if plain.sum() == 0:
         return
-    mass, ends = share * tree.total, np.cumsum(plain)
+    mass = share * tree.total
+    ends = np.cumsum(plain)
     slack = 1e-12 * plain.sum()
     for m, found in zip(mass, tree.find(mass), strict=True):
         assert plain[found] > 0

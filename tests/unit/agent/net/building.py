@@ -40,7 +40,8 @@ def copy_parameters(source: nn.Module, target: nn.Module) -> None:
 def assert_same_function(net, twin, obs, twin_obs) -> None:
     """Outputs, and the gradients of every parameter, of two nets with parameters in one
     order."""
-    outputs, expected = net(obs), twin(twin_obs)
+    outputs = net(obs)
+    expected = twin(twin_obs)
     assert_close(outputs, expected, rtol=1e-4, atol=1e-5)
     weights = [torch.linspace(-1, 2, out.numel()).view_as(out) for out in outputs]
     for outs in (outputs, expected):

@@ -8,7 +8,8 @@ from tests.support import randn
 
 
 def test_batch_renorm_is_batch_norm_while_it_warms_up():
-    ours, theirs = BatchRenorm(5), torch.nn.BatchNorm1d(5, eps=1e-3, momentum=0.01)
+    ours = BatchRenorm(5)
+    theirs = torch.nn.BatchNorm1d(5, eps=1e-3, momentum=0.01)
     x = randn(64, 5) * 3 + 1
     assert_close(ours(x), theirs(x))
     assert_close(ours.running_mean, theirs.running_mean)
@@ -22,7 +23,8 @@ def test_batch_renorm_normalises_with_the_running_moments_once_it_is_warm():
     """Where nothing is clipped, x̂ = (x − μ)/σ, although the gradient is that of the
     batch."""
     layer = BatchRenorm(3, warmup_steps=0)
-    mean, var = torch.tensor([0.5, -0.5, 0.0]), torch.tensor([2.0, 1.0, 0.5])
+    mean = torch.tensor([0.5, -0.5, 0.0])
+    var = torch.tensor([2.0, 1.0, 0.5])
     layer.running_mean.copy_(mean)
     layer.running_var.copy_(var)
     x = randn(256, 3)

@@ -111,7 +111,9 @@ def named_in_order(net):
 def test_outputs_and_gradients_are_those_of_the_layers_of_torch(keys, layers, width):
     """The twin works in torch's own memory format, so the format changes nothing
     either."""
-    shape = (3, 14, 14) if keys.get("conv_hid_layers") == [[4, 14]] else SHAPE
+    shape = SHAPE
+    if keys.get("conv_hid_layers") == [[4, 14]]:
+        shape = (3, 14, 14)
     net = nn.Module.train(conv_net(shape=shape, **keys))
     twin = TwoHeads(nn.Sequential(*layers()), width)
     ordered = nn.ModuleList(named_in_order(net))
@@ -127,13 +129,15 @@ def test_bytes_are_taken_as_the_floats_they_are():
     for normalize in (True, False):
         net = conv_net(normalize=normalize)
         assert_close(net(obs), net(obs.float()), rtol=0, atol=0)
-    scaled, plain = conv_net()(obs), conv_net(normalize=False)(obs.float() / 255)
+    scaled = conv_net()(obs)
+    plain = conv_net(normalize=False)(obs.float() / 255)
     assert_close(scaled, plain)
     assert torch.equal(obs, before)
 
 
 def test_q_is_the_value_and_what_an_action_has_over_the_others():
-    net, obs = conv_net("DuelingConvNet", heads=[4]), images(SHAPE)
+    net = conv_net("DuelingConvNet", heads=[4])
+    obs = images(SHAPE)
     (q,) = net(obs)
     value, advantage = net.streams(obs)
     assert q.shape == (8, 4)

@@ -67,7 +67,8 @@ CASES = [
 
 @pytest.mark.parametrize(("hid_layers", "plain"), CASES)
 def test_outputs_and_gradients_are_those_of_the_layers_of_torch(hid_layers, plain):
-    net, twin = hydra(hid_layers), plain()
+    net = hydra(hid_layers)
+    twin = plain()
     copy_parameters(net, twin)
     obs = randn(8, 4, seed=1)
     assert_same_function(net, twin, obs, obs)
@@ -76,7 +77,8 @@ def test_outputs_and_gradients_are_those_of_the_layers_of_torch(hid_layers, plai
 def test_with_one_output_it_is_a_perceptron():
     obs = randn(8, 4, seed=1)
     twin = build("MLPNet", (4,), [3], hid_layers=[8, 6, 5], **TANH)
-    (left,), (right,) = hydra([[8], [6], [5]], [3])(obs), twin(obs)
+    (left,) = hydra([[8], [6], [5]], [3])(obs)
+    (right,) = twin(obs)
     torch.testing.assert_close(left, right)
 
 

@@ -39,7 +39,8 @@ def test_a_net_made_by_hand_equals_that_of_a_spec(activation):
 
 def test_frozen_weights_pass_the_same_gradient_on():
     """As the critics of SAC do to its actor."""
-    net_, obs = net(), randn(8, 4)
+    net_ = net()
+    obs = randn(8, 4)
 
     def gradient():
         given = obs.clone().requires_grad_()
@@ -55,7 +56,8 @@ def test_frozen_weights_pass_the_same_gradient_on():
 @pytest.fixture
 def multiplied(monkeypatch):
     """The shapes of the products that NumPy computes."""
-    shapes, dot = [], np.dot
+    shapes = []
+    dot = np.dot
 
     def watched(a, b):
         shapes.append((*a.shape, b.shape[1]))

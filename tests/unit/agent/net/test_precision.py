@@ -35,7 +35,8 @@ ARC = {
 }
 RECURRENT = {"fc_hid_layers": [32, 32], "rnn_hidden_size": 16, "seq_len": 4}
 NORMS = {"layer_norm": True, "batch_norm": "renorm"}
-VECTOR, IMAGE = (9,), (3, 14, 12)
+VECTOR = (9,)
+IMAGE = (3, 14, 12)
 
 NETS = {
     "perceptron": ("MLPNet", VECTOR, WIDE, 2),
@@ -83,7 +84,9 @@ def both(kind, shape, keys, heads=(3,)):
 
 
 def observations(shape):
-    return images(shape, 16) if len(shape) == 3 else randn(16, *shape)
+    if len(shape) == 3:
+        return images(shape, 16)
+    return randn(16, *shape)
 
 
 def gradient(net, obs):
@@ -113,10 +116,8 @@ def test_hidden_products_are_in_bf16_and_all_else_in_float32(kind, shape, keys, 
     assert seen.dtypes.count(torch.bfloat16) == count
     assert seen.dtypes[-1] == torch.float32
     assert seen.dtypes[0] == (torch.bfloat16 if len(shape) == 3 else torch.float32)
-    (output, grad), (expected, expected_grad) = (
-        gradient(half, obs),
-        gradient(exact, obs),
-    )
+    (output, grad) = gradient(half, obs)
+    (expected, expected_grad) = gradient(exact, obs)
     assert 0 < distance(output, expected) < 0.02
     assert 0 < distance(grad, expected_grad) < 0.2
 

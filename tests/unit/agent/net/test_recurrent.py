@@ -29,7 +29,8 @@ from tests.contract.playing import Play
 from tests.contract.table import ALGORITHM_ROWS
 from tests.support import seeded
 
-D, H = 4, 6
+D = 4
+H = 6
 CELLS = ("GRU", "LSTM", "RNN")
 
 
@@ -119,14 +120,16 @@ def test_gradients_flow_back_to_the_beginning_of_a_sequence_and_no_further():
 @pytest.mark.parametrize("cell", CELLS)
 def test_burn_in_brings_the_state_up_to_date_and_takes_no_gradient(cell):
     """Two sequences of five rows. An episode begins in the burn-in of the second."""
-    net, plain = net_of(cell, burn_in=2), net_of(cell)
+    net = net_of(cell, burn_in=2)
+    plain = net_of(cell)
     rows = torch.cat(
         [
             rows_of(*sequence(net, 5, seed), [first] + [False] * 4)
             for seed, first in ((0, True), (1, True))
         ]
     )
-    rows[6, D:-1], rows[6, -1] = 0.0, 1.0
+    rows[6, D:-1] = 0.0
+    rows[6, -1] = 1.0
     rows = rows.nan_to_num().requires_grad_()
     outputs = net.forward(rows)
     assert_close(outputs, plain.forward(rows))
@@ -169,7 +172,8 @@ def test_the_learner_sees_the_sequences_of_the_actor(case, monkeypatch):
     """Before the first update the log-probabilities are those that were noted when
     acting."""
     play = Play(ALGORITHM_ROWS[case[0]][case[1]].spec)
-    learner, seen = play.agent.learner, []
+    learner = play.agent.learner
+    seen = []
 
     def learn(batch, frame):
         if batch.done.any():  # it goes over the end of an episode
@@ -179,7 +183,8 @@ def test_the_learner_sees_the_sequences_of_the_actor(case, monkeypatch):
     monkeypatch.setattr(learner, "learn", learn)
     while not seen:
         list(play.reports(1))
-    (rollout,), recurrent = seen, learner.network.recurrent
+    (rollout,) = seen
+    recurrent = learner.network.recurrent
     rows = flatten_obs(rollout.obs, recurrent)
     params = learner.network.policy(rows)
     log_prob = learner.family(params).log_prob(flatten_steps(rollout.action, recurrent))
@@ -193,7 +198,8 @@ def test_the_learner_sees_the_sequences_of_the_actor(case, monkeypatch):
 def test_the_state_is_zero_where_an_episode_begins_and_carried_elsewhere():
     play = Play(ALGORITHM_ROWS["PPO"]["recurrent"].spec)
     ended = np.ones(play.env.num_envs, bool)
-    after, checked = None, 0
+    after = None
+    checked = 0
     for _ in range(60):
         act = play.agent.act(play.obs, play.frame)
         state_around = act.state_around
@@ -205,11 +211,9 @@ def test_the_state_is_zero_where_an_episode_begins_and_carried_elsewhere():
         step = play.env.step(act.action)
         play.agent.observe(observed(play.obs, act, step))
         play.agent.learn(play.frame)
-        ended, after, play.obs = (
-            step.terminated | step.truncated,
-            state_around.after,
-            step.obs,
-        )
+        ended = step.terminated | step.truncated
+        after = state_around.after
+        play.obs = step.obs
         checked += ended.sum()
     assert checked > 3
     play.env.close()
@@ -258,8 +262,12 @@ def test_an_actor_forgets_when_its_episodes_are_broken_off():
 def test_an_evaluation_forgets_at_the_end_of_every_episode(monkeypatch):
     spec = ALGORITHM_ROWS["PPO"]["recurrent"].spec
     evaluator = Evaluator(spec, 2, seed=0)
-    actor, env, started = evaluator._agent.actor, evaluator.env, []
-    act, step, ended = actor.act_greedily, env.step, np.ones(2, bool)
+    actor = evaluator._agent.actor
+    env = evaluator.env
+    started = []
+    act = actor.act_greedily
+    step = env.step
+    ended = np.ones(2, bool)
 
     def acting(obs):
         recurrent = actor.state_dict()["recurrent_state"]
@@ -286,7 +294,9 @@ class Steps:
     """A ring of 9 vector steps of 2 environments, of which the first 3 are
     forgotten."""
 
-    size, num_envs, num_stored = 20, 2, 12
+    size = 20
+    num_envs = 2
+    num_stored = 12
 
     def indices(self, age):
         return (6 + age) % self.size
@@ -312,7 +322,8 @@ def test_a_replayed_sequence_is_seen_as_the_actor_saw_it():
     """With weights that have not changed: Q of s and of s' by unrolling, over ends of
     episodes."""
     play = Play(ALGORITHM_ROWS["DoubleDQN"]["recurrent"].spec)
-    memory, network = play.agent.memory, play.agent.learner.network
+    memory = play.agent.memory
+    network = play.agent.learner.network
     for _ in range(45):
         play.step()
     sample = memory.sample(0)

@@ -46,7 +46,8 @@ def test_an_arc_of_hidden_layers_is_the_perceptron_of_the_same_layers(init_fn):
     """Bit for bit, from the first weight on, by gradient and to act on."""
     net = arc_net(linear(8), "Tanh", linear(6), "Tanh", init_fn=init_fn)
     keys = {"hid_layers": [8, 6], "hid_layers_activation": "tanh", "init_fn": init_fn}
-    twin, obs = build("MLPNet", VECTOR, **keys), observations()
+    twin = build("MLPNet", VECTOR, **keys)
+    obs = observations()
     assert_close(net(obs), twin(obs), rtol=0, atol=0)
     acted, expected = (array_net(each).forward(obs.numpy()) for each in (net, twin))
     assert all(
@@ -126,7 +127,8 @@ MIXED = [
 
 @pytest.mark.parametrize(("layers", "plain"), MIXED)
 def test_any_layers_do_what_they_do_in_torch(layers, plain):
-    net, obs = arc_net(*layers), observations()
+    net = arc_net(*layers)
+    obs = observations()
     twin = TwoHeads(nn.Sequential(*plain()), 5)
     copy_parameters(net, twin)
     net.train(True)
@@ -174,7 +176,8 @@ def test_images_are_divided_by_255_and_vectors_are_not():
     scaled = arc_net(*flat, shape=IMAGE, normalize=True)(obs)
     plain = arc_net(*flat, shape=IMAGE)(obs.float() / 255)
     assert_close(scaled, plain)
-    stacks, shape = images((3, *IMAGE)), (3, *IMAGE)
+    stacks = images((3, *IMAGE))
+    shape = (3, *IMAGE)
     scaled = arc_net(*flat, shape=shape, normalize=True)(stacks)
     plain = arc_net(*flat, shape=shape)(stacks.float() / 255)
     assert_close(scaled, plain)
@@ -184,7 +187,8 @@ def test_images_are_divided_by_255_and_vectors_are_not():
 
 
 def test_an_activation_in_place_leaves_the_observations_alone():
-    net, obs = arc_net(("ReLU", {"inplace": True}), linear(5), "SiLU"), observations()
+    net = arc_net(("ReLU", {"inplace": True}), linear(5), "SiLU")
+    obs = observations()
     before = obs.clone()
     net(obs)
     assert torch.equal(obs, before)

@@ -165,7 +165,8 @@ def assert_lies_as_cudnn_takes_it(cell):
 def test_recurrent_weights_lie_as_cudnn_takes_them(cell):
     """Also after sharing, rebinding and loading; and the gradients are those of the
     network."""
-    net, plain = with_cell(*cell), with_cell(*cell)
+    net = with_cell(*cell)
+    plain = with_cell(*cell)
     flat = FlatParameters(net)
     for ours, wanted in zip(net.parameters(), plain.parameters(), strict=True):
         assert torch.equal(ours, wanted)

@@ -94,7 +94,8 @@ def test_clipping_is_by_the_global_norm(name):
 
 @pytest.mark.parametrize("name", ["Adam", "RMSprop"])
 def test_the_global_rule_is_the_plain_rule(name):
-    plain_net, global_net = network(), network()
+    plain_net = network()
+    global_net = network()
     plain = flat_optimizer(plain_net, name, {})
     shared = flat_optimizer(global_net, f"Global{name}", {})
     for batch in batches():
@@ -174,7 +175,8 @@ def test_the_exchange_comes_before_the_clip():
 
 
 def test_neither_network_moves_where_one_loss_is_not_finite():
-    actor, critic = network(), network()
+    actor = network()
+    critic = network()
     optimizers = [flat_optimizer(net, "Adam", {}) for net in (actor, critic)]
     pair = PolicyValue([actor, critic], None, dict(enumerate(optimizers)), None)
     before = [each.flat.vector.clone() for each in optimizers]

@@ -117,12 +117,10 @@ def test_parts_stand_in_the_order_of_their_keys_one_hot_or_raveled():
             "dials": np.array([1, 5]),
         }
     )
-    dials, lamps, near, room = (
-        [0, 1, 1, 0],
-        [1, 0, 0, 1],
-        [0.5, -0.25, 7, 8, 255],
-        [0, 0, 1],
-    )
+    dials = [0, 1, 1, 0]
+    lamps = [1, 0, 0, 1]
+    near = [0.5, -0.25, 7, 8, 255]
+    room = [0, 0, 1]
     assert_array_equal(obs, [*dials, *lamps, *near, *room])
     box = env.observation_space
     assert_array_equal(box.low, [0] * 8 + [-1, -1] + [0] * 6)

@@ -18,10 +18,8 @@ def test_the_frames_are_the_last_of_the_episode_and_at_its_start_its_first(
     build, random_actions, name, mode, normalize_obs, op
 ):
     keys = {**KEYS, "vectorization_mode": mode, "normalize_obs": normalize_obs}
-    plain, joined = (
-        build(name, **keys),
-        build(name, **keys, frame_op=op, frame_op_len=3),
-    )
+    plain = build(name, **keys)
+    joined = build(name, **keys, frame_op=op, frame_op_len=3)
     size = plain.observation_space.shape[0]
     shape = (3, size) if op == "stack" else (3 * size,)
     assert joined.observation_space.shape == shape
@@ -29,7 +27,8 @@ def test_the_frames_are_the_last_of_the_episode_and_at_its_start_its_first(
     frames = [[obs] * 3 for obs in plain.reset()]
     assert_array_equal(joined.reset(), as_seen(frames, shape))
     for action in random_actions(plain, 40):
-        frame, step = plain.step(action), joined.step(action)
+        frame = plain.step(action)
+        step = joined.step(action)
         frames = [
             [*old[1:], new] for old, new in zip(frames, frame.next_obs, strict=True)
         ]

@@ -55,7 +55,8 @@ def test_normalised_observations_have_mean_zero_and_deviation_one_and_are_clippe
 
 
 def test_a_reward_is_divided_by_the_deviation_of_the_discounted_return():
-    gamma, returns = 0.9, []
+    gamma = 0.9
+    returns = []
     rewards = RewardConverter(None, 1e9, True, gamma=gamma, statistics=statistics(1))
     value = 0.0
     for t, reward in enumerate([1.0, 2.0, -1.0, 4.0, 0.5], start=1):
@@ -79,10 +80,12 @@ def test_every_observation_acted_on_is_counted_once_and_final_ones_are_not(
     acted_on = [raw.reset()]
     seen.reset()
     for action in random_actions(raw, 80):
-        raw_step, step = raw.step(action), seen.step(action)
+        raw_step = raw.step(action)
+        step = seen.step(action)
         acted_on.append(raw_step.obs)
         rows = np.concatenate(acted_on).astype(np.float64)
-        mean, deviation = rows.mean(0), np.sqrt(rows.var(0) + 1e-8)
+        mean = rows.mean(0)
+        deviation = np.sqrt(rows.var(0) + 1e-8)
         assert_allclose(step.obs, (raw_step.obs - mean) / deviation, rtol=1e-4)
         assert_allclose(
             step.next_obs, (raw_step.next_obs - mean) / deviation, rtol=1e-4
@@ -101,7 +104,8 @@ def test_frozen_statistics_do_not_move_and_can_be_handed_over(build, random_acti
     evaluation.statistics[:] = training.statistics
     first = evaluation.reset()
     unchanged = build("Pendulum-v1").reset()
-    mean, m2 = training.statistics[1:4], training.statistics[4:7]
+    mean = training.statistics[1:4]
+    m2 = training.statistics[4:7]
     expected = (unchanged - mean) / np.sqrt(m2 / training.statistics[0] + 1e-8)
     assert_allclose(first, np.clip(expected, -10, 10), rtol=1e-5)
     for action in random_actions(evaluation, 30):

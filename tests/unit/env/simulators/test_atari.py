@@ -55,11 +55,14 @@ def test_observations_and_returns_are_those_of_gymnasiums_wrappers_frame_by_fram
     env = build(name, **keys, **PLAIN)
     plain = reference(name, max_t and 4 * max_t)
     assert_array_equal(env.reset()[0], plain.reset()[0])
-    total, length, finished = 0.0, 0, 0
+    total = 0.0
+    length = 0
+    finished = 0
     for action in actions_for(env, steps, idle_after):
         step = env.step(action)
         obs, reward, *ends, _ = plain.step(action[0])
-        total, length = total + reward, length + 1
+        total = total + reward
+        length = length + 1
         assert step.reward[0] == reward
         assert [step.terminated[0], step.truncated[0]] == ends
         assert_array_equal(step.next_obs[0], obs)
@@ -68,7 +71,9 @@ def test_observations_and_returns_are_those_of_gymnasiums_wrappers_frame_by_fram
             assert step.finished.episode_return[0] == total
             assert step.finished.episode_length[0] == length
             obs, _ = plain.reset()
-            total, length, finished = 0.0, 0, finished + 1
+            total = 0.0
+            length = 0
+            finished = finished + 1
         assert_array_equal(step.obs[0], obs)
     assert finished >= games
     plain.close()
@@ -79,7 +84,9 @@ class Starts:
     environment."""
 
     def __init__(self, env):
-        self._env, self.frames, self._before = env.raw.env, [], None
+        self._env = env.raw.env
+        self.frames = []
+        self._before = None
         env.raw.env = self
 
     def __getattr__(self, name):
@@ -196,7 +203,8 @@ class FourPoints:
     """An ALE in which every twelfth frame is worth four points and no other any."""
 
     def __init__(self, ale):
-        self._ale, self._frames = ale, 0
+        self._ale = ale
+        self._frames = 0
 
     def __getattr__(self, name):
         return getattr(self._ale, name)
@@ -204,7 +212,9 @@ class FourPoints:
     def act(self, *action):
         self._frames += 1
         self._ale.act(*action)
-        return 4 if self._frames % 12 == 0 else 0
+        if self._frames % 12 == 0:
+            return 4
+        return 0
 
 
 @pytest.mark.parametrize("probability", [0.25, 0.6])
@@ -234,7 +244,8 @@ class Recorder:
     """An ALE that notes which actions are taken."""
 
     def __init__(self, ale):
-        self._ale, self.taken = ale, []
+        self._ale = ale
+        self.taken = []
 
     def __getattr__(self, name):
         return getattr(self._ale, name)
@@ -261,7 +272,8 @@ def test_an_invalid_action_fails_and_does_not_hang(build, mode, action):
 @pytest.mark.parametrize("name", ["ALE/Pong-v5", "ALE/Breakout-v5"])
 def test_a_restored_game_continues_bit_for_bit(build, name, mode):
     keys = {"num_envs": 2, "vectorization_mode": mode, "life_loss_info": True}
-    env, restored = build(name, 1, **keys), build(name, 2, **keys)
+    env = build(name, 1, **keys)
+    restored = build(name, 2, **keys)
     actions = actions_for(env, 300 if mode == "sync" else 150)
     env.reset()
     for action in actions[:77]:

@@ -32,7 +32,9 @@ class Counters:
     action_space = gymnasium.spaces.Discrete(2)
 
     def __init__(self, seeds, length=4, lives=()):
-        self.seeds, self.length, self._lives = seeds, length, lives
+        self.seeds = seeds
+        self.length = length
+        self._lives = lives
         self._count = np.zeros(len(seeds), np.int64)
 
     def reset(self, index=None):
@@ -43,7 +45,8 @@ class Counters:
     def step(self, action):
         self._count = np.where(self._count >= self.length, 0, self._count + 1)
         reward = (self._count > 0).astype(np.float32)
-        obs, over = self._count[:, None].astype(np.float32), self._count >= self.length
+        obs = self._count[:, None].astype(np.float32)
+        over = self._count >= self.length
         return obs, reward, over, np.zeros_like(over), self._info(np.arange(len(over)))
 
     def _info(self, index):
@@ -204,10 +207,8 @@ def test_every_transition_of_a_pool_obeys_the_physics_of_gymnasium(
         step = env.step(action)
         for row in range(env.num_envs):
             if name == "CartPole-v1":
-                single.state, single.steps_beyond_terminated = (
-                    obs[row].astype(float),
-                    None,
-                )
+                single.state = obs[row].astype(float)
+                single.steps_beyond_terminated = None
             else:
                 single.set_state(np.r_[0, obs[row, :8]], obs[row, 8:])
             raw = action[row] if name == "CartPole-v1" else np.clip(action[row], -1, 1)
@@ -231,7 +232,8 @@ def test_a_pool_depends_on_its_seed_and_on_nothing_else(build, random_actions):
         return seen
 
     first = play(7, num_threads=1)
-    same, other = play(7, num_threads=2), play(8)
+    same = play(7, num_threads=2)
+    other = play(8)
     assert all(np.array_equal(a, b) for a, b in zip(first, same, strict=True))
     assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
 
@@ -240,7 +242,9 @@ def test_a_pool_depends_on_its_seed_and_on_nothing_else(build, random_actions):
 def test_games_of_a_pool_lose_lives_keep_scores_and_move_on_by_a_frame(build):
     env = build("ALE/Breakout-v5", num_envs=2, life_loss_info=True, max_t=150, **POOL)
     rng = np.random.default_rng(0)
-    obs, scores, terminated = env.reset(), np.zeros(2), 0
+    obs = env.reset()
+    scores = np.zeros(2)
+    terminated = 0
     for _ in range(400):
         action = np.where(rng.random(2) < 0.2, 1, rng.integers(2, 4, 2))
         step = env.step(action)

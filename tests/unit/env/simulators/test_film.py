@@ -22,7 +22,9 @@ class Album(Film):
     """Keeps episodes as lists of what the first pixel of each frame is."""
 
     def __init__(self):
-        self.episodes, self.frames, self.fps = [], [], set()
+        self.episodes = []
+        self.frames = []
+        self.fps = set()
 
     def add(self, frame, fps):
         self.frames.append(int(frame[0, 0, 0]))
@@ -46,7 +48,10 @@ class Counting(gymnasium.Env):
     def __init__(
         self, continues=False, draw=lambda count: np.full((4, 6, 3), count, np.uint8)
     ):
-        self.count, self.ends, self.continues, self.draw = 0, 0, continues, draw
+        self.count = 0
+        self.ends = 0
+        self.continues = continues
+        self.draw = draw
 
     def reset(self, *, seed=None, options=None):
         info = {CONTINUES: True} if self.continues and self.ends % 2 else {}
@@ -136,7 +141,8 @@ def test_why_an_environment_has_no_images(env_spec, registered):
         def __init__(self, render_mode=None):
             super().__init__()
 
-    wordy, blind = registered("Wordy-v0", Wordy), registered("Blind-v0", Counting)
+    wordy = registered("Wordy-v0", Wordy)
+    blind = registered("Blind-v0", Counting)
     no_images = 'it has no render mode "rgb_array"; it has ansi, human'
     assert why_not_filmed(env_spec(wordy)) == no_images
     assert why_not_filmed(env_spec(blind)) == "it takes no render_mode"

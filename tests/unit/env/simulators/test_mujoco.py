@@ -90,7 +90,8 @@ def test_every_environment_of_version_5_has_an_adapter():
 @pytest.mark.parametrize("steps_before", [0, 120])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_restored_simulation_continues_bit_for_bit(make, name, steps_before):
-    env, restored = make(f"{name}-v5", 1), make(f"{name}-v5", 2)
+    env = make(f"{name}-v5", 1)
+    restored = make(f"{name}-v5", 2)
     play(env, actions_for(env, steps_before, seed=3))
     play(restored, actions_for(env, 7, seed=4))
     load_env_state(restored, save_env_state(env))

@@ -11,9 +11,9 @@ from slm_lab.env.vector.cartpole import CartPoleEnvs, OneCartPole
 
 
 def cart_poles(num_envs, *arguments):
-    return (
-        OneCartPole(*arguments) if num_envs == 1 else CartPoleEnvs(num_envs, *arguments)
-    )
+    if num_envs == 1:
+        return OneCartPole(*arguments)
+    return CartPoleEnvs(num_envs, *arguments)
 
 
 def follow(envs, references, index):
@@ -84,7 +84,8 @@ def test_any_number_of_environments_steps_alike(num_envs, one):
 
 
 def test_alone_it_draws_the_same_first_states_and_steps_alike_for_long():
-    few, one = CartPoleEnvs(1, 5, 200), OneCartPole(5, 200)
+    few = CartPoleEnvs(1, 5, 200)
+    one = OneCartPole(5, 200)
     assert_array_equal(one.reset(), few.reset(), strict=True)
     for action in np.random.default_rng(0).integers(0, 2, (3000, 1)):
         for ours, expected in zip(one.step(action), few.step(action), strict=True):

@@ -15,8 +15,16 @@ from slm_lab.parallel.actor_learner.weights import WeightStore
 from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.session.status_board import Phase, StatusBoard
 
-ACTORS, SLOTS = 3, 2
-STEPS = MemoryLayout(2, 2, (3,), np.dtype(np.float32), (), np.dtype(np.int64))
+ACTORS = 3
+SLOTS = 2
+STEPS = MemoryLayout(
+    horizon=2,
+    num_envs=2,
+    obs_shape=(3,),
+    obs_dtype=np.dtype(np.float32),
+    action_shape=(),
+    action_dtype=np.dtype(np.int64),
+)
 
 
 class Lab:

@@ -38,7 +38,8 @@ class OneSlot:
     num_slots = 1
 
     def __init__(self, actor, layout, weights):
-        self.actor, self.weights = actor, weights
+        self.actor = actor
+        self.weights = weights
         self.slot = Unroll.allocate(layout)
         self.is_free = True
         self.played = []
@@ -71,11 +72,11 @@ def make():
         actors.append(actor)
         replays = kind is ReplayExperience
         agent = build_agent(
-            spec.agent,
-            actor.env.observation_space,
-            actor.env.action_space,
-            spec.env.num_envs,
-            AgentSeeds(0, 0, 0),
+            spec=spec.agent,
+            observation_space=actor.env.observation_space,
+            action_space=actor.env.action_space,
+            num_envs=spec.env.num_envs,
+            seeds=AgentSeeds(0, 0, 0),
             make_memory=None if replays else lambda _: UnrollMemory(wanted),
         )
         source = OneSlot(actor, actor.layout, actor.weights)

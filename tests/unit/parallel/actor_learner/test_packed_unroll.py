@@ -10,8 +10,16 @@ from numpy.testing import assert_array_equal
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout, packed, unpacked
 
-T, K = 5, 3
-STEPS = MemoryLayout(T, K, (2,), np.dtype(np.float32), (), np.dtype(np.int64))
+T = 5
+K = 3
+STEPS = MemoryLayout(
+    horizon=T,
+    num_envs=K,
+    obs_shape=(2,),
+    obs_dtype=np.dtype(np.float32),
+    action_shape=(),
+    action_dtype=np.dtype(np.int64),
+)
 
 
 @pytest.fixture
@@ -40,7 +48,8 @@ def test_every_step_arrives_unchanged(unroll):
     received = unpacked(read_only(pickle.loads(pickle.dumps(packed(unroll)))))
     for field in fields(unroll):
         if field.name != "end_obs":
-            given, got = getattr(unroll, field.name), getattr(received, field.name)
+            given = getattr(unroll, field.name)
+            got = getattr(received, field.name)
             assert_array_equal(given, got)
     for t in range(T):
         assert_array_equal(unroll.step(t)[5], received.step(t)[5])

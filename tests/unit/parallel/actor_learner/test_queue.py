@@ -58,7 +58,8 @@ class Model:
                 stamp(self.open[actor], -1)
 
     def finish(self, actor):
-        unroll, self.open[actor] = self.open[actor], None
+        unroll = self.open[actor]
+        self.open[actor] = None
         if unroll is not None:
             self.handed += 1
             stamp(unroll, self.handed)
@@ -69,7 +70,8 @@ class Model:
         """Possibly with a half-full unroll; the replacement continues in the same
         slot."""
         self.lab.over(actor, Phase.FAILED)
-        half_full, self.open[actor] = self.open[actor], None
+        half_full = self.open[actor]
+        self.open[actor] = None
         self.lab.actors[actor] = self.lab.begun(actor)
         if half_full is not None:
             self.begin(actor)
@@ -139,10 +141,12 @@ def test_threads_lose_and_overwrite_no_unroll():
     """At full speed; threads may switch between any two steps."""
     count = 400
     lab = Lab(max_unrolls=count)
-    errors, got = [], [[] for _ in range(ACTORS)]
+    errors = []
+    got = [[] for _ in range(ACTORS)]
 
     def play(actor):
-        end, number = lab.actors[actor], 0
+        end = lab.actors[actor]
+        number = 0
         while (unroll := end.next_slot()) is not None:
             stamp(unroll, -1)
             number += 1

@@ -35,14 +35,15 @@ STEPS = tuple(
 
 def layout(horizon=7, num_envs=3, obs=((2,), np.float32), action=((), np.int64)):
     """Of unrolls with such observations and actions, each a shape and a dtype."""
-    (obs_shape, obs_dtype), (action_shape, action_dtype) = obs, action
+    (obs_shape, obs_dtype) = obs
+    (action_shape, action_dtype) = action
     steps = MemoryLayout(
-        horizon,
-        num_envs,
-        obs_shape,
-        np.dtype(obs_dtype),
-        action_shape,
-        np.dtype(action_dtype),
+        horizon=horizon,
+        num_envs=num_envs,
+        obs_shape=obs_shape,
+        obs_dtype=np.dtype(obs_dtype),
+        action_shape=action_shape,
+        action_dtype=np.dtype(action_dtype),
     )
     return UnrollLayout(steps, STATISTICS)
 
@@ -71,8 +72,18 @@ def random_steps(of, rng):
             100 + t // 2,
         )
         reward = numbers(rng, steps.num_envs, np.float32)
-        made.append(VectorStep(now, act, reward, terminated, truncated, next_obs))
-        now, ended = next_obs.copy(), terminated | truncated
+        made.append(
+            VectorStep(
+                obs=now,
+                act=act,
+                reward=reward,
+                terminated=terminated,
+                truncated=truncated,
+                next_obs=next_obs,
+            )
+        )
+        now = next_obs.copy()
+        ended = terminated | truncated
         now[ended] = numbers(rng, obs, steps.obs_dtype)[ended]  # a new episode
     return made
 
@@ -147,7 +158,8 @@ def assert_same(one, other):
     """Field by field, to the last bit; bootstrap entries in any order."""
     for name in STEPS:
         assert_close(getattr(one, name), getattr(other, name), rtol=0, atol=0)
-    found, wanted = bootstraps(one), bootstraps(other)
+    found = bootstraps(one)
+    wanted = bootstraps(other)
     assert found.keys() == wanted.keys()
     for place, obs in wanted.items():
         assert_close(found[place], obs, rtol=0, atol=0)
@@ -203,7 +215,8 @@ def test_an_unroll_says_how_it_was_played():
 
 def test_episodes_of_the_unroll_that_was_there_before_are_forgotten():
     of = layout()
-    unroll, writer = Unroll.allocate(of), UnrollWriter(of.steps)
+    unroll = Unroll.allocate(of)
+    writer = UnrollWriter(of.steps)
     for note in (True, False):
         writer.begin(unroll, np.zeros(STATISTICS), begins=note)
         for step in random_steps(of, np.random.default_rng(0)):

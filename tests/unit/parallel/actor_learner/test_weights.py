@@ -59,7 +59,8 @@ def take(weights, flats):
 
 def publish_until(weights, is_over):
     """At full speed."""
-    flats, number = networks(), weights.count
+    flats = networks()
+    number = weights.count
     while not is_over():
         number += 1
         publish(weights, flats, number)
@@ -67,7 +68,8 @@ def publish_until(weights, is_over):
 
 def assert_only_whole_ones_are_taken(weights):
     """Each is of one publication, and none is older than the one before."""
-    flats, taken = networks(), []
+    flats = networks()
+    taken = []
     while len(set(taken)) < TAKES:
         taken.append(take(weights, flats))
         assert taken[-2:] == sorted(taken[-2:])
@@ -105,7 +107,8 @@ class Overtaken:
 
 
 def take_while(weights, publish_some):
-    flats, statistics = networks(4), Overtaken(publish_some)
+    flats = networks(4)
+    statistics = Overtaken(publish_some)
     version = weights.take(flats, statistics)
     (number,) = {float(v[0]) for flat in flats.values() for v in (flat.vector,)}
     assert statistics.array.tolist() == [number] * STATISTICS
@@ -119,7 +122,8 @@ def test_an_overtaken_reader_reads_again_and_others_keep_their_weights(
 ):
     """The buffer that is read is the one that the publication after the next one
     writes."""
-    weights, source = WeightStore.of(networks(4), STATISTICS), networks(4)
+    weights = WeightStore.of(networks(4), STATISTICS)
+    source = networks(4)
     for number in (1, 2, 3):
         publish(weights, source, number)
     later = list(range(4, 4 + meanwhile))
@@ -133,7 +137,8 @@ def test_an_overtaken_reader_reads_again_and_others_keep_their_weights(
 
 def test_a_reader_that_is_overtaken_repeatedly_gives_up(monkeypatch):
     monkeypatch.setattr(publication_module, "MAX_TRIES", 5)
-    weights, source = WeightStore.of(networks(4), STATISTICS), networks(4)
+    weights = WeightStore.of(networks(4), STATISTICS)
+    source = networks(4)
     publish(weights, source, 1)
     tries = []
 
@@ -148,7 +153,8 @@ def test_a_reader_that_is_overtaken_repeatedly_gives_up(monkeypatch):
 
 
 def test_the_version_is_that_of_the_weights_and_networks_have_their_own_parts():
-    source, flats = networks(4), networks(4)
+    source = networks(4)
+    flats = networks(4)
     weights = WeightStore.of(source, STATISTICS)
     statistics = np.arange(float(STATISTICS))
     for version in (10, 20):

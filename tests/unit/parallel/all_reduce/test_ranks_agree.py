@@ -61,7 +61,9 @@ def step_of(sync, scale, clip, share=None):
 
 def test_gradients_are_averaged_first_and_clipped_after():
     """Only one rank's norm exceeds the bound: clipping first would shorten the mean."""
-    scales, clip, root = (3.0, 0.1), 1.0, 8**0.5
+    scales = (3.0, 0.1)
+    clip = 1.0
+    root = 8**0.5
     taken = in_ranks(
         2, lambda group: step_of(AllReduceSync(group), scales[group.rank], clip)
     )
@@ -278,7 +280,8 @@ def test_no_rank_imitates_before_all_have_past_returns(make):
     def train(group):
         member = Rank(data, group)
         past = member.agent.memory._past
-        imitated, stored = [], []
+        imitated = []
+        stored = []
         for turn in range(4):
             batch = rollout(10 * turn + group.rank, ends=0.3)
             if group.rank == 1 and turn < 2:

@@ -198,7 +198,8 @@ def test_objects_are_neither_sent_nor_unpickled():
     class Exposed(ProcessGroup):
         """Its only peer is a foreign process that has connected to its port."""
 
-        rank, size = 0, 1
+        rank = 0
+        size = 1
 
         def __init__(self, received):
             self.received = received
@@ -229,10 +230,8 @@ def test_all_true_is_true_only_where_every_rank_is_true(says):
 
 
 def test_a_solo_group_changes_nothing():
-    group, samples = (
-        SoloGroup(),
-        randn(3),
-    )
+    group = SoloGroup()
+    samples = randn(3)
     before = samples.clone()
     group.all_reduce_(samples)
     assert torch.equal(samples, before)
@@ -261,7 +260,9 @@ def test_a_missing_peer_is_reported_within_the_timeout(missing):
     for rank, outcome in enumerate(outcomes_of(3, act, seconds)):
         if rank not in missing:
             message, waited = outcome
-            others = "rank 1" if missing == [1] else "ranks 0, 2"
+            others = "ranks 0, 2"
+            if missing == [1]:
+                others = "rank 1"
             assert (
                 message == f"{others} did not arrive within 0.2 s (rank {rank} waited)"
             )
@@ -287,7 +288,8 @@ def test_processes_exchange_like_threads_and_wait_for_a_late_one():
 
 def exchange_vectors(place, rank):
     """Raises AssertionError if it receives what was not sent."""
-    group, sums = SharedMemoryGroup(place, rank, 20.0), {}
+    group = SharedMemoryGroup(place, rank, 20.0)
+    sums = {}
     for turn in range(100):
         vector = torch.full((2,), float(rank + 1))
         group.all_reduce_(vector)

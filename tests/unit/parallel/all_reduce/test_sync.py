@@ -36,7 +36,9 @@ class Orders:
     def __init__(self, seed, steps, num_envs, size, minibatch):
         rng = np.random.default_rng(seed)
         own = steps * num_envs // size
-        self._num_envs, self._size, self._minibatch = num_envs, size, minibatch
+        self._num_envs = num_envs
+        self._size = size
+        self._minibatch = minibatch
         self._lists = [[rng.permutation(own) for _ in range(size)] for _ in range(100)]
         self._asked = defaultdict(int)
         self.rank_of = {}
@@ -253,7 +255,9 @@ def with_noise(learner, rank, size):
     def draw(shape, _):
         count, dim = shape
         whole = torch.randn(size * count, dim, generator=generator)
-        return whole if rank is None else whole.view(size, count, dim)[rank]
+        if rank is None:
+            return whole
+        return whole.view(size, count, dim)[rank]
 
     learner.policy = learner.policy._replace(draw=draw)
 

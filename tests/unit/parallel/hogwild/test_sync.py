@@ -86,7 +86,9 @@ def gradient(net, seed, clip):
     loss(net, seed).backward()
     flat = torch.cat([p.grad.reshape(-1) for p in net.parameters()])
     norm = math.sqrt(np.dot(flat.numpy(), flat.numpy()))
-    return flat if clip is None or norm <= clip else flat * (clip / norm)
+    if clip is None or norm <= clip:
+        return flat
+    return flat * (clip / norm)
 
 
 def test_shared_workers_see_each_others_steps_at_once():

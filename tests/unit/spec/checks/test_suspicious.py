@@ -38,7 +38,9 @@ def but_for_rows(found):
 
 
 def schedule(start, end=None):
-    name = "no_decay" if end is None else "linear_decay"
+    name = "linear_decay"
+    if end is None:
+        name = "no_decay"
     spec = {"name": name, "start_val": start, "end_val": end, "end_step": 100}
     return {"agent__algorithm__explore_var_spec": spec}
 
@@ -245,7 +247,9 @@ def events_and_copies(num_envs, frequency, update_frequency):
     copied."""
     online, target = (FlatParameters(torch.nn.Linear(1, 1)) for _ in range(2))
     target_network = TargetNetwork(online, target, update_frequency=update_frequency)
-    schedule, events, copies = TrainingSchedule(frequency, 0), 0, 0
+    schedule = TrainingSchedule(frequency, 0)
+    events = 0
+    copies = 0
     for stored in range(num_envs, 1000, num_envs):
         if schedule.due(stored - num_envs, stored):
             online.vector.add_(1.0)
