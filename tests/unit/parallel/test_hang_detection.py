@@ -5,11 +5,9 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 
-from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.env.vector.raw import RESETTING, STEPPING
 from slm_lab.parallel import hang_detector
 from slm_lab.parallel.actor_learner.launch import (
@@ -35,7 +33,7 @@ from slm_lab.parallel.hang_detector import (
 from slm_lab.parallel.hogwild.launch import worker_due
 from slm_lab.parallel.processes import Processes
 from slm_lab.session.status_board import EARLY, END, PAUSED, Phase, StatusBoard
-from tests.support import parse, ppo, read_rows, run_ranks
+from tests.support import memory_layout, parse, ppo, read_rows, run_ranks
 
 COPIES = 3
 LIMITS = Limits(step=300.0, reset=None)
@@ -125,14 +123,7 @@ class Actor(Running):
 
     def __init__(self):
         super().__init__()
-        layout = MemoryLayout(
-            horizon=1,
-            num_envs=1,
-            obs_shape=(1,),
-            obs_dtype=np.dtype(np.float32),
-            action_shape=(),
-            action_dtype=np.dtype(np.int64),
-        )
+        layout = memory_layout((1,))
         unrolls = UnrollLayout(layout, 0)
         self.queue = UnrollQueue(
             layout=unrolls,

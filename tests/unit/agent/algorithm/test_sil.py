@@ -9,23 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slm_lab.agent.memory.imitation import PastEpisodes, ReturnRing
-from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.agent.memory.sampler import UniformSampler
 from slm_lab.session.experience import observed
 from tests.contract.playing import Play
-from tests.support import actor_critic, parse, ppo
+from tests.support import actor_critic, memory_layout, parse, ppo
 from tests.unit.agent.algorithm.batches import build
 from tests.unit.agent.algorithm.past_steps import rollout, stream
 
 GAMMA = 0.9
-LAYOUT = MemoryLayout(
-    horizon=1,
-    num_envs=1,
-    obs_shape=(1,),
-    obs_dtype=np.dtype(np.float32),
-    action_shape=(),
-    action_dtype=np.dtype(np.int64),
-)
+LAYOUT = memory_layout((1,))
 
 
 def past(size=10_000):

@@ -7,20 +7,13 @@ from hypothesis import given, settings
 
 from slm_lab.agent.batch import Act, VectorStep
 from slm_lab.agent.memory.episodes import OnPolicyReplay
-from slm_lab.agent.memory.memory import MemoryLayout
+from tests.support import memory_layout
 
 NUM_ENVS = 4
 
 
 def memory(wanted: int = 3, best_fraction: float = 1.0) -> OnPolicyReplay:
-    layout = MemoryLayout(
-        horizon=wanted,
-        num_envs=NUM_ENVS,
-        obs_shape=(1,),
-        obs_dtype=np.dtype(np.float32),
-        action_shape=(),
-        action_dtype=np.dtype(np.int64),
-    )
+    layout = memory_layout((1,), horizon=wanted, num_envs=NUM_ENVS)
     return OnPolicyReplay(layout, best_fraction)
 
 

@@ -5,22 +5,15 @@ import numpy as np
 from hypothesis import given, settings
 
 from slm_lab.agent.batch import Act, VectorStep
-from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.agent.memory.on_policy import OnPolicyBatchReplay
+from tests.support import memory_layout
 
 HORIZON = 6
 NUM_ENVS = 3
 
 
 def memory() -> OnPolicyBatchReplay:
-    layout = MemoryLayout(
-        horizon=HORIZON,
-        num_envs=NUM_ENVS,
-        obs_shape=(2,),
-        obs_dtype=np.dtype(np.float32),
-        action_shape=(),
-        action_dtype=np.dtype(np.int64),
-    )
+    layout = memory_layout((2,), horizon=HORIZON, num_envs=NUM_ENVS)
     return OnPolicyBatchReplay(layout)
 
 

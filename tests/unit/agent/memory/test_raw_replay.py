@@ -5,7 +5,6 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from slm_lab.agent.memory.imitation import PastEpisodes, ReturnRing
-from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.agent.memory.sampler import UniformSampler
 from slm_lab.parallel.actor_learner.actor import UnrollActor
 from slm_lab.parallel.actor_learner.unroll import Unroll
@@ -13,7 +12,7 @@ from slm_lab.session.clock import Clock
 from slm_lab.session.seeding import session_seeds
 from tests.contract.playing import Play
 from tests.contract.table import ALGORITHM_ROWS, PRIORITIZED
-from tests.support import parse, ppo, q_learning, run_session
+from tests.support import memory_layout, parse, ppo, q_learning, run_session
 from tests.unit.agent.algorithm.past_steps import rollout
 
 GAMMA = 0.99
@@ -111,15 +110,7 @@ def test_past_returns_are_sums_of_rewards_normalised_and_clipped_now(num_envs):
 
     now = Now()
     gamma = 0.9
-    layout = MemoryLayout(
-        horizon=1,
-        num_envs=num_envs,
-        obs_shape=(1,),
-        obs_dtype=np.dtype(np.float32),
-        action_shape=(),
-        action_dtype=np.dtype(np.int64),
-        normalization=now,
-    )
+    layout = memory_layout((1,), num_envs=num_envs, normalization=now)
     ring = ReturnRing(6, gamma, layout)
     memory = PastEpisodes(ring, UniformSampler(ring, 0), batch_size=6, use_cer=False)
     reward = np.array([[0.2], [0.4], [-0.3], [0.5], [0.1]], np.float32).repeat(

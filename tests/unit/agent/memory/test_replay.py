@@ -13,12 +13,12 @@ from torch.testing import assert_close
 
 from slm_lab.agent.batch import Act, VectorStep
 from slm_lab.agent.from_spec.memory import build_memory
-from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.agent.memory.transition_ring import TransitionRing
 from slm_lab.agent.recurrent_state import RecurrentLayout, pack_obs
 from slm_lab.agent.replay_config import ReplayConfig, TrainingSchedule
 from slm_lab.spec.schema.memory import PrioritizedReplaySpec, ReplaySpec
 from tests.contract.playing import load_whole, whole
+from tests.support import memory_layout
 from tests.unit.agent.stream import (
     GAMMA,
     NUM_ENVS,
@@ -169,14 +169,8 @@ def test_a_stack_is_stored_as_one_frame():
         asked.append(np.prod(shape, dtype=np.int64) * dtype.itemsize)
         return np.broadcast_to(np.zeros((), dtype), shape)
 
-    atari = MemoryLayout(
-        horizon=1,
-        num_envs=8,
-        obs_shape=(4, 84, 84),
-        obs_dtype=np.dtype(np.uint8),
-        action_shape=(),
-        action_dtype=np.dtype(np.int64),
-        frame_stack=4,
+    atari = memory_layout(
+        (4, 84, 84), num_envs=8, obs_dtype=np.dtype(np.uint8), frame_stack=4
     )
     TransitionRing(
         layout=atari, num_rows=10**6 // 8, gamma=GAMMA, num_steps=1, allocate=allocate
@@ -301,17 +295,7 @@ def sequences():
         seed=0,
         recurrent=RecurrentLayout(1, 3),
     )
-    rows = (3,)
-    action = np.dtype(np.int64)
-    layout = MemoryLayout(
-        horizon=1,
-        num_envs=2,
-        obs_shape=rows,
-        obs_dtype=np.dtype(np.float32),
-        action_shape=(),
-        action_dtype=action,
-        replay=plan,
-    )
+    layout = memory_layout((3,), num_envs=2, replay=plan)
     return build_memory(ReplaySpec(batch_size=120, max_size=200), layout)
 
 

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import numpy as np
 from ray.exceptions import ActorDiedError
 
-from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.parallel import hang_detector
 from slm_lab.parallel.actor_learner import ray_source as source_module
 from slm_lab.parallel.actor_learner.ray_actor import UnrollMessage
@@ -20,16 +19,9 @@ from slm_lab.parallel.ray import connect
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.storage.run_dir import RunDir
-from tests.support import parse, ppo
+from tests.support import memory_layout, parse, ppo
 
-STEPS = MemoryLayout(
-    horizon=16,
-    num_envs=4,
-    obs_shape=(4,),
-    obs_dtype=np.dtype(np.float32),
-    action_shape=(),
-    action_dtype=np.dtype(np.int64),
-)
+STEPS = memory_layout((4,), horizon=16, num_envs=4)
 FRAMES = 64
 """Of one unroll."""
 

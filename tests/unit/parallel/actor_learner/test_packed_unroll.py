@@ -7,19 +7,12 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout, packed, unpacked
+from tests.support import memory_layout
 
 T = 5
 K = 3
-STEPS = MemoryLayout(
-    horizon=T,
-    num_envs=K,
-    obs_shape=(2,),
-    obs_dtype=np.dtype(np.float32),
-    action_shape=(),
-    action_dtype=np.dtype(np.int64),
-)
+STEPS = memory_layout((2,), horizon=T, num_envs=K)
 
 
 @pytest.fixture
