@@ -25,7 +25,6 @@ from tests.faults.lab import (
     run,
     run_folder,
     run_here,
-    session_of,
     started,
     wait_until,
     write_spec,
@@ -201,26 +200,6 @@ def test_a_resumed_search_ends_like_an_uninterrupted_one(folder, how, uninterrup
 
 
 @pytest.mark.slow
-def test_a_trial_whose_process_is_killed_restarts_from_its_checkpoint(
-    folder, uninterrupted
-):
-    write_spec(folder, long())
-    with started(folder, "search") as running:
-        wait_until(lambda: noted(folder, "reported")["0"] > 40)
-        trial = next(c for c in running.children() if session_of(c.pid, 0))
-        trial.kill()
-        done = running.end()
-    assert done.outcome == (0, "")
-    assert sorted(line["restarts"] for line in table(folder).values()) == [
-        "0",
-        "0",
-        "0",
-        "1",
-    ]
-    assert {trial: trial_rows(folder, trial) for trial in range(4)} == uninterrupted[0]
-
-
-@pytest.mark.slow
 def test_a_trial_that_fails_is_reported_and_the_others_end(folder):
     write_spec(
         folder, searching({f"{LR}__grid_search": [1e-3, 1e38]}, make=actor_critic)
@@ -282,18 +261,6 @@ def test_the_best_trials_are_repeated_with_fresh_seeds(folder):
     assert scores == pytest.approx(confirmed[int(best[0]["trial"])])
     run(folder, "search@latest")
     assert len(events(folder, Confirmed)) == 2, "nothing was run again"
-
-
-@pytest.mark.slow
-def test_a_higher_restart_limit_resumes_failed_trials(folder):
-    """A trial that is killed, and is retried only after the limit is raised."""
-    write_spec(folder, long(meta__max_trial=1, meta__max_restart=0))
-    with started(folder, "search") as running:
-        wait_until(lambda: noted(folder, "reported")["0"] > 10)
-        running.session(0).kill()
-        assert running.end().code == 1
-    run(folder, "search@latest", "-s", "meta.max_restart=1")
-    assert [event.status for event in events(folder, Ended)] == ["failed", "finished"]
 
 
 @pytest.mark.slow

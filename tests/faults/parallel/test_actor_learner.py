@@ -226,21 +226,6 @@ def test_past_max_restart_the_other_actors_play_the_whole_budget_and_the_run_has
 
 
 @pytest.mark.slow
-def test_a_learner_that_has_lost_its_only_actor_saves_and_ends(folder):
-    write_spec(folder, actors(count=1, meta__max_restart=0))
-    with started(folder) as running:
-        wait_until(lambda: row_count(folder) > 2)
-        wait_until(lambda: running.session(1)).kill()
-        done = running.end()
-    assert done.code == 1
-    assert "signal 9" in done.err
-    assert "Traceback" not in done.err
-    assert endings(folder) == ["failed", "failed"]
-    assert 0 < read_rows(rows_file(folder))["frame"][-1] <= saved(folder).frame < 30_000
-    finish(folder)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "make", [ppo, lambda **changes: soft("SoftActorCritic", **changes)]
 )

@@ -31,7 +31,6 @@ from tests.support import actor_critic, soft
 
 WORKERS = 2
 MODES = ("shared", "synced")
-KILLS = 10
 STOPPED = 10.0
 """Seconds within which all workers have ended after Ctrl-C.
 
@@ -111,27 +110,6 @@ def test_a_killed_worker_is_replaced_and_only_its_episodes_are_lost(folder):
     assert f"WARNING slm_lab: Session 0: {why}" in log
     assert f"Session 0 is replaced: {why}" in log
     assert_nothing_left({running.pid, *(child.pid for child in children)})
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES)
-def test_workers_killed_at_ten_random_moments_are_all_replaced(folder, mode):
-    write_spec(
-        folder, workers(mode, env__max_frame=100_000_000, meta__max_restart=KILLS)
-    )
-    rng = random.Random(0)
-    with started(folder) as running:
-        for _ in range(KILLS):
-            wait_until(lambda: all_run(folder))
-            with_pause(running, rng.uniform(0, 1.0))
-            kill_one(running, folder, rng.randrange(WORKERS))
-        wait_until(lambda: all(running.session(s) for s in range(WORKERS)))
-        interrupt(running)
-        done = running.end()
-        assert running.children() == []
-    assert done.outcome == (130, "")
-    assert sum(restarts(folder)) == KILLS
-    assert_clocks_never_went_back(folder)
 
 
 def with_pause(running, seconds):

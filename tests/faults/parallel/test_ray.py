@@ -215,15 +215,6 @@ def test_a_cluster_that_is_too_small_is_reported_before_anything_starts(
     assert "8 ranks need 8 CPU of the Ray cluster, which has" in done.err
 
 
-def test_where_there_is_no_cluster_the_message_says_how_to_start_one(folder):
-    write_spec(folder, ranks())
-    done = call(command(folder, "train", "--cluster", "127.0.0.1:1"), folder)
-    assert done.code == 2
-    assert not list(folder.glob("data/*/"))
-    assert "no Ray cluster at 127.0.0.1:1" in done.err
-    assert "Traceback" not in done.err
-
-
 @pytest.fixture
 def two_hosts():
     """Two network namespaces with a wire between them, each with its part of a Ray

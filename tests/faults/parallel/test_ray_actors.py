@@ -92,19 +92,6 @@ def test_when_a_node_is_lost_its_actor_is_replaced_on_another(folder, cluster):
     assert sum(frames[1:]) >= 8000
 
 
-def test_when_an_actor_is_lost_for_good_the_others_continue(folder, cluster):
-    write_spec(folder, on_policy(32_000, max_restart=0))
-    with started(folder, "train", "--cluster", cluster.address) as running:
-        wait_until(lambda: row_count(folder) > 1, START)
-        actors()[0].kill()
-        done = running.end(START)
-    assert done.code == 1
-    assert "its node or its process was lost" in done.err
-    saved, _, restarts = the_run(folder)
-    assert (saved.frame, saved.finished) == (32_000, True)
-    assert restarts == [0, 0, 0]
-
-
 def test_a_stopped_run_resumes_without_the_cluster(folder, cluster):
     write_spec(folder, on_policy(32_000))
     with started(folder, "train", "--cluster", cluster.address) as running:

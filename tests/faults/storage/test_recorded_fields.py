@@ -152,12 +152,6 @@ def test_a_setting_that_a_run_folder_could_not_hold_is_refused_before_it_is_made
         RunSource(str(file), "small", sets=(sets,)).load()
 
 
-def test_a_spec_that_a_run_folder_could_not_hold_is_refused_before_it_is_made(tmp_path):
-    file = write_spec(tmp_path, ppo(env__kwargs={"table": [1.5] * 60_000}))
-    with pytest.raises(SpecError, match="more than 50,000 values"):
-        RunSource(str(file), "small").load()
-
-
 def test_a_run_that_is_resumed_a_thousand_times_can_be_read(tmp_path):
     run = write_run(tmp_path)
     content = json.loads(run.spec_file.read_text())

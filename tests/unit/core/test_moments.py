@@ -103,26 +103,6 @@ def test_merging_without_other_additions_is_exact(moments_at):
     assert result is not after
 
 
-def test_many_processes_that_take_turns_lose_nothing():
-    rng = np.random.default_rng(0)
-    total = moments(np.empty((0, SIZE)))
-    seen = []
-    pulled = [total.copy() for _ in range(3)]
-    own = [np.empty((0, SIZE)) for _ in range(3)]
-    for turn in range(60):
-        who = turn % 3
-        batch = rng.normal(size=(4, SIZE)) * (1 + who) + turn
-        seen.append(batch)
-        # What this process knows: what it had pulled, and its batch.
-        after = merged(
-            pulled[who], np.zeros(1 + 2 * SIZE), moments(batch), [slice(0, 7)]
-        )
-        total = merged(total, pulled[who], after, [slice(0, 7)])
-        pulled[who] = total.copy()
-        own[who] = batch
-    assert_allclose(total, moments(np.concatenate(seen)), rtol=1e-9)
-
-
 PLACES = [slice(1, 2 + 2 * SIZE)]
 """Of moments in vectors that begin with an average and end with another."""
 

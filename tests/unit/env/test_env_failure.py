@@ -180,18 +180,6 @@ def test_an_invalid_result_is_one_clear_error(
         env.reset() if method == "reset" else env.step(np.zeros(3, np.int64))
 
 
-@pytest.mark.parametrize("obs", [TWO[None], [0.0, 0.0]])
-def test_an_observation_that_fits_though_it_is_written_otherwise_is_no_fault(
-    build, registered, obs
-):
-    keys = {
-        "reset_result": (obs, {}),
-        "step_result": (obs, np.ones(1)[0], False, False, {}),
-    }
-    env = build(registered("Faulty-v0", entry_point=type("Faulty", (Faulty,), keys)))
-    assert env.reset().shape == env.step(np.zeros(3, np.int64)).obs.shape == (3, 2)
-
-
 def test_an_error_of_the_environment_itself_is_not_taken_for_what_it_returns(
     build, registered
 ):

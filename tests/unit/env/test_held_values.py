@@ -9,7 +9,6 @@ import pytest
 
 from slm_lab.core.errors import LabError
 from slm_lab.env.failure import EnvironmentFailedError
-from slm_lab.env.interface import typed
 
 MODES = ["sync", pytest.param("async", marks=pytest.mark.medium)]
 
@@ -171,41 +170,6 @@ def test_values_of_another_type_that_the_space_holds_are_kept(
     name = registered("Late-v0", entry_point=scripted(space, good, obs=late))
     step = play(build(name, vectorization_mode=mode))
     assert step.next_obs.tolist() == [np.asarray(late, np.float32).tolist()] * 3
-
-
-@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int32, np.int64, np.float32])
-@pytest.mark.parametrize(
-    "given", [np.bool_, np.uint8, np.int16, np.int64, np.float32, np.float64]
-)
-def test_a_cast_to_the_type_of_a_space_keeps_every_value_or_fails(dtype, given):
-    rng = np.random.default_rng(0)
-    for size in (1, 1e2, 1e4, 1e12, 1e300):
-        with np.errstate(all="ignore"):
-            drawn = rng.uniform(-size, size, (20, 2))
-            batches = [
-                drawn.astype(given),
-                drawn.round().astype(given),
-                abs(drawn).astype(given),
-            ]
-        for array in batches:
-            values = array.ravel().tolist()
-            try:
-                cast = typed(array, np.dtype(dtype))
-            except ValueError:
-                assert not all(is_held(value, dtype) for value in values)
-            else:
-                assert all(is_held(value, dtype) for value in values)
-                assert np.allclose(cast.ravel(), values, rtol=1e-6)
-
-
-def is_held(value, dtype):
-    """Whether `dtype` has the number, or for a float one beside it."""
-    if dtype == np.float32:
-        return not np.isfinite(value) or abs(value) <= float(np.finfo(dtype).max)
-    limits = np.iinfo(dtype)
-    return (
-        np.isfinite(value) and value == int(value) and limits.min <= value <= limits.max
-    )
 
 
 BREAKS = r"^the environment Late-v0 breaks Gymnasium's interface: "

@@ -7,12 +7,11 @@ test_torch_table.py compares the file with the torch it runs on.
 
 import inspect
 import json
-from pathlib import Path
 from typing import Any
 
 import torch
 
-TABLE = Path(__file__).parents[3] / "slm_lab" / "spec" / "torch_table.json"
+from slm_lab.spec.schema.torch_table import TABLE
 
 FUNCTIONS = "takes functions or objects, which a spec file cannot write"
 REFUSED = {

@@ -188,15 +188,3 @@ def test_the_moments_of_a_channel_are_over_all_of_its_places(warmup_steps):
         expected = of_rows(rows).view(4, 5, 6, 3).permute(0, 3, 1, 2)
         assert_close(of_images(image), expected)
     assert_close(of_images.running_var, of_rows.running_var)
-
-
-def test_initialisation_has_the_range_of_torch_or_the_gain_of_the_activation():
-    spec = {"conv_hid_layers": [[64, 3]], "hid_layers_activation": "relu"}
-    weight = conv_net(**spec).body.convs[0].weight
-    assert 0.95 / 27**0.5 < weight.abs().max() <= 1 / 27**0.5
-    conv = conv_net(
-        **{**spec, "conv_hid_layers": [[6, 3]]}, init_fn="orthogonal_"
-    ).body.convs[0]
-    rows = conv.weight.flatten(1)
-    assert_close(rows @ rows.t(), 2 * torch.eye(6), atol=1e-5, rtol=0)
-    assert (conv.bias == 0).all()

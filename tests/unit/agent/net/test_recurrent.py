@@ -18,12 +18,8 @@ from slm_lab.agent.recurrent_state import (
     pack_obs,
     shuffled_order,
 )
-from slm_lab.parallel.actor_learner.actor import UnrollActor
-from slm_lab.parallel.actor_learner.unroll import Unroll
-from slm_lab.session.clock import Clock
 from slm_lab.session.evaluator import Evaluator
 from slm_lab.session.experience import observed
-from slm_lab.session.seeding import session_seeds
 from slm_lab.spec.schema.net import RecurrentNetSpec
 from tests.contract.playing import Play
 from tests.contract.table import ALGORITHM_ROWS
@@ -137,26 +133,6 @@ def test_burn_in_brings_the_state_up_to_date_and_takes_no_gradient(cell):
     learned = (rows.grad[:, :D].abs().sum(1) > 0).view(2, 5)
     assert learned.tolist() == [[False, False, True, True, True]] * 2
     assert not rows.grad[:, D:].any(), "nor into the stored state"
-
-
-def test_an_actor_in_fresh_episodes_has_forgotten_those_that_it_could_not_continue():
-    spec = ALGORITHM_ROWS["DoubleDQN"]["recurrent"].spec
-    meta = {"distributed": "actor_learner", "actor_learner": {"unroll_length": 8}}
-    spec = spec.model_copy(
-        update={"meta": spec.meta.model_validate({**meta, "random_seed": 0})}
-    )
-    clocks = [Clock(np.zeros(1, np.int64), 0, 10_000) for _ in range(2)]
-    actor, twin = (UnrollActor(spec, session_seeds(0, 0, 0), clock) for clock in clocks)
-    actor.reset()
-    actor.play(Unroll.allocate(actor.layout))
-    twin.env.exact_state = False
-    twin.load_state_dict(actor.state_dict())
-    recurrent = twin.agent.actor.state_dict()["recurrent_state"]
-    assert actor.agent.actor.state_dict()["recurrent_state"]["state"].any()
-    assert not recurrent["state"].any()
-    assert recurrent["begins"].all()
-    for each in (actor, twin):
-        each.close()
 
 
 RECURRENT = [

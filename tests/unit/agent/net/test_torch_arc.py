@@ -135,26 +135,6 @@ def test_any_layers_do_what_they_do_in_torch(layers, plain):
     assert_same_function(net, twin, obs, obs)
 
 
-def test_lazy_layers_have_parameters_as_soon_as_they_are_built():
-    layers = [
-        ("LazyConv2d", {"out_channels": 4, "kernel_size": 3}),
-        "LazyBatchNorm2d",
-        "ELU",
-        ("LazyConvTranspose2d", {"out_channels": 3, "kernel_size": 2}),
-        "Flatten",
-        linear(6),
-        "LazyBatchRenorm1d",
-        "Hardtanh",
-    ]
-    net = arc_net(*layers, shape=IMAGE)
-    lazy = torch.nn.parameter.UninitializedTensorMixin
-    assert not any(isinstance(t, lazy) for t in [*net.parameters(), *net.buffers()])
-    assert all(t.isfinite().all() for t in net.state_dict().values())
-    fresh = [m for m in net.modules() if isinstance(m, nn.BatchNorm2d)]
-    assert [m.num_batches_tracked.item() for m in fresh] == [0]
-    assert len([m for m in net.modules() if isinstance(m, BatchRenorm)]) == 1
-
-
 def test_gains_are_those_of_the_activations_that_follow():
     net = arc_net(
         linear(4),

@@ -9,7 +9,7 @@ from torch import nn
 from slm_lab.agent.net.policy_value import PolicyValue
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.lr_schedule import LearningRate
-from slm_lab.agent.optim.optimizer import GradientSync, Optimizer
+from slm_lab.agent.optim.optimizer import Optimizer
 from slm_lab.agent.optim.rule import UpdateRule, build_rule
 from slm_lab.core.errors import CheckpointError, NonFiniteLossError
 from tests.contract.playing import same
@@ -152,26 +152,6 @@ def test_a_gradient_that_is_not_finite_touches_no_weight():
     with pytest.raises(NonFiniteLossError, match="gradient"):
         optimizer.step(zero.sqrt())  # √0 has an infinite slope, times zero: NaN
     assert torch.equal(optimizer.flat.vector, before)
-
-
-def test_the_exchange_comes_before_the_clip():
-    seen = []
-
-    class Doubling(GradientSync):
-        def before_step(self, flat):
-            flat.grad.mul_(2)
-
-        def after_step(self, flat):
-            seen.append(flat.grad.norm().item())
-
-    net = network()
-    flat = FlatParameters(net)
-    rule = build_rule("SGD", {}, flat)
-    optimizer = Optimizer(flat, rule, LearningRate(1e-2), 1e-3)
-    optimizer.join(Doubling())
-    _, norm = optimizer.step(loss_of(net, batches()[0]))
-    assert norm > 2e-3
-    assert seen == [pytest.approx(1e-3, rel=1e-4)]
 
 
 def test_neither_network_moves_where_one_loss_is_not_finite():

@@ -104,30 +104,6 @@ def test_a_vector_longer_than_a_slot_is_summed_whole():
     assert torch.equal(first, second)
 
 
-def test_all_reduce_and_all_gather_can_alternate():
-    """Both use the same slots: the contents of one exchange must not appear in the
-    next."""
-
-    def turns(group):
-        received = []
-        for turn in range(200):
-            vector = torch.full((5,), float(group.rank + turn))
-            group.all_reduce_(vector)
-            received.append(
-                (
-                    vector.tolist(),
-                    group.all_gather_bytes(bytes([group.rank, turn]) * (turn % 3)),
-                )
-            )
-        return received
-
-    expected = [
-        ([3.0 + 3 * turn] * 5, [bytes([rank, turn]) * (turn % 3) for rank in range(3)])
-        for turn in range(200)
-    ]
-    assert in_ranks(3, turns) == [expected] * 3
-
-
 @pytest.mark.parametrize("late", [0, 1])
 def test_a_late_reader_reads_the_contents_of_its_own_exchange(late):
     """The others write, and reach the next exchange, before it reads."""
@@ -227,19 +203,6 @@ def test_objects_are_neither_sent_nor_unpickled():
 def test_all_true_is_true_only_where_every_rank_is_true(says):
     received = in_ranks(2, lambda group: group.all_true(says[group.rank]))
     assert received == [all(says)] * 2
-
-
-def test_a_solo_group_changes_nothing():
-    group = SoloGroup()
-    samples = randn(3)
-    before = samples.clone()
-    group.all_reduce_(samples)
-    assert torch.equal(samples, before)
-    assert group.all_gather_samples(samples) is samples
-    assert group.all_gather_bytes(b"own") == [b"own"]
-    assert_array_equal(group.all_gather(np.array([1 / 3, np.inf])), [[1 / 3, np.inf]])
-    assert (group.all_true(True), group.all_true(False)) == (True, False)
-    assert (group.rank, group.size) == (0, 1)
 
 
 @pytest.mark.parametrize("missing", [[1], [0, 2]])

@@ -189,29 +189,6 @@ def test_the_weights_between_hidden_layers_are_counted(model, keys, weights):
     assert model.model_validate({"type": "net", **keys}).hidden_weights() == weights
 
 
-@pytest.mark.parametrize(
-    ("model", "keys", "in_half"),
-    [
-        (MLPNetSpec, {"hid_layers": [8, 8]}, True),
-        (MLPNetSpec, {"hid_layers": [8]}, False),
-        (MLPNetSpec, {"hid_layers": []}, False),
-        (MLPNetSpec, {"hid_layers": [8], "critic_hid_layers": [8, 8]}, True),
-        (MLPNetSpec, {"hid_layers": [8], "actor_hid_layers": [8, 8]}, True),
-        (MLPNetSpec, {"hid_layers": [8, 8], "actor_hid_layers": [8]}, True),
-        (HydraMLPNetSpec, {"hid_layers": [[8], [], []]}, False),
-        (HydraMLPNetSpec, {"hid_layers": [[8], [8], []]}, True),
-        (ConvNetSpec, {"conv_hid_layers": [[3, 9]], "fc_hid_layers": []}, True),
-        (RecurrentNetSpec, {"fc_hid_layers": []}, False),
-        (RecurrentNetSpec, {"fc_hid_layers": [8]}, False),
-        (RecurrentNetSpec, {"fc_hid_layers": [8, 8]}, True),
-    ],
-)
-def test_half_precision_is_for_images_and_products_between_hidden_layers(
-    model, keys, in_half
-):
-    assert model.model_validate({"type": "net", **keys}).multiplies_in_half is in_half
-
-
 @pytest.mark.parametrize("size", [150, 151, 230])
 def test_a_name_leaves_room_for_what_files_add_to_it(size):
     name = "ü" * (size // 2) + "x" * (size % 2)
