@@ -87,8 +87,9 @@ class Stacks:
 
 
 def fill(add, seed, num_steps, stack=1, ends=0.15, num_envs=NUM_ENVS):
-    """Random steps with random endings, in buffers that are overwritten afterwards.
-    Returns the steps (t, n) as they were."""
+    """Random steps with random endings, in buffers that are overwritten afterwards. A
+    value is the first number of its observation. Returns the steps (t, n) as they
+    were."""
     rng = np.random.default_rng(seed)
     source = Numbers(rng, num_envs) if stack == 1 else Stacks(rng, num_envs, stack)
     obs = source.first()
@@ -113,7 +114,8 @@ def fill(add, seed, num_steps, stack=1, ends=0.15, num_envs=NUM_ENVS):
             ]
         )
         none = np.zeros(num_envs, np.float32)
-        act = Act(action, none, none, 0)
+        value = obs.reshape(num_envs, -1)[:, 0].astype(np.float32)
+        act = Act(action, none, value, 0)
         add(
             VectorStep(
                 obs=obs,
