@@ -10,9 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 import pytest
+import torch
 
+from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.parallel.actor_learner.strategy import LearnerStrategy, serial_source
 from slm_lab.parallel.all_reduce.launch import MakeStrategy
 from slm_lab.parallel.all_reduce.process_groups import (
@@ -178,6 +181,29 @@ def soft(name: str, **changes: Any) -> dict[str, Any]:
     memory = {"name": "Replay", "batch_size": 16, "max_size": 200}
     spec = ppo(agent__algorithm=algorithm, agent__memory=memory)
     return _changed(spec, {**(targets if name == "SoftActorCritic" else {}), **changes})
+
+
+def seeded(seed: int) -> torch.Generator:
+    """A generator of torch."""
+    return torch.Generator().manual_seed(seed)
+
+
+def randn(*shape: int, seed: int = 0) -> torch.Tensor:
+    """Standard normal numbers, the same for a seed."""
+    return torch.randn(*shape, generator=seeded(seed))
+
+
+def memory_layout(obs_shape: tuple[int, ...], **keys: Any) -> MemoryLayout:
+    """Vectors or images of float32, and discrete actions; by default one step of one
+    environment."""
+    plain: dict[str, Any] = {
+        "horizon": 1,
+        "num_envs": 1,
+        "obs_dtype": np.dtype(np.float32),
+        "action_shape": (),
+        "action_dtype": np.dtype(np.int64),
+    }
+    return MemoryLayout(obs_shape=obs_shape, **{**plain, **keys})
 
 
 class Rank(NamedTuple):

@@ -13,7 +13,9 @@ from tests.contract.runs import stop_at
 from tests.support import make_session, parse, q_learning, rows, run_session
 from tests.unit.storage.disk import Killed, faults
 
-MAX_SIZE, STOP, END = 300, 900, 1200
+MAX_SIZE = 300
+STOP = 900
+END = 1200
 """The ring has wrapped more than once when the run is stopped."""
 
 MEMORIES = {

@@ -67,6 +67,11 @@ class Done:
     out: str
     err: str
 
+    @property
+    def outcome(self) -> tuple[int, str]:
+        """The exit code, and what was reported."""
+        return self.code, self.err
+
     @classmethod
     def of(cls, code: int, out: str, err: str) -> "Done":
         """Without the warning that small specs write few rows, which is intended
@@ -144,7 +149,8 @@ def write_spec(folder: Path, spec: Mapping[str, Any]) -> Path:
 def command(folder: Path, mode: str, *options: str) -> list[str]:
     """The command that trains, or resumes, the spec in `folder`; the data are beside
     it."""
-    spec, data = str(folder / "spec.json"), str(folder / "data")
+    spec = str(folder / "spec.json")
+    data = str(folder / "data")
     return [str(LAB), "run", spec, NAME, mode, "--data", data, *options]
 
 
@@ -170,6 +176,20 @@ def call_here(args: list[str], cwd: Path) -> Done:
             app, args[1:], env={"COLUMNS": "80"}, catch_exceptions=False
         )
     return Done.of(done.exit_code, done.stdout, done.stderr)
+
+
+def run(folder: Path, mode: str, *options: str) -> Done:
+    """Runs `command`, which must succeed without a word on stderr."""
+    done = call(command(folder, mode, *options), folder)
+    assert done.outcome == (0, "")
+    return done
+
+
+def run_here(folder: Path, mode: str, *options: str) -> Done:
+    """The same in this process."""
+    done = call_here(command(folder, mode, *options), folder)
+    assert done.outcome == (0, "")
+    return done
 
 
 @contextmanager

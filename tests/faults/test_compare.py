@@ -66,7 +66,7 @@ def test_a_comparison_trains_and_draws_every_variant(folder):
         "15",
     ]
     done = call(compare(folder, *options), folder)
-    assert (done.code, done.err) == (0, "")
+    assert done.outcome == (0, "")
     assert "[2/3] synced × 1, seed 5" in done.out
     assert "Adam replaced by GlobalAdam" in done.out
     lines = table(folder, "")
@@ -88,7 +88,7 @@ def test_a_comparison_trains_and_draws_every_variant(folder):
     again = call(
         [str(LAB), "compare", "--resume", str(comparison_folder(folder))], folder
     )
-    assert (again.code, again.err) == (0, "")
+    assert again.outcome == (0, "")
     assert "0 of them to run" in again.out
 
 
@@ -110,7 +110,7 @@ def test_a_stopped_comparison_shows_finished_runs_and_resuming_completes_the_res
     done = call(
         [str(LAB), "compare", "--resume", str(comparison_folder(folder))], folder
     )
-    assert (done.code, done.err) == (0, "")
+    assert done.outcome == (0, "")
     assert "1 of them to run" in done.out
     assert [line["finished"] for line in table(folder, "")] == ["1", "1"]
     (resumed,) = comparison_folder(folder).glob("*shared_1*/")

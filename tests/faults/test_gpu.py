@@ -14,7 +14,7 @@ from slm_lab.spec.schema.memory import ReplaySpec
 from slm_lab.spec.schema.optim import OptimSpec
 from tests.contract.playing import Play
 from tests.contract.table import ALGORITHM_ROWS, cases
-from tests.faults.lab import call, command, rows_file, write_spec
+from tests.faults.lab import rows_file, run, write_spec
 from tests.support import parse, ppo, soft
 
 pytestmark = pytest.mark.skipif(
@@ -47,13 +47,11 @@ def sac(**changes):
 @pytest.mark.parametrize("make", [ppo, sac])
 def test_a_gpu_training_resumes_on_the_gpu(tmp_path, make, distributed):
     write_spec(tmp_path, on_gpu(make, distributed))
-    done = call(command(tmp_path, "train"), tmp_path)
-    assert (done.code, done.err) == (0, "")
+    run(tmp_path, "train")
     before = read_rows(rows_file(tmp_path))
     assert before.has_values("loss")
     more = ("-s", f"env.max_frame={2 * FRAMES}", "--schedules", "hold")
-    resumed = call(command(tmp_path, "train@latest", *more), tmp_path)
-    assert (resumed.code, resumed.err) == (0, "")
+    run(tmp_path, "train@latest", *more)
     assert read_rows(rows_file(tmp_path))["total_frame"][-1] > before["total_frame"][-1]
 
 
@@ -108,7 +106,8 @@ def test_a_replayed_step_changes_the_weights_as_the_step_itself_does(case, preci
     spec = with_parts(case, **keys, cuda_graph=True)
     if isinstance(spec.agent.memory, ReplaySpec) and not spec.env.normalize_obs:
         spec = with_frames_on_the_gpu(spec)
-    replayed, plain = trained(spec), trained(with_parts(case, **keys))
+    replayed = trained(spec)
+    plain = trained(with_parts(case, **keys))
     assert replayed.step._recordings
     # Adam enlarges the rounding errors of biases before batch normalisation.
     if precision == "float32" and "norm" not in variant and name != "CrossQ":
@@ -120,7 +119,8 @@ def test_a_replayed_step_changes_the_weights_as_the_step_itself_does(case, preci
 def test_a_step_that_waits_is_refused_by_name():
     data = ppo(agent__net__gpu=True, agent__net__cuda_graph=True)
     play = Play(parse(data))
-    learner, step = play.agent.learner, play.agent.learner._step
+    learner = play.agent.learner
+    step = play.agent.learner._step
     learner.step._step = lambda *args: (
         step(*args),
         torch.ones(1).cuda().item(),

@@ -1,7 +1,6 @@
-import random
-
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from slm_lab.env.vector.raw import env_seeds
 
@@ -33,7 +32,7 @@ def test_sync_and_async_trajectories_are_equal_bit_for_bit(build, random_actions
     ]
     in_process, in_workers = [trajectory(env, random_actions(env, 100)) for env in envs]
     for expected, given in zip(in_process, in_workers, strict=True):
-        np.testing.assert_array_equal(given, expected, strict=True)
+        assert_array_equal(given, expected, strict=True)
 
 
 @pytest.mark.parametrize("mode", [None, "sync"])
@@ -46,18 +45,3 @@ def test_an_environment_keeps_its_seed_when_more_are_added():
     assert env_seeds(3, 8)[:4] == env_seeds(3, 4)
     assert len({*env_seeds(0, 1000), *env_seeds(1, 1000)}) > 1995
     assert all(0 <= seed < 2**31 for seed in env_seeds(7, 1000))
-
-
-@pytest.mark.parametrize(("name", "mode"), MODES)
-def test_no_global_generator_is_touched(build, random_actions, name, mode):
-    def run(poison):
-        random.seed(poison)
-        np.random.seed(poison)  # noqa: NPY002 - the poison is the point
-        before = random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
-        env = build(name, 0, vectorization_mode=mode, max_t=20, normalize_obs=True)
-        rows = trajectory(env, random_actions(env, 50))
-        assert before == (random.getstate(), np.random.get_state()[1].tolist())  # noqa: NPY002
-        return rows
-
-    for expected, given in zip(run(1), run(2), strict=True):
-        np.testing.assert_array_equal(given, expected)

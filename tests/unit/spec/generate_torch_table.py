@@ -7,12 +7,11 @@ test_torch_table.py compares the file with the torch it runs on.
 
 import inspect
 import json
-from pathlib import Path
 from typing import Any
 
 import torch
 
-TABLE = Path(__file__).parents[3] / "slm_lab" / "spec" / "torch_table.json"
+from slm_lab.spec.schema.torch_table import TABLE
 
 FUNCTIONS = "takes functions or objects, which a spec file cannot write"
 REFUSED = {
@@ -150,9 +149,9 @@ def arguments(cls: type) -> dict[str, Any]:
 
 
 def row(name: str, cls: type, refused: dict[str, str] = REFUSED) -> dict[str, Any]:
-    return (
-        {"refused": refused[name]} if name in refused else {"arguments": arguments(cls)}
-    )
+    if name in refused:
+        return {"refused": refused[name]}
+    return {"arguments": arguments(cls)}
 
 
 def classes(module: Any, base: type) -> dict[str, type]:
@@ -232,9 +231,9 @@ def initialisers() -> dict[str, str | None]:
             continue
         parameters = list(inspect.signature(function).parameters.values())[1:]
         needed = [p.name for p in parameters if p.default is p.empty]
-        missing = (
-            f"needs {', '.join(needed)}, which init_fn cannot give" if needed else None
-        )
+        missing = None
+        if needed:
+            missing = f"needs {', '.join(needed)}, which init_fn cannot give"
         found[name] = REFUSED.get(name, missing)
     return found
 

@@ -178,7 +178,8 @@ def test_a_lost_worker_is_not_replaced_if_nothing_is_left_to_train(
     spec = SPEC.model_copy(
         update={"env": SPEC.env.model_copy(update={"max_frame": 160})}
     )
-    tasks, board = worker_tasks(tmp_path, spec, 3), StatusBoard.allocate(CONTEXT, 3)
+    tasks = worker_tasks(tmp_path, spec, 3)
+    board = StatusBoard.allocate(CONTEXT, 3)
     board.clock_slots[:] = frames
     assert lost_results(tasks, board) == [], "it has never ended before"
     metrics = RunDir(Path(tmp_path), spec.name).trial_metrics_file(0)
