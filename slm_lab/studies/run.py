@@ -136,9 +136,10 @@ class Run:
         elif not spaces.exact_state:
             self.notes += (_about_lost_episodes(self.spec.env),)
 
-    def start(self, on_tick: Callable[[StatusBoard], None]) -> TrialResult:
-        """Trains to the end of the budget."""
-        task = TrialTask(
+    @property
+    def task(self) -> TrialTask:
+        """What it trains, and where."""
+        return TrialTask(
             self.spec,
             self.run_dir,
             self.root_seed,
@@ -146,8 +147,11 @@ class Run:
             imports=self.imports,
             checked=self.verb == "dev",
         )
+
+    def start(self, on_tick: Callable[[StatusBoard], None]) -> TrialResult:
+        """Trains to the end of the budget."""
         try:
-            return Trial(task, on_tick).run()
+            return Trial(self.task, on_tick).run()
         finally:
             self.release()
 

@@ -19,6 +19,7 @@ from slm_lab.core.files import write_json
 from slm_lab.core.text import in_line
 from slm_lab.env.check import check_env
 from slm_lab.env.lookup import find_env
+from slm_lab.records.event_log import EventLog
 from slm_lab.records.lock import RunLock
 from slm_lab.records.lookup import find_run
 from slm_lab.records.origin import provenance, resumed
@@ -43,11 +44,12 @@ from slm_lab.studies.resume import (
     resumed_spec,
 )
 from slm_lab.studies.run import check_machine, check_spaces, initial_of, seeded
-from slm_lab.studies.search.experiment import Experiment
+from slm_lab.studies.search.policy import SearchPolicy
 from slm_lab.studies.search.population import Population
 from slm_lab.studies.search.scheduler import NoScheduler, Scheduler, tune_scheduler
 from slm_lab.studies.search.searcher import build_searcher
 from slm_lab.studies.search.space import Space, check_has_search, spec_at
+from slm_lab.studies.study import Study
 
 if TYPE_CHECKING:
     from slm_lab.records.init_from import Initial
@@ -106,7 +108,7 @@ class Prepared:
                 self._write_spec(origin)
         self.notes += tuple(about_clock(origin))
         with undone_on_failure(self.close):
-            self.search = self._search(keep)
+            self._open(keep)
 
     def _resume(self, source: RunSource, keep: int | None) -> None:
         """Restores the search from its event log, and records in its spec file that it
@@ -119,7 +121,7 @@ class Prepared:
         check_initial(self.run_dir, origin)
         self._resources = _resources(self.spec)
         keep = origin.get("keep") if keep is None else keep
-        self.search = self._search(keep)
+        self._open(keep)
         params = [state.params for state in self.search.search_state.trials.values()]
         check_allowed(
             self.run_dir.root, modules_at(params), source.imports, source.data_dir
@@ -141,19 +143,23 @@ class Prepared:
         """Releases the lock, so that another process can resume the search."""
         self._lock.release()
 
-    def _search(self, keep: int | None) -> Experiment:
+    def _open(self, keep: int | None) -> None:
+        """Makes the study, which replays the event log."""
         searcher_seed, scheduler_seed = search_seeds(self.root_seed)
         space = Space(self.spec)
-        return Experiment(
+        self.pool = Pool(self._resources)
+        self.policy = SearchPolicy(
             spec=self.spec,
             run_dir=self.run_dir,
             root_seed=self.root_seed,
             searcher=build_searcher(space, self.spec.meta, searcher_seed),
             scheduler=_scheduler(self.spec, space, scheduler_seed),
-            pool=Pool(self._resources),
+            cores=self._resources.cpus,
             imports=self.imports,
             keep=keep,
         )
+        log = EventLog(self.run_dir.event_log_file)
+        self.search = Study(self.policy, self.pool, log)
 
     def _check(self, where: str, spec: Spec) -> None:
         check_has_search(where, spec)

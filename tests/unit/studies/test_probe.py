@@ -416,6 +416,30 @@ def test_a_run_without_events_is_given_up(monkeypatch):
     assert board.stops
 
 
+class Runs:
+    """Stands in for the runs of a probe: gives the results of a list, then `last`."""
+
+    def __init__(self, monkeypatch, probe, changes, *results, last=None):
+        probe._specs = dict.fromkeys((AS_IS, *changes), probe.spec)
+        self.probe = probe
+        self.results = list(results)
+        self.last = last
+        self.changes = []
+        monkeypatch.setattr(module, "measure", self)
+
+    def __call__(self, task, seconds):
+        change = self.probe._turns[len(self.probe.search_state.trials) - 1]
+        self.changes.append(change)
+        result = self.results.pop(0) if self.results else self.last(change)
+        if isinstance(result, LabError):
+            raise result
+        return speed(result, update=result / 1000)
+
+
+def rates(speeds):
+    return {change: speed.frames_per_s for change, speed in speeds.items()}
+
+
 @pytest.mark.parametrize(
     ("second", "mean"),
     [(110.0, 120.0), (LabError("no more"), 130.0)],
@@ -424,18 +448,10 @@ def test_a_run_without_events_is_given_up(monkeypatch):
 def test_a_change_that_cannot_run_is_left_out_and_spec_and_gains_are_run_twice(
     tmp_path, monkeypatch, second, mean
 ):
-    found = probed(tmp_path, ppo())
-    found._specs = dict.fromkeys((AS_IS, ALIKE, FASTER_ALIKE, DIFFERENT))
-    results, numbers = iter([100.0, LabError("no"), 104.0, 130.0, second, 120.0]), []
-
-    def run(change, seconds):
-        result = next(results, None)
-        if isinstance(result, LabError):
-            raise result
-        return speed(result, update=result / 1000)
-
-    monkeypatch.setattr(found, "run", run)
-    assert found.survey(numbers.append) == {
+    probe, numbers = probed(tmp_path, ppo()), []
+    results = [100.0, LabError("no"), 104.0, 130.0, second, 120.0]
+    Runs(monkeypatch, probe, (ALIKE, FASTER_ALIKE, DIFFERENT), *results)
+    assert probe.survey(numbers.append) == {
         AS_IS: speed(110.0, update=0.1),
         FASTER_ALIKE: speed(104.0, update=0.104),
         DIFFERENT: speed(mean, update=0.13),
@@ -444,53 +460,45 @@ def test_a_change_that_cannot_run_is_left_out_and_spec_and_gains_are_run_twice(
 
 
 def test_only_the_best_three_gains_are_run_twice(tmp_path, monkeypatch):
-    found, runs = probed(tmp_path, ppo()), []
     changes = [Change((f"a={number}",)) for number in range(6)]
-    found._specs = dict.fromkeys((AS_IS, *changes))
-
-    def run(change, seconds):
-        runs.append(change)
-        return speed(100.0 if change == AS_IS else 90.0 + 10 * changes.index(change))
-
-    monkeypatch.setattr(found, "run", run)
-    found.survey(lambda number: None)
-    assert runs[7:] == [changes[5], changes[4], changes[3], AS_IS]
+    results = [100.0, *(90.0 + 10 * number for number in range(6))]
+    probe = probed(tmp_path, ppo())
+    runs = Runs(monkeypatch, probe, changes, *results, last=lambda change: 100.0)
+    probe.survey(lambda number: None)
+    assert runs.changes[7:] == [changes[5], changes[4], changes[3], AS_IS]
 
 
-def test_the_unchanged_spec_must_run(tmp_path, monkeypatch):
-    found = probed(tmp_path, ppo())
-
-    def run(change, seconds):
-        raise LabError("no")
-
-    monkeypatch.setattr(found, "run", run)
+def test_the_unchanged_spec_must_run_and_all_that_are_verified(tmp_path, monkeypatch):
+    probe = probed(tmp_path, ppo())
+    Runs(monkeypatch, probe, (ALIKE,), LabError("no"))
     with pytest.raises(LabError, match="no"):
-        found.survey(lambda number: None)
+        probe.survey(lambda number: None)
+    Runs(monkeypatch, probe, (ALIKE,), 100.0, LabError("why"), 100.0)
+    with pytest.raises(LabError, match="why"):
+        probe.verify([ALIKE])
 
 
 def test_no_change_is_tried_after_the_survey_s_time_and_the_others_are_verified(
     tmp_path, monkeypatch
 ):
     """A run of the spec takes 60 s, so there is time for one change."""
-    found, now = probed(tmp_path, ppo()), [0.0]
-    found._specs = dict.fromkeys((AS_IS, ALIKE, DIFFERENT))
+    probe, now = probed(tmp_path, ppo()), [0.0]
     monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: now[0]))
 
-    def run(change, seconds):
+    def run(change):
         now[0] += 60.0
-        return speed(100.0 + now[0])
+        return 100.0 + now[0]
 
-    monkeypatch.setattr(found, "run", run)
-    speeds = found.survey(lambda number: None)
-    assert {each: speed.frames_per_s for each, speed in speeds.items()} == {
-        AS_IS: (160.0 + 280.0) / 2,
-        ALIKE: 220.0,
-    }
-    verified = found.verify([ALIKE])
-    assert {each: speed.frames_per_s for each, speed in verified.items()} == {
-        AS_IS: (340.0 + 460.0) / 2,
-        ALIKE: 400.0,
-    }
+    Runs(monkeypatch, probe, (ALIKE, DIFFERENT), last=run)
+    speeds = probe.survey(lambda number: None)
+    assert rates(speeds) == {AS_IS: (160.0 + 280.0) / 2, ALIKE: 220.0}
+    verified = probe.verify([ALIKE])
+    assert rates(verified) == {AS_IS: (340.0 + 460.0) / 2, ALIKE: 400.0}
+
+
+def once(probe):
+    """The speed of the unchanged spec, from a real run."""
+    return [speed for _, speed in probe._measure([AS_IS], 0.2)]
 
 
 @pytest.mark.medium
@@ -506,7 +514,7 @@ def test_no_change_is_tried_after_the_survey_s_time_and_the_others_are_verified(
 def test_a_run_in_a_mode_is_measured_and_leaves_nothing(tmp_path, mode):
     workers = {"meta__distributed": mode, "meta__max_session": 2} if mode else {}
     found = probed(tmp_path, ppo(**workers))
-    measured = found.run(AS_IS, 0.2)
+    (measured,) = once(found)
     assert measured.frames_per_s > 0
     assert sum(measured.shares.values()) == pytest.approx(1, abs=0.05)
     assert measured.shares["update"] > 0
@@ -520,7 +528,7 @@ def test_a_spec_that_fails_is_reported(tmp_path):
     with pytest.raises(
         LabError, match=r"a run failed: Session 0: [\s\S]*no such environment"
     ):
-        found.run(AS_IS, 0.2)
+        once(found)
 
 
 def test_document_and_table_agree(tmp_path, monkeypatch, capsys):
@@ -531,7 +539,7 @@ def test_document_and_table_agree(tmp_path, monkeypatch, capsys):
     speeds = {AS_IS: base, ALIKE: speed(125.0), DIFFERENT: speed(80.0)}
     monkeypatch.setattr(Probe, "survey", lambda self, on_run: speeds)
     longer = {AS_IS: speed(80.0), ALIKE: speed(104.0)}  # the environment gets slower
-    monkeypatch.setattr(Probe, "run", lambda self, change, seconds: longer[change])
+    monkeypatch.setattr(Probe, "verify", lambda self, changes: longer)
     file, sets = str(tmp_path / "spec.json"), ("env.max_frame=5000",)
     command(file, None, sets, (), False, as_json=False)
     text = capsys.readouterr().out

@@ -8,8 +8,8 @@ import pytest
 from slm_lab.core.errors import LabError
 from slm_lab.metrics.trial_state import Status
 from slm_lab.records.event_log import Began, Reported, Retried
-from slm_lab.studies.search import experiment as module
-from slm_lab.studies.search.scheduler import Action, Decision
+from slm_lab.studies.search import policy as module
+from slm_lab.studies.study import Action, Decision
 from tests.unit.studies.search.fake_pool import FakePool, Fault, Listed
 from tests.unit.studies.search.played import (
     FOUR,

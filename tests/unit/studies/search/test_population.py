@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from slm_lab.records.event_log import Copied
 from slm_lab.spec.schema.scheduler import PbtSpec
 from slm_lab.studies.search.population import Population
-from slm_lab.studies.search.scheduler import Action
 from slm_lab.studies.search.space import Space
+from slm_lab.studies.study import Action
 from tests.unit.studies.search.fake_pool import FakePool, Fault
 from tests.unit.studies.search.played import (
     MAX_FRAME,

@@ -9,8 +9,9 @@ from slm_lab.metrics.trial_state import Status
 from slm_lab.records.event_log import Copied, Ended, Paused
 from slm_lab.spec.schema.scheduler import HyperBandSpec
 from slm_lab.storage.result import Ending
-from slm_lab.studies.search import experiment as module
-from slm_lab.studies.search.scheduler import Action, Decision, tune_scheduler
+from slm_lab.studies.search import policy as module
+from slm_lab.studies.search.scheduler import tune_scheduler
+from slm_lab.studies.study import Action, Decision
 from tests.unit.studies.search.fake_pool import FakePool, Fault, Listed, copy_rows
 from tests.unit.studies.search.played import (
     FOUR,
