@@ -82,6 +82,8 @@ from slm_lab.studies.trial import TrialTask
 
 logger = logging.getLogger(__name__)
 
+ALONE = {"meta.distributed": False, "meta.max_session": 1, "meta.max_run": 1}
+"""What makes the baseline of any spec."""
 BUSY = 0.5
 """The load of other processes, in cores, from which on a note reports it."""
 
@@ -142,73 +144,126 @@ class Plan(NamedTuple):
         }
 
 
-def _variant(mode: str, workers: int, cores: int) -> Variant:
-    has_learner = mode != BASELINE and mode_of(mode).has_learner
-    return Variant(mode, workers, workers > cores, has_learner)
-
-
 def make_plan(request: CompareRequest) -> Plan:
     """The plan for a request. Raises UsageError, or SpecError with every problem of any
     variant."""
     cores = usable_cores()
+    source = request.source
+    modes = _modes(request)
+    base = source.load(ALONE)
+    optimizers = {}
+    if any(mode_of(mode).lock_free for mode in modes):
+        optimizers = _global_twins(base)
+    notes = [
+        f"{path}: {old} replaced by {new} in all variants, because modes without a "
+        "lock need it"
+        for path, (old, new) in optimizers.items()
+    ]
+    where = source.where(base)
     workers = request.workers
     if workers is None:  # 1, 2, 4, … up to the number of cores
         workers = tuple(1 << power for power in range(cores.bit_length()))
+    twins = {path: new for path, (_, new) in optimizers.items()}
+    variants = [_variant(mode, count, cores) for mode in modes for count in workers]
+    parsed = {
+        variant: _parsed(base, variant, twins)
+        for variant in (Variant(BASELINE, 1), *variants)
+    }
+    if request.modes is None:
+        for variant in variants:
+            if variant in parsed and parsed[variant].problems:
+                why = parsed[variant].problems[0]
+                notes.append(f"{variant.mode} is left out: {why}")
+                parsed = {v: p for v, p in parsed.items() if v.mode != variant.mode}
+    if base.meta.cluster is not None:
+        message = (
+            "a comparison measures this machine; leave it out with -s meta.cluster=null"
+        )
+        raise SpecError(where, [Problem("meta.cluster", message, base.meta.cluster)])
+    specs = _specs(where, parsed)
+    check_spaces(where, base)
+    check_machine(where, base)
+    first = base.meta.random_seed
+    if source.seed is not None:
+        first = source.seed
+    if first is None:
+        first = draw_root_seed()
+    load = os.getloadavg()[0]
+    if load >= BUSY:
+        busy = f"about {load:.1f} of the {cores} cores when the comparison began"
+        notes.append(f"other processes used {busy}")
+    return Plan(
+        name=base.name,
+        specs=specs,
+        seeds=tuple(range(first, first + request.seeds)),
+        threshold=request.threshold,
+        cores=cores,
+        processor=processor(),
+        imports=source.imports,
+        notes=tuple(notes),
+    )
+
+
+def _modes(request: CompareRequest) -> Sequence[str]:
+    """The modes to compare; by default all. Raises UsageError."""
     for mode in request.modes or ():
         if mode == BASELINE:
             message = "this is the baseline and always included; leave it out"
             raise UsageError(f"--modes false: {message}")
         if mode not in MODES.names():
             raise UsageError(f"--modes {mode}: {not_among(mode, MODES.names())}")
-    alone = {"meta.distributed": False, "meta.max_session": 1, "meta.max_run": 1}
-    base = request.source.load(alone)
-    named = set(MODES.names() if request.modes is None else request.modes)
-    optimizers = dict[str, str]()
-    replaced = list[str]()
-    if any(mode_of(word).lock_free for word in named):
-        for path, optim in optimizer_paths(base.agent.net, base.agent.critic_net):
-            twin = GLOBAL_TWIN.get(optim.name)
-            if twin is not None:
-                optimizers[path] = twin
-                change = f"{path}: {optim.name} replaced by {twin} in all variants"
-                replaced.append(f"{change}, because modes without a lock need it")
-    modes = request.modes
-    left_out = list[str]()
-    if modes is None:
-        modes, left_out = _possible_modes(base, workers, optimizers)
-    where = request.source.where(base)
-    if base.meta.cluster is not None:
-        message = (
-            "a comparison measures this machine; leave it out with -s meta.cluster=null"
-        )
-        raise SpecError(where, [Problem("meta.cluster", message, base.meta.cluster)])
-    parallel = (_variant(mode, count, cores) for mode in modes for count in workers)
-    variants = [Variant(BASELINE, 1), *parallel]
-    specs = _specs(where, base, variants, optimizers)
-    check_spaces(where, base)
-    check_machine(where, base)
-    seed = base.meta.random_seed
-    if request.source.seed is not None:
-        seed = request.source.seed
-    first = seed
-    if first is None:
-        first = draw_root_seed()
-    seeds = range(first, first + request.seeds)
-    notes = (*replaced, *left_out)
-    load = os.getloadavg()[0]
-    if load >= BUSY:
-        busy = f"about {load:.1f} of the {cores} cores when the comparison began"
-        notes = (*notes, f"other processes used {busy}")
-    return Plan(
-        name=base.name,
-        specs=specs,
-        seeds=tuple(seeds),
-        threshold=request.threshold,
-        cores=cores,
-        processor=processor(),
-        imports=request.source.imports,
-        notes=notes,
-    )
+    if request.modes is None:
+        return MODES.names()
+    return request.modes
+
+
+def _global_twins(base: Spec) -> dict[str, tuple[str, str]]:
+    """The names of optimizers and of their twins that need no lock, by path."""
+    return {
+        path: (optim.name, GLOBAL_TWIN[optim.name])
+        for path, optim in optimizer_paths(base.agent.net, base.agent.critic_net)
+        if optim.name in GLOBAL_TWIN
+    }
+
+
+def _variant(mode: str, workers: int, cores: int) -> Variant:
+    has_learner = mode != BASELINE and mode_of(mode).has_learner
+    return Variant(mode, workers, workers > cores, has_learner)
+
+
+def _parsed(base: Spec, variant: Variant, optimizers: Mapping[str, str]) -> Parsed:
+    settings = [Setting(f"{path}.name", name) for path, name in optimizers.items()]
+    name = f"{base.name}_{variant.mode}"
+    if variant.mode != BASELINE:
+        name = f"{name}_{variant.workers}"
+        settings.append(Setting("meta.distributed", variant.mode))
+        settings.append(Setting("meta.max_session", variant.workers))
+        if base.logs_by_default:
+            # the default of its share
+            settings.append(Setting("meta.log_frequency", None))
+    data, problems = apply_settings(base.to_json(), settings, dict)
+    parsed = parse(name, data).for_training()
+    return parsed._replace(problems=[*problems, *parsed.problems])
+
+
+def _specs(where: str, parsed: Mapping[Variant, Parsed]) -> dict[Variant, Spec]:
+    """The specs of the variants. Raises SpecError with the problems of all. Warns once
+    of each suspicious key, but those of the baseline were reported at loading."""
+    problems = {str(p): p for variant in parsed.values() for p in variant.problems}
+    if problems:
+        raise SpecError(where, list(problems.values()))
+    specs = {}
+    reported: set[str] = set()
+    for variant, content in parsed.items():
+        suspicious = [text for text in content.suspicious if text not in reported]
+        if suspicious and variant.mode != BASELINE:
+            logger.warning(
+                "%s: suspicious setting: %s", variant.label, "; ".join(suspicious)
+            )
+        reported.update(suspicious)
+        assert content.spec is not None
+        specs[variant] = content.spec
+    return specs
 
 
 def read_plan(
@@ -273,67 +328,6 @@ def _plan_block(folder: Path) -> tuple[Path, dict[str, Any]]:
         lacks = f"it has no {PLAN_FILE.format('*')}"
         raise UsageError(f"{folder} is not the folder of a comparison: {lacks}")
     return files[0], about
-
-
-def _specs(
-    where: str, base: Spec, variants: Sequence[Variant], optimizers: Mapping[str, str]
-) -> dict[Variant, Spec]:
-    """A spec for each variant. Raises SpecError with the problems of all. Warns of
-    suspicious keys of the other variants. Those of the baseline were reported at
-    loading."""
-    parsed = {variant: _parsed(base, variant, optimizers) for variant in variants}
-    problems = {
-        str(problem): problem for each in parsed.values() for problem in each.problems
-    }
-    if problems:
-        raise SpecError(where, list(problems.values()))
-    reported: set[str] = set()
-    for variant, each in parsed.items():
-        suspicious = [
-            suspicion for suspicion in each.suspicious if suspicion not in reported
-        ]
-        if suspicious and variant.mode != BASELINE:
-            logger.warning(
-                "%s: suspicious setting: %s", variant.label, "; ".join(suspicious)
-            )
-        reported.update(suspicious)
-    return {
-        variant: each.spec for variant, each in parsed.items() if each.spec is not None
-    }
-
-
-def _parsed(base: Spec, variant: Variant, optimizers: Mapping[str, str]) -> Parsed:
-    settings = [Setting(f"{path}.name", name) for path, name in optimizers.items()]
-    name = f"{base.name}_{variant.mode}"
-    if variant.mode != BASELINE:
-        name = f"{name}_{variant.workers}"
-        settings.append(Setting("meta.distributed", variant.mode))
-        settings.append(Setting("meta.max_session", variant.workers))
-        if base.logs_by_default:
-            # the default of its share
-            settings.append(Setting("meta.log_frequency", None))
-    data, found = apply_settings(base.to_json(), settings, dict)
-    parsed = parse(name, data).for_training()
-    return parsed._replace(problems=[*found, *parsed.problems])
-
-
-def _possible_modes(
-    base: Spec, workers: Sequence[int], optimizers: Mapping[str, str]
-) -> tuple[tuple[str, ...], list[str]]:
-    """The parallel modes that suit the spec, and a note on why each other mode does
-    not."""
-    possible = []
-    notes = []
-    for mode in MODES.names():
-        variants = [Variant(mode, count) for count in workers]
-        problems = [
-            p for each in variants for p in _parsed(base, each, optimizers).problems
-        ]
-        if problems:
-            notes.append(f"{mode} is left out: {problems[0]}")
-        else:
-            possible.append(mode)
-    return tuple(possible), notes
 
 
 class Planned(NamedTuple):

@@ -22,7 +22,7 @@ from slm_lab.agent.from_spec.net import with_precision
 from slm_lab.core.errors import LabError
 from slm_lab.core.process import usable_cores
 from slm_lab.core.types import FloatArray
-from slm_lab.metrics.trial_state import Params, Status, TrialState
+from slm_lab.metrics.trial_state import Params, TrialState
 from slm_lab.records.run_source import RunSource
 from slm_lab.session.status_board import LOOP_PARTS, StatusBoard
 from slm_lab.spec.budget import decays
@@ -191,10 +191,7 @@ class Probe(Policy):
                 self._specs[change] = spec
         self._turns: list[Change] = []
         """What each run changes."""
-        self._speeds: dict[int, Speed] = {}
-        self._seconds = 0.0
-        self._ends = inf
-        self._on_run: Callable[[int], None] = lambda number: None
+        self._speeds: list[tuple[Change, Speed]] = []
         self._study = Study(self, ThisProcess(self._train))
 
     @property
@@ -219,28 +216,19 @@ class Probe(Policy):
         `survey`, also if a change fails."""
         self._on_run = lambda number: None
         self._ends = inf
-        turns = [AS_IS, *changes, AS_IS]
-        speeds = self._measure(turns, LONG_SECONDS)
-        for state in self.search_state.of(Status.FAILED)[-1:]:
-            if len(speeds) < len(turns):
-                raise LabError(str(state.error))
-        return _means(speeds)
+        return _means(self._measure([AS_IS, *changes, AS_IS], LONG_SECONDS))
 
     def _measure(
         self, changes: Iterable[Change], seconds: float
     ) -> list[tuple[Change, Speed]]:
         """The speeds of runs of `changes`, each over `seconds`, without those that
         failed."""
-        begin = len(self._turns)
-        self._turns += changes
+        count = len(self._speeds)
         self._seconds = seconds
+        self._turns += changes
         self.num_trials = len(self._turns)
         self._study.run()
-        return [
-            (self._turns[trial], speed)
-            for trial, speed in self._speeds.items()
-            if trial >= begin
-        ]
+        return self._speeds[count:]
 
     @override
     def propose(self, trial: int) -> Params:
@@ -258,11 +246,12 @@ class Probe(Policy):
 
     @override
     def conclude(self, state: TrialState) -> None:
-        if state.error is not None and self._turns[state.trial] == AS_IS:
+        must_run = self._turns[state.trial] == AS_IS or self._ends == inf
+        if state.error is not None and must_run:
             raise LabError(state.error)
 
     def _train(self, trial: int, task: TrialTask) -> TrialEnd:
-        self._speeds[trial] = measure(task, self._seconds)
+        self._speeds.append((self._turns[trial], measure(task, self._seconds)))
         return TrialEnd(Ending.FINISHED, {})
 
 

@@ -163,7 +163,7 @@ class Study:
                 for state in self.search_state.of(Status.PAUSED, Status.WAITING):
                     # the end of another trial may have ended it
                     if not state.status.is_over:
-                        self._end(state, Status.STOPPED, 0.0, state.metrics)
+                        self._end(state, Status.STOPPED, _at_rest(state))
         finally:
             self.pool.kill_all()
             if self._log is not None:
@@ -273,7 +273,8 @@ class Study:
             task = self.policy.task(state)
         except LabError as error:
             problems = error.problems if isinstance(error, SpecError) else [error]
-            self._end(state, Status.FAILED, 0.0, {}, "; ".join(map(str, problems)))
+            why = "; ".join(map(str, problems))
+            self._end(state, Status.FAILED, TrialEnd(Ending.FAILED, {}, why))
             return True
         self._note(events.Began(trial, task.folder))
         try:
@@ -323,23 +324,17 @@ class Study:
         if decision.trial in self.pool.running:
             self.pool.stop(decision.trial)
         elif decision.trial not in self._ending:  # else `_collect` applies the decision
-            self._apply(state, decision, 0.0, state.metrics)
+            self._apply(state, decision, _at_rest(state))
 
-    def _apply(
-        self,
-        state: TrialState,
-        decision: Decision,
-        seconds: float,
-        metrics: Mapping[str, float | None],
-    ) -> None:
+    def _apply(self, state: TrialState, decision: Decision, end: TrialEnd) -> None:
         match decision.what:
             case Action.STOP:
-                self._end(state, Status.STOPPED, seconds, metrics)
+                self._end(state, Status.STOPPED, end)
             case Action.PAUSE:
                 del self._pending[state.trial]
-                self._note(events.Paused(state.trial, seconds, metrics))
+                self._note(events.Paused(state.trial, end.seconds, end.metrics))
             case Action.COPY:
-                self._copy(state, decision, seconds)
+                self._copy(state, decision, end.seconds)
 
     def _copy(self, state: TrialState, decision: Decision, seconds: float) -> None:
         """Continues a trial from the donor's checkpoint, or from its own if the donor
@@ -368,11 +363,11 @@ class Study:
         """Handles the end of a trial's process: the trial's end, a pause or a copy."""
         decision = self._pending.get(state.trial)
         if end.ending is Ending.FINISHED:
-            self._end(state, Status.FINISHED, end.seconds, end.metrics, frame=end.frame)
+            self._end(state, Status.FINISHED, end)
         elif end.ending is Ending.FAILED:
             self._fail(state, end)
         elif decision is not None:
-            self._apply(state, decision, end.seconds, end.metrics)
+            self._apply(state, decision, end)
         elif self.stopping:
             self._note(events.Interrupted(state.trial, end.seconds))
         else:
@@ -392,50 +387,41 @@ class Study:
         if tries_left and not end.would_repeat and not self.stopping:
             self._note(events.Retried(state.trial, error, end.seconds))
             if state.trial in self._pending:
-                self._apply(state, self._pending[state.trial], 0.0, state.metrics)
+                self._apply(state, self._pending[state.trial], _at_rest(state))
         elif self.stopping and not end.would_repeat:
             self._note(events.Interrupted(state.trial, end.seconds))
         else:
-            self._end(
-                state,
-                Status.FAILED,
-                end.seconds,
-                metrics={},
-                error=error,
-                would_repeat=end.would_repeat,
-            )
+            why = end._replace(metrics={}, error=error)
+            self._end(state, Status.FAILED, why)
 
-    def _end(
-        self,
-        state: TrialState,
-        status: Status,
-        seconds: float,
-        metrics: Mapping[str, float | None],
-        error: str | None = None,
-        frame: int | None = None,
-        would_repeat: bool = False,
-    ) -> None:
+    def _end(self, state: TrialState, status: Status, end: TrialEnd) -> None:
         self._pending.pop(state.trial, None)
-        score = metrics.get(self.policy.metric)
-        spent = state.frame
-        if frame is not None:
-            spent = frame
+        frame = state.frame
+        score = end.metrics.get(self.policy.metric)
+        metrics = end.metrics
+        if status is Status.FINISHED:
+            frame = end.frame
         if status is Status.STOPPED and state.score is not None:
             # The score at the compared frame, not at the later frame of the stop.
             score = state.score
-            metrics = self.policy.metrics_at(state.trial, spent)
+            metrics = self.policy.metrics_at(state.trial, frame)
         decisions = self._note(
             events.Ended(
                 trial=state.trial,
                 status=status,
-                frame=spent,
+                frame=frame,
                 score=score,
-                seconds=seconds,
+                seconds=end.seconds,
                 metrics=metrics,
-                error=error,
-                would_repeat=would_repeat,
+                error=end.error,
+                would_repeat=end.would_repeat,
             )
         )
         self.policy.conclude(state)
         for decision in decisions:
             self._execute(decision)
+
+
+def _at_rest(state: TrialState) -> TrialEnd:
+    """The end of a trial whose process ended before."""
+    return TrialEnd(Ending.INTERRUPTED, state.metrics)

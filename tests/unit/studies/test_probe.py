@@ -498,6 +498,7 @@ def test_no_change_is_tried_after_the_survey_s_time_and_the_others_are_verified(
 
 def once(probe):
     """The speed of the unchanged spec, from a real run."""
+    probe._on_run, probe._ends = lambda number: None, np.inf
     return [speed for _, speed in probe._measure([AS_IS], 0.2)]
 
 
