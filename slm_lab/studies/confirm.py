@@ -19,9 +19,10 @@ from slm_lab.session.seeding import confirming_seed
 from slm_lab.spec.schema.meta import ConfirmSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.manifest import FORMAT, read_manifest
-from slm_lab.storage.run_dir import FOLDERS, RUN_BLOCK, RunDir, origin_of
+from slm_lab.storage.run_dir import FOLDERS, RunDir, origin_of
 from slm_lab.studies.baseline import RANDOM_RETURNS_FILE
 from slm_lab.studies.pool import Request, request_of
+from slm_lab.studies.resume import write_spec
 from slm_lab.studies.run import with_seed
 from slm_lab.studies.search.prepare import Prepared
 from slm_lab.studies.study import Policy, Study
@@ -136,8 +137,7 @@ class Confirmation(Policy):
         task = replace(task, resume=task.run_dir.spec_file.is_file())
         for folder in FOLDERS:
             (task.run_dir.root / folder).mkdir(parents=True, exist_ok=True)
-        resolved = {task.spec.name: task.spec.to_json()}
-        about = {
+        origin = {
             "format": FORMAT,
             **provenance(task.root_seed),
             "set": [],
@@ -149,9 +149,8 @@ class Confirmation(Policy):
             write_atomically(
                 task.run_dir.initial_file, read_file(search_dir.initial_file)
             )
-            about["init_from"] = origin_of(search_dir.spec_file).get("init_from")
-        write_json(task.run_dir.trial_spec_file(0), resolved)
-        write_json(task.run_dir.spec_file, {**resolved, RUN_BLOCK: about})
+            origin["init_from"] = origin_of(search_dir.spec_file).get("init_from")
+        write_spec(task.run_dir, task.spec, origin)
         return task
 
     @override

@@ -15,7 +15,6 @@ from slm_lab.core.errors import (
     UsageError,
     undone_on_failure,
 )
-from slm_lab.core.files import write_json
 from slm_lab.core.text import in_line
 from slm_lab.env.check import check_env
 from slm_lab.env.lookup import find_env
@@ -32,16 +31,14 @@ from slm_lab.spec.schema.block import problems_of
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.search import LISTS, Dimension, extremes
-from slm_lab.storage.run_dir import RUN_BLOCK
 from slm_lab.studies.pool import Pool, Resources, of_this_machine, request_of
 from slm_lab.studies.resume import (
-    about_clock,
     about_file,
     about_versions,
-    alone,
     begin_run,
     check_initial,
     resumed_spec,
+    write_spec,
 )
 from slm_lab.studies.run import check_machine, check_spaces, initial_of, seeded
 from slm_lab.studies.search.policy import SearchPolicy
@@ -96,17 +93,9 @@ class Prepared:
         self.spec, self.root_seed = seeded(spec)
         self._resources = _resources(self.spec)
         initial = _initial_of(source, self.spec)
-        with alone(source):
-            self.run_dir, self._lock, origin = begin_run(
-                source, self.spec, "search", keep=keep
-            )
-            with undone_on_failure(self.close):
-                if initial is not None:
-                    origin["init_from"] = initial.write(self.run_dir)
-                    self.notes += initial.notes
-                self.run_dir.event_log_file.touch()
-                self._write_spec(origin)
-        self.notes += tuple(about_clock(origin))
+        self.run_dir, self._lock, self.notes = begin_run(
+            source, self.spec, "search", initial, keep=keep
+        )
         with undone_on_failure(self.close):
             self._open(keep)
 
@@ -137,7 +126,8 @@ class Prepared:
         about_spec = about_file(origin, source.spec_file, self.run_dir)
         self.notes = (*about_spec, *about_versions(origin, about))
         how = {"imports": list(source.imports), "keep": keep}
-        self._write_spec({**resumed(origin, about, source.sets, **how), "keep": keep})
+        origin = {**resumed(origin, about, source.sets, **how), "keep": keep}
+        write_spec(self.run_dir, self.spec, origin)
 
     def close(self) -> None:
         """Releases the lock, so that another process can resume the search."""
@@ -170,12 +160,6 @@ class Prepared:
         check_machine(where, spec)
         # reports a missing extra before a folder exists
         build_searcher(Space(spec), spec.meta, 0)
-
-    def _write_spec(self, about: Mapping[str, Any]) -> None:
-        write_json(
-            self.run_dir.spec_file,
-            {self.spec.name: self.spec.to_json(), RUN_BLOCK: about},
-        )
 
 
 def _resources(spec: Spec) -> Resources:

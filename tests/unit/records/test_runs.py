@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from slm_lab.charts.diff import _table, diff
 from slm_lab.core.errors import UsageError
 from slm_lab.metrics.reader import read_rows
 from slm_lab.metrics.trial_state import Status
@@ -15,7 +16,6 @@ from slm_lab.records.lock import RunLock
 from slm_lab.records.overview import RunStatus, overview_of
 from slm_lab.records.tidy import delete, selected
 from slm_lab.storage.run_dir import RunDir, runs_in
-from slm_lab.studies.diff import _table, diff
 from tests.support import ppo
 from tests.unit.records.runs import change_spec, write_ended, write_run
 
