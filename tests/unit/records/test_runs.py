@@ -297,6 +297,10 @@ def test_the_status_of_a_search_follows_its_record(statuses, expected, tmp_path)
             log.write(Ended(trial, status, 500, 1.0, 2.0, {}))
     log.close()
     assert overview_of(run).status is expected
+    spec = run.trial_spec_file(1).read_bytes()
+    run.trial_spec_file(1).write_bytes(spec[:100])
+    assert overview_of(run).status is RunStatus.DAMAGED
+    run.trial_spec_file(1).write_bytes(spec)
     if statuses:
         lines = run.event_log_file.read_bytes().splitlines(keepends=True)
         run.event_log_file.write_bytes(b"".join(lines[1:]))

@@ -176,21 +176,6 @@ class ManyFirst(Scripted):
         super().__init__({}, needs_all=True)
 
 
-@pytest.mark.medium
-def test_a_scheduler_may_need_more_trials_than_the_recursion_limit(
-    run_dir, monkeypatch
-):
-    def check(where, spec):
-        raise LabError(where)
-
-    monkeypatch.setattr(module, "check_spaces", check)  # none of them begins
-    count = 1200
-    searcher = Listed(points(*[0.9] * count))
-    search = run(search_of(run_dir, searcher=searcher, scheduler=ManyFirst()))
-    assert len(search.search_state.trials) == count
-    assert search.search_state.is_over
-
-
 def test_a_scheduler_that_needs_all_trials_gets_them_before_the_first_begins(run_dir):
     run(search_of(run_dir, scheduler=ManyFirst()))
     first = next(
