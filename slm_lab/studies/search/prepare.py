@@ -195,57 +195,47 @@ def _initial_of(source: RunSource, spec: Spec) -> "Initial | None":
     return initial_of(source, spec)
 
 
-AT_MOST = 200
-"""Combinations tried for one value. With more, an invalid value surfaces only in the
-trials."""
+AT_MOST = 1000
+"""Combinations of values that are tried. With more, an invalid value surfaces only in
+the trials."""
 
 
 def env_problems(space: Space, base: Spec) -> list[Problem]:
     """Problems of searched `env` values with which no trial could make its environment.
-    It checks each listed value and one end of each range. Constructs no environment."""
-    searched = [each for each in space.dimensions if f"{each.path}.".startswith("env.")]
-    return [
-        problem
-        for each in searched
-        for value in _values(each)
-        for problem in _problems_with(
-            base, each, value, [o for o in searched if o is not each]
-        )
-    ]
-
-
-def _values(dimension: Dimension) -> list[Any]:
-    tried = extremes(dimension)
-    if dimension.sampler in LISTS:
-        return tried
-    return tried[:1]
-
-
-def _problems_with(
-    base: Spec, dimension: Dimension, value: Any, others: list[Dimension]
-) -> list[Problem]:
-    """Problems of the value itself. [] if some combination with it is valid, or if only
-    other keys' values are invalid."""
-    combinations = product(*map(_values, others))
-    path = dimension.path
-    other_paths = {other.path for other in others}
-    own: list[Problem] = []
-    for chosen in islice(combinations, AT_MOST):
-        settings = {other.path: one for other, one in zip(others, chosen, strict=True)}
-        found = _problems_at(base, {**settings, path: value})
-        if not found:
-            return []
-        own = own or [problem for problem in found if problem.path not in other_paths]
-    if next(combinations, None) is not None:
+    It checks each listed value and one end of each range, and leaves out problems of
+    the values of other keys. Constructs no environment."""
+    searched = [key for key in space.dimensions if f"{key.path}.".startswith("env.")]
+    paths = [key.path for key in searched]
+    choices = [extremes(key) for key in searched]
+    for key, values in zip(searched, choices, strict=True):
+        if key.sampler not in LISTS:
+            del values[1:]
+    points = list(islice(product(*choices), AT_MOST + 1))
+    if len(points) > AT_MOST:
         return []
-    key = f"search.{dimension.key}"
+    tried = [
+        (point, _problems_at(base, dict(zip(paths, point, strict=True))))
+        for point in points
+    ]
+    problems = []
+    for place, key in enumerate(searched):
+        others = {path for path in paths if path != key.path}
+        for value in choices[place]:
+            of_value = [found for point, found in tried if point[place] is value]
+            own = [[p for p in found if p.path not in others] for found in of_value]
+            if all(of_value):
+                problems += _renamed(next(filter(None, own), []), key, value)
+    return problems
+
+
+def _renamed(problems: list[Problem], key: Dimension, value: Any) -> list[Problem]:
+    """Problems of a searched value, as problems of its key in the search."""
+    name = f"search.{key.key}"
     return [
-        Problem(
-            key,
-            each.message if each.path == path else f"{each.path}: {each.message}",
-            value,
-        )
-        for each in own
+        Problem(name, problem.message, value)
+        if problem.path == key.path
+        else Problem(name, f"{problem.path}: {problem.message}", value)
+        for problem in problems
     ]
 
 
