@@ -15,6 +15,7 @@ from slm_lab.board.elements import curves_graph, problem, rows_table, section, s
 from slm_lab.board.query import EVALUATION, Query, file_link, run_link
 from slm_lab.board.refresh import Part
 from slm_lab.charts.axis import CLOCKS
+from slm_lab.charts.diff import difference_tables
 from slm_lab.charts.final_returns import improvement_text, results, text_table
 from slm_lab.charts.overlay import Aggregate, overlay
 from slm_lab.charts.plot import about_curves, about_few_seeds, grouped
@@ -25,7 +26,6 @@ from slm_lab.core.text import error_summary
 from slm_lab.metrics.row import BASE_COLUMNS
 from slm_lab.records.run_record import RunRecord
 from slm_lab.storage.run_dir import videos
-from slm_lab.studies.diff import difference_tables
 
 MAX_RUNS = 12
 MAX_DIFFERENCES = 300

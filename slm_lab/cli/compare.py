@@ -17,8 +17,14 @@ from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins
 from slm_lab.records.run_source import RunSource
 from slm_lab.records.trust import command_text, imports_of_file, modules_of
-from slm_lab.storage.result import Ending
-from slm_lab.studies.compare import CompareRequest, CompareRun, allowed_imports
+from slm_lab.storage.result import TrialResult
+from slm_lab.studies.compare import (
+    CompareRequest,
+    CompareRun,
+    Planned,
+    allowed_imports,
+)
+from slm_lab.studies.run import Run
 
 DEFAULT_SEEDS = 3
 """The fewest seeds with which a median ignores one unlucky seed."""
@@ -49,8 +55,9 @@ def compare(options: CompareOptions, caller: Caller) -> int:
     caller.begun(run.folder)
     console = screen.wide_console(quiet=options.as_json)
     _introduce(console, run)
+    interrupted = False
     try:
-        interrupted = _train_all(console, run)
+        _train_all(console, run)
     except KeyboardInterrupt:
         interrupted = True
     code = _conclude(console, run, interrupted)
@@ -162,26 +169,24 @@ def _introduce(console: Console, run: CompareRun) -> None:
     )
 
 
-def _train_all(console: Console, run: CompareRun) -> bool:
+def _train_all(console: Console, run: CompareRun) -> None:
     printed: set[str] = set()
-    for planned in run.to_run:
-        number = f"[{run.planned.index(planned) + 1}/{len(run.planned)}]"
+
+    def opens(planned: Planned) -> None:
+        number = f"[{planned.number + 1}/{len(run.planned)}]"
         screen.print_line(console, Text.assemble(f"{number} ", (planned.label, "bold")))
-        training = run.prepare(planned)
-        if training is None:
-            continue
+
+    def trains(planned: Planned, training: Run) -> TrialResult:
         for note in training.notes:
             if note not in printed:
                 screen.print_line(console, Text(note, "yellow"))
-        printed |= set(training.notes)
+        printed.update(training.notes)
         meta = planned.spec.meta
         max_frame = planned.spec.env.max_frame
         with LiveDisplay(console, meta, max_frame) as display:
-            ending = run.train(planned, training, display.update)
-        if ending is Ending.INTERRUPTED:
-            return True
-        run.draw()
-    return False
+            return training.start(display.update)
+
+    run.run(opens, trains)
 
 
 def _conclude(console: Console, run: CompareRun, interrupted: bool) -> int:
@@ -189,7 +194,8 @@ def _conclude(console: Console, run: CompareRun, interrupted: bool) -> int:
     paths = run.write_tables() if interrupted else run.draw()
     rows = text_table(run.comparison())
     screen.print_table(console, run.plan.name, rows.header, rows.rows, spare=rows.spare)
-    failures = list(run.failures)
+    failures = run.failures
+    problem = run.study.problem
     for planned, why in failures:
         print(f"{planned.label} failed:\n{why}", file=sys.stderr)
     screen.print_line(console, f"{'table' if interrupted else 'graph'} {paths[0]}")
@@ -201,13 +207,15 @@ def _conclude(console: Console, run: CompareRun, interrupted: bool) -> int:
             "the rest would fail again: change the spec, and begin a new comparison"
         )
         screen.print_line(console, Text(message, "yellow"))
-    elif interrupted or failures:
+    elif interrupted or failures or problem:
         words = ["compare", "--resume", str(run.folder)]
         modules = [*run.plan.imports, *modules_of(run.plan.baseline)]
         screen.print_line(console, f"resume with: {command_text(words, modules)}")
     if interrupted:
         return INTERRUPTED
-    if failures:
+    if problem is not None:
+        print(f"the comparison has stopped: {problem}", file=sys.stderr)
+    if failures or problem:
         return FAILED
     return 0
 

@@ -184,8 +184,8 @@ def _duration(text: str) -> timedelta:
 
 def diff_runs(a: str, b: str, data: Path) -> None:
     """Prints the differences between two runs. Raises LabError."""
+    from slm_lab.charts.diff import diff
     from slm_lab.charts.final_returns import improvement_text, text_table
-    from slm_lab.studies.diff import diff
 
     console = wide_console()
     with unpacked(a) as one, unpacked(b) as other:

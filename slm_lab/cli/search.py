@@ -89,7 +89,9 @@ def _conclude(
     console: Console, prepared: Prepared, confirmation: Confirmation | None
 ) -> int:
     search = prepared.search
-    stopped = search.stopping or (confirmation is not None and confirmation.stopping)
+    stopped = search.stopping or (
+        confirmation is not None and confirmation.study.stopping
+    )
     missing = [] if confirmation is None else confirmation.missing
     if stopped or missing:
         print_resume(console, "search", prepared)
@@ -178,7 +180,7 @@ def _confirm(
     console: Console, prepared: Prepared, settings: ConfirmSpec
 ) -> Confirmation:
     search = prepared.search
-    confirmation = Confirmation(search, settings)
+    confirmation = Confirmation(prepared, settings)
     if confirmation.missing:
         count = len(confirmation.missing)
         seeds = settings.max_session
@@ -204,15 +206,17 @@ def _confirm(
                 console, f"t{trial} confirmed: {_mean_text(confirmed[trial])}"
             )
 
-    with stop_on_signals(confirmation.stop), live:
-        confirmation.run(show)
+    with stop_on_signals(confirmation.study.stop), live:
+        confirmation.study.run(show)
     show()
     return confirmation
 
 
 def _progress(confirmation: Confirmation) -> Table:
     table = Table.grid(padding=(0, 2))
-    for trial, process in confirmation.pool.running.items():
+    for trial, process in zip(
+        confirmation.running, confirmation.pool.running.values(), strict=True
+    ):
         board = process.board
         sessions = [board.read(session) for session in range(board.num_sessions)]
         known = [s.recent_return for s in sessions if s.recent_return is not None]

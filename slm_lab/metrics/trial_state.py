@@ -44,6 +44,8 @@ class TrialState:
     seconds: float = 0.0
     restarts: int = 0
     has_begun: bool = False
+    folder: str | None = None
+    """The name of its own run folder; None if it has none yet, or shares one."""
     metrics: Mapping[str, float | None] = field(default_factory=dict)
     error: str | None = None
     last_failure: str | None = None

@@ -120,7 +120,7 @@ class TrialProgress:
 
 @final
 class SearchProgress:
-    """What an Experiment has of a search, read from its folder."""
+    """What a Study has of a search, read from its folder."""
 
     stopping = False
 

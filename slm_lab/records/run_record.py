@@ -315,12 +315,15 @@ class RunRecord:
         return [Ending.FAILED if all_failed else Ending.FINISHED]
 
     def _is_damaged(self) -> bool:
-        """Whether its spec, its metrics or its rows cannot be read."""
+        """Whether its specs, its metrics or its rows cannot be read."""
         if not value_at(self.run_spec_or_empty, "env", {}):
             return True
-        trial = self.run_dir.trial_spec_file(self.trial)
-        metrics = self.run_dir.trial_metrics_file(self.trial)
-        files = [file for file in (trial, metrics) if file.exists()]
+        trials = [self.trial]
+        if self.is_search:
+            trials = self.run_dir.trials
+        specs = [self.run_dir.trial_spec_file(trial) for trial in trials]
+        metrics = [self.run_dir.trial_metrics_file(trial) for trial in trials]
+        files = [file for file in (*specs, *metrics) if file.exists()]
         is_whole = all(read_object(file) for file in files)
         return not is_whole or any(not row.values for row in self.last_rows)
 

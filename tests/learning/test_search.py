@@ -31,8 +31,8 @@ def test_from_a_bad_start_a_search_with_asha_finds_a_spec_that_solves_cartpole(
     assert best.score >= SOLVED
     stopped = search.search_state.of(Status.STOPPED)
     assert len(stopped) >= len(search.search_state.trials) / 2
-    confirmation = Confirmation(search, asked)
-    confirmation.run(lambda: None)
+    confirmation = Confirmation(prepared, asked)
+    confirmation.study.run()
     scores = search.search_state.confirmed[best.trial].scores
     assert len(scores) == asked.max_session
     assert median(scores) >= SOLVED  # a fresh seed may be unlucky

@@ -20,7 +20,7 @@ from slm_lab.spec.search import dimensions
 
 if TYPE_CHECKING:
     from slm_lab.records.progress import SearchProgress
-    from slm_lab.studies.search.experiment import Experiment
+    from slm_lab.studies.study import Study
 
 REFRESH = 0.5
 """Seconds between two updates of the table."""
@@ -61,7 +61,7 @@ class SearchDisplay:
     def __init__(
         self,
         console: Console,
-        search: "Experiment | SearchProgress",
+        search: "Study | SearchProgress",
         names: Mapping[str, str],
         max_frame: int,
     ) -> None:
