@@ -13,7 +13,6 @@ from rich.text import Text
 from slm_lab.cli.display import screen
 from slm_lab.cli.display.screen import print_heading, print_json, print_line
 from slm_lab.cli.display.window import window_of
-from slm_lab.cli.options import RunOptions
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import refuse_links, write_json
 from slm_lab.core.process import global_generators_seeded, stop_signals_blocked
@@ -35,23 +34,21 @@ EVERY = 10
 """Steps between two updates of the progress of a film."""
 
 
-def evaluate(source: RunSource, options: RunOptions) -> int:
+def evaluate(source: RunSource) -> int:
     """Evaluates the agents of a run and prints a table; returns the exit code. Raises
     LabError."""
-    console = screen.console(quiet=options.output != "text")
+    console = screen.console(quiet=source.output != "text")
     saved = SavedRun(source)
     set_up_torch(saved.spec.meta.threads)
-    sessions = saved.sessions(options.session)
+    sessions = saved.sessions(source.session)
     begun = [session for session in sessions if saved.agents.has_checkpoint(session)]
-    agents = [
-        saved.agents.load(session, options.which) for session in begun or sessions
-    ]
-    _introduce(console, "evaluating", saved, agents, options.which)
+    agents = [saved.agents.load(session, source.which) for session in begun or sessions]
+    _introduce(console, "evaluating", saved, agents, source.which)
     for session in sorted({*sessions} - {*begun}):
         print_line(
             console, Text(f"Session {session} has no saved agent: left out", "yellow")
         )
-    count = options.episodes or EVAL_EPISODES
+    count = source.episodes or EVAL_EPISODES
     results = [(agent, _play(console, saved, agent, count)) for agent in agents]
     console.print(_table(results))
     for agent, episodes in results:
@@ -64,45 +61,45 @@ def evaluate(source: RunSource, options: RunOptions) -> int:
         if known:
             print_line(console, f"Session {agent.session}: {', '.join(known)}")
     document = _document(saved, results)
-    if options.save:
+    if source.save:
         prefix = saved.record.run_dir.trial_prefix(saved.record.trial)
         file = saved.record.folder / "info" / f"{prefix}_evaluation.json"
         refuse_links(saved.record.folder)
         how = "replaced" if file.exists() else "saved"
         write_json(file, document)
         print_line(console, f"{how} {file}")
-    if options.output == "json":
+    if source.output == "json":
         print_json(document)
     return 0
 
 
-def enjoy(source: RunSource, options: RunOptions) -> int:
-    """Plays episodes of one agent; returns the exit code. `options.render` shows them
-    in a window. `options.video` writes each to a file in the current folder, of at most
+def enjoy(source: RunSource) -> int:
+    """Plays episodes of one agent; returns the exit code. `source.render` shows them
+    in a window. `source.video` writes each to a file in the current folder, of at most
     MAX_STEPS steps. Raises LabError, and UsageError if the environment cannot be shown
     or drawn."""
-    console = screen.console(quiet=options.output == "nothing")
+    console = screen.console(quiet=source.output == "nothing")
     saved = SavedRun(source)
     set_up_torch(saved.spec.meta.threads)
-    (session,) = saved.sessions(options.session or 0)
-    agent = saved.agents.load(session, options.which)
+    (session,) = saved.sessions(source.session or 0)
+    agent = saved.agents.load(session, source.which)
     seeds = session_seeds(saved.root_seed, saved.record.trial, session)
-    _introduce(console, "enjoying", saved, [agent], options.which)
+    _introduce(console, "enjoying", saved, [agent], source.which)
     # In the current folder, because `enjoy` never changes a run folder.
     run = saved.record.folder.resolve().name
     stem = f"{run}_s{agent.session}_{agent.which}_{agent.frame}"
     with (
         global_generators_seeded(seeds.eval_command),
-        headless() if options.video else nullcontext(),
+        headless() if source.video else nullcontext(),
         closing(
             VideoFilm(lambda number: Path.cwd() / f"{stem}_episode{number}.mp4")
         ) as film,
         closing(
-            _stage(saved, agent, options.render, film if options.video else None)
+            _stage(saved, agent, source.render, film if source.video else None)
         ) as evaluator,
     ):
-        count = options.episodes or ENJOY_EPISODES
-        if options.video:
+        count = source.episodes or ENJOY_EPISODES
+        if source.video:
             film_episodes(console, evaluator, film, count)
             return 0
         for number, episode in enumerate(evaluator.finished_episodes(count), start=1):

@@ -23,8 +23,9 @@ from slm_lab.core.errors import LONGEST_VALUE, UsageError
 from slm_lab.core.plugins import import_plugins, typed_modules
 from slm_lab.core.process import importing, stop_signals_blocked
 from slm_lab.core.registry import nearest_name
+from slm_lab.records.run_source import RunSource
 from slm_lab.spec.schema.messages import FOREIGN
-from slm_lab.studies.run_mode import Verb, nearest_mode
+from slm_lab.studies.run_mode import Verb, nearest_mode, parse_words
 
 
 class _Commands(TyperGroup):
@@ -77,6 +78,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(spec_app, name="spec")
+DEMO = ("demo", "ppo_cartpole")
+"""The spec file and name of a run without any."""
 LONGEST_COMMAND = 2000
 """Letters of the command that the files of a plot hold."""
 _EPILOG = (
@@ -226,35 +229,38 @@ def run(
         from slm_lab.cli.dispatch import execute
 
         set_log_level(log_level)
-        code = execute(
-            options.RunOptions(
-                words=tuple(
-                    word for word in (spec_file, spec_name, mode) if word is not None
-                ),
-                sets=(*(sets or ()), *([f"meta.cluster={cluster}"] if cluster else [])),
-                seed=seed,
-                data=data,
-                imports=tuple(imports or ()),
-                trust=trust,
-                episodes=episodes,
-                which=which,
-                session=session,
-                render=render,
-                video=video,
-                save=save,
-                keep=keep,
-                label=label,
-                note=note,
-                schedules=schedules,
-                init_from=init_from,
-                init_parts=tuple(init_parts or ()),
-                resume=resume,
-                output="json" if as_json else "nothing" if quiet else "text",
-                all_metrics=all_metrics,
-            ),
-            caller,
+        words = parse_words(
+            [word for word in (spec_file, spec_name, mode) if word is not None]
         )
-        raise Exit(code)
+        if words.spec_file is None and words.mode.run is None:
+            words = words._replace(spec_file=DEMO[0], spec_name=DEMO[1])
+        of_cluster = (f"meta.cluster={cluster}",) if cluster else ()
+        source = RunSource(
+            spec_file=words.spec_file or "",
+            spec_name=words.spec_name,
+            run=words.mode.run,
+            sets=(*(sets or ()), *of_cluster),
+            seed=seed,
+            data_dir=data,
+            imports=tuple(imports or ()),
+            trust=trust,
+            label=label,
+            resume=resume,
+            note=note,
+            init_from=init_from,
+            init_parts=tuple(init_parts or ()),
+            schedules=schedules,
+            keep=keep,
+            which=which,
+            session=session,
+            episodes=episodes,
+            render=render,
+            video=video,
+            save=save,
+            output="json" if as_json else "nothing" if quiet else "text",
+            all_metrics=all_metrics,
+        )
+        raise Exit(execute(words.mode.verb, source, caller))
 
 
 @_command
@@ -334,28 +340,29 @@ def compare(
     folder."""
     with report_errors(notify) as caller:
         with stop_signals_blocked(), importing():
-            from slm_lab.cli.compare import CompareOptions
             from slm_lab.cli.compare import compare as execute
+            from slm_lab.cli.compare import parse_counts, parse_list
+            from slm_lab.studies.compare import CompareRequest
 
-        code = execute(
-            CompareOptions(
-                spec_file=spec_file,
-                spec_name=spec_name,
-                modes=modes,
-                workers=workers,
-                threshold=threshold,
-                seeds=seeds,
-                sets=tuple(sets or ()),
-                seed=seed,
-                data=data,
-                imports=tuple(imports or ()),
-                trust=trust,
-                resume=resume,
-                as_json=as_json,
-            ),
-            caller,
+        source = RunSource(
+            spec_file=spec_file or "",
+            spec_name=spec_name,
+            run=None if resume is None else str(resume),
+            sets=tuple(sets or ()),
+            seed=seed,
+            data_dir=data,
+            imports=tuple(imports or ()),
+            trust=trust,
+            output="json" if as_json else "text",
         )
-        raise Exit(code)
+        request = CompareRequest(
+            source=source,
+            modes=parse_list(modes, "--modes"),
+            workers=parse_counts(workers),
+            seeds=seeds or 0,
+            threshold=threshold,
+        )
+        raise Exit(execute(request, caller))
 
 
 @_command

@@ -11,15 +11,19 @@ from rich.console import Console
 from rich.text import Text
 
 from slm_lab.cli.display import screen
-from slm_lab.cli.display.live import LiveDisplay, full_name, print_resume, sessions_text
 from slm_lab.cli.display.screen import (
     print_heading,
     print_json,
     print_line,
     print_table,
 )
+from slm_lab.cli.display.sessions import (
+    SessionsTable,
+    full_name,
+    print_resume,
+    sessions_text,
+)
 from slm_lab.cli.doctor import print_first_finding
-from slm_lab.cli.options import OutputForm
 from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
 from slm_lab.core.errors import LabError, TrainingFailed
@@ -50,16 +54,10 @@ FIRST_METRICS = (
 """The metrics that are printed at the end without --all."""
 
 
-def run_spec(
-    source: RunSource,
-    verb: Verb,
-    caller: Caller,
-    output: OutputForm = "text",
-    all_metrics: bool = False,
-) -> int:
+def run_spec(source: RunSource, verb: Verb, caller: Caller) -> int:
     """Begins or resumes a run; returns the exit code. Its plug-ins must be imported. At
     the end it prints `FIRST_METRICS`, or all. Raises LabError."""
-    console = screen.console(quiet=output != "text")
+    console = screen.console(quiet=source.output != "text")
     run = Run(source, verb)
     caller.begun(run.run_dir.root)
     spec = run.spec
@@ -77,7 +75,7 @@ def run_spec(
         notes=(*run.notes, *_would_repeat(run)),
     )
     try:
-        with LiveDisplay(console, spec.meta, spec.env.max_frame) as display:
+        with SessionsTable(console, spec.meta, spec.env.max_frame) as display:
             result = run.start(display.update)
     except KeyboardInterrupt:  # the second Ctrl-C
         print_resume(console, "train", run)
@@ -89,12 +87,12 @@ def run_spec(
     elif failures:
         print(failures, file=sys.stderr)
     file = None
-    if not all_metrics:
+    if not source.all_metrics:
         file = run.run_dir.trial_metrics_file(0)
     _show_metrics(console, result, len(spec.meta.writers), file)
     _show_graphs(console, result, run.run_dir.root)
     _show_what_is_left(console, result, run)
-    if run.verb == "train" and output == "text":
+    if run.verb == "train" and source.output == "text":
         with suppress(LabError):  # damaged rows; training and plots report them
             if print_first_finding(console, RunRecord(run.run_dir)):
                 print_line(console, f"more: slm-lab doctor {run.run_dir.root}")
@@ -105,7 +103,7 @@ def run_spec(
         if result.interrupted
         else 0
     )
-    if output == "json":
+    if source.output == "json":
         print_json(run_document(run.run_dir, code))
     return code
 

@@ -13,9 +13,9 @@ from rich.text import Text
 
 from slm_lab.charts.search_summary import point_texts
 from slm_lab.cli.display import screen
-from slm_lab.cli.display.live import print_resume, sessions_text, short
-from slm_lab.cli.display.search_live import SearchDisplay, searched_names
-from slm_lab.cli.options import OutputForm
+from slm_lab.cli.display.live import short
+from slm_lab.cli.display.sessions import print_resume, sessions_text
+from slm_lab.cli.display.trials import TrialsTable, searched_names
 from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
 from slm_lab.core.text import count_text, error_summary, significant, with_spread
@@ -37,13 +37,11 @@ NO_SCORE = (
 )
 
 
-def search_spec(
-    source: RunSource, keep: int | None, caller: Caller, output: OutputForm = "text"
-) -> int:
+def search_spec(source: RunSource, caller: Caller) -> int:
     """Runs a search, and returns the exit code. Its plug-ins must be imported. Raises
     LabError."""
-    console = screen.wide_console(quiet=output != "text")
-    with closing(Prepared(source, keep)) as prepared:
+    console = screen.wide_console(quiet=source.output != "text")
+    with closing(Prepared(source, source.keep)) as prepared:
         caller.begun(prepared.run_dir.root)
         _introduce(console, prepared)
         try:
@@ -51,7 +49,7 @@ def search_spec(
         except KeyboardInterrupt:
             print_resume(console, "search", prepared)
             raise
-    if output == "json":
+    if source.output == "json":
         screen.print_json(run_document(prepared.run_dir, code))
     return code
 
@@ -61,7 +59,7 @@ def _run(console: Console, prepared: Prepared) -> int:
     timer = DrawTimer()
     names = searched_names(prepared.spec.search)
     max_frame = prepared.spec.env.max_frame
-    shown = SearchDisplay(console, search, names, max_frame)
+    shown = TrialsTable(console, search, names, max_frame)
     with stop_on_signals(search.stop), shown as display:
 
         def on_tick() -> None:

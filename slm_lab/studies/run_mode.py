@@ -93,6 +93,12 @@ def parse_words(words: Sequence[str]) -> RunWords:
         spec = [*words]
         last = "train"
     file, name = [*spec, None, None][:2]
+    check_spec_words(file, name)
+    return RunWords(file, name, parse_mode(last))
+
+
+def check_spec_words(file: str | None, name: str | None) -> None:
+    """Raises UsageError if the word in place of a spec file is a run or a mode."""
     if file == "latest":
         raise UsageError(
             "latest is a run; train@latest resumes it, eval@latest evaluates it"
@@ -101,4 +107,3 @@ def parse_words(words: Sequence[str]) -> RunWords:
         raise UsageError(
             f"{file} is a mode; did you mean {file}@{(name or 'latest').strip('@')}?"
         )
-    return RunWords(file, name, parse_mode(last))

@@ -10,11 +10,16 @@ import threading
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 from slm_lab.cli.shell.signals import stopped_like_ctrl_c
 from slm_lab.core.errors import LabError
-from slm_lab.core.process import LOG_LEVEL, SOCKET, stop_signals_blocked
+from slm_lab.core.process import (
+    LOG_LEVEL,
+    SOCKET,
+    importing,
+    stop_signals_blocked,
+)
 
 TIMEOUT = 60.0
 """Seconds after which the user's command is killed, with all that it started."""
@@ -73,9 +78,15 @@ class Caller:
             return
         os.set_inheritable(int(descriptor), False)
         self._link = Connection(int(descriptor))
+
+    def receive(self) -> Any:
+        """What the program asks for. From now on the command ends with the program."""
+        with importing():
+            request = self._link.recv()
         # inherited by the watcher, so the main thread gets the signal
         with stop_signals_blocked():
             threading.Thread(target=self._watch, daemon=True).start()
+        return request
 
     def begun(self, folder: Path) -> None:
         """Sends the folder of the run, search or comparison."""

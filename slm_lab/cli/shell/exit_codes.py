@@ -100,7 +100,7 @@ def _report(error: Exception, caller: Caller) -> int:
 
 
 def run_guarded(app: Callable[[], object]) -> NoReturn:
-    """Runs the command line, and exits with its code. If the standard output fails, the
+    """Runs a command, and exits with its code. If the standard output fails, the
     command still runs to its end and exits with FAILED."""
     code: str | int | None = 0
     with guarded_output() as output_failure, main_module_hidden():
@@ -108,6 +108,8 @@ def run_guarded(app: Callable[[], object]) -> NoReturn:
             app()
         except SystemExit as ended:
             code = ended.code
+        except typer.Exit as ended:
+            code = ended.exit_code
         finally:
             why = output_failure()
             if why is not None:

@@ -140,14 +140,14 @@ def test_a_search_begins_and_is_found_done_by_the_same_command(folder):
 
 
 def test_of_two_that_begin_at_once_the_second_is_told(folder):
-    source = RunSource("spec.json", data_dir=folder / "data", label="job", is_only=True)
+    source = RunSource("spec.json", data_dir=folder / "data", label="job", resume=True)
     with (
         pytest.raises(UsageError, match="another command has just begun"),
         alone(source),
     ):
         pass
     with alone(
-        RunSource("spec.json", data_dir=folder / "data", label="other", is_only=True)
+        RunSource("spec.json", data_dir=folder / "data", label="other", resume=True)
     ):
         pass
 

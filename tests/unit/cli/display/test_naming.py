@@ -2,7 +2,7 @@
 
 import pytest
 
-from slm_lab.cli.display.live import full_name, role, sessions_text
+from slm_lab.cli.display.sessions import full_name, role, sessions_text
 from slm_lab.spec.schema.meta import MetaSpec
 
 

@@ -6,7 +6,8 @@ import re
 import pytest
 from rich.console import Console
 
-from slm_lab.cli.display.live import PHASES, STOPPING, LiveDisplay, Speed, short
+from slm_lab.cli.display.live import STOPPING, short
+from slm_lab.cli.display.sessions import PHASES, SessionsTable, Speed
 from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.session.status_board import Phase, StatusBoard
 from slm_lab.spec.schema.meta import MetaSpec
@@ -26,7 +27,9 @@ def clock(monkeypatch):
     class Seconds:
         now = 100.0
 
-    monkeypatch.setattr("slm_lab.cli.display.live.time.monotonic", lambda: Seconds.now)
+    monkeypatch.setattr(
+        "slm_lab.cli.display.sessions.time.monotonic", lambda: Seconds.now
+    )
     return Seconds
 
 
@@ -54,7 +57,7 @@ def shown(board, width, height=25, meta=None, **console):
         color_system=None,
         **console,
     )
-    with LiveDisplay(terminal, meta or alone(board), MAX_FRAME) as display:
+    with SessionsTable(terminal, meta or alone(board), MAX_FRAME) as display:
         display.update(board)
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
 
@@ -71,7 +74,7 @@ def logged(board, *changes, meta=None):
     changes."""
     out = io.StringIO()
     console = Console(file=out, width=80)
-    with LiveDisplay(console, meta or alone(board), MAX_FRAME) as display:
+    with SessionsTable(console, meta or alone(board), MAX_FRAME) as display:
         display.update(board)
         for change in changes:
             change()
@@ -120,7 +123,7 @@ def test_the_time_left_of_all_counts_sessions_that_wait(clock):
     board.clock_slots[:2] = MAX_FRAME // 10 - 1000
     out = io.StringIO()
     terminal = Console(file=out, force_terminal=True, width=100, color_system=None)
-    with LiveDisplay(terminal, alone(board), MAX_FRAME) as display:
+    with SessionsTable(terminal, alone(board), MAX_FRAME) as display:
         display.update(board)
         clock.now += 1
         board.clock_slots[:2] += 1000
@@ -141,7 +144,7 @@ def test_the_time_left_of_all_leaves_out_what_has_failed(clock):
     board.clock_slots[0] -= 1000
     out = io.StringIO()
     terminal = Console(file=out, force_terminal=True, width=100, color_system=None)
-    with LiveDisplay(terminal, alone(board), MAX_FRAME) as display:
+    with SessionsTable(terminal, alone(board), MAX_FRAME) as display:
         display.update(board)
         clock.now += 1
         board.clock_slots[0] += 1000
