@@ -31,16 +31,15 @@ from slm_lab.charts.search_summary import (
     short_names,
     status_text,
 )
-from slm_lab.core.errors import LabError
 from slm_lab.core.files import stamp_of, tail
 from slm_lab.core.text import duration_text, error_summary, significant
 from slm_lab.doctor.diagnosis import findings_of
 from slm_lab.metrics.row import COLUMNS
 from slm_lab.metrics.trial_state import ranked
 from slm_lab.records.catalog import Catalog, CatalogEntry
+from slm_lab.records.commands import next_commands
 from slm_lab.records.run_record import RunRecord, RunStatus
-from slm_lab.records.trust import command_text, named_by, resume_words
-from slm_lab.storage.run_dir import PLAN_BLOCK, PLAN_FILE, RUN_BLOCK, videos
+from slm_lab.storage.run_dir import videos
 from slm_lab.studies.search.outcomes import summarise
 
 MOST_FILES = 100
@@ -153,44 +152,15 @@ def _comparison(catalog: Catalog, entry: CatalogEntry) -> Any:
 
 
 def _commands(entry: CatalogEntry, query: Query) -> Any:
-    """What one may do next, each as a command to copy, with `--import` for the modules
-    that files of the run name; of one trial of a search if the page shows one."""
-    place = str(entry.folder)
-    run = entry.run
-    status = entry.overview.status
+    """What one may do next, each as a command to copy; about one trial of a search if
+    the page shows one."""
     # pasted into a terminal, control characters act as keys
-    if not place.isprintable():
+    if not str(entry.folder).isprintable():
         return problem("no commands: the name of the folder has control characters")
-    target = place
-    if query.trial:
-        target = f"{place}:t{query.trial}"
-    commands: dict[str, list[str]] = {}
-    may_resume = status not in (RunStatus.TRAINING, RunStatus.DONE)
-    if run is None:
-        block = PLAN_BLOCK
-        files = [*entry.folder.glob(PLAN_FILE.format("*"))]
-        if may_resume:
-            commands["resume"] = ["compare", "--resume", place]
-    else:
-        block = RUN_BLOCK
-        files = [run.spec_file]
-        if may_resume:
-            cluster = RunRecord(run).cluster
-            commands["resume"] = resume_words(run.root, run.is_search, cluster)
-        if status is RunStatus.TRAINING:
-            commands["watch"] = ["watch", place]
-        commands["evaluate"] = ["run", f"eval@{target}"]
-        commands["see it play"] = ["run", f"enjoy@{target}", "--render"]
-        commands["examine"] = ["doctor", target]
-    commands["draw"] = ["plot", target]
-    modules: tuple[str, ...] = ()
-    with suppress(LabError):  # files that cannot be read name none
-        modules = named_by(files, block)
-    texts = {
-        purpose: command_text(words, () if purpose in ("watch", "draw") else modules)
-        for purpose, words in commands.items()
-    }
-    return section("Commands", *(command(*text) for text in texts.items()))
+    commands = next_commands(
+        entry.folder, entry.run, entry.overview.status, query.trial
+    )
+    return section("Commands", *(command(*text) for text in commands.items()))
 
 
 def _files(catalog: Catalog, entry: CatalogEntry) -> Any:

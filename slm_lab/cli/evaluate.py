@@ -12,18 +12,18 @@ from rich.text import Text
 
 from slm_lab.cli.display import screen
 from slm_lab.cli.display.screen import print_heading, print_json, print_line
-from slm_lab.cli.display.window import window_of
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import refuse_links, write_json
 from slm_lab.core.process import global_generators_seeded, stop_signals_blocked
 from slm_lab.core.text import significant
 from slm_lab.env.simulators.film import Film, headless
 from slm_lab.env.vector_env import FinishedEpisodes
+from slm_lab.env.window import window_of
 from slm_lab.metrics.tracker import info_means
 from slm_lab.records.run_source import RunSource
 from slm_lab.records.saved_run import SavedAgent, SavedRun, Which
 from slm_lab.session.evaluator import Evaluator
-from slm_lab.session.play_episodes import join_episodes
+from slm_lab.session.play_episodes import join_episodes, summarise_episodes
 from slm_lab.session.seeding import session_seeds
 from slm_lab.session.torch_setup import set_up_torch
 from slm_lab.session.video import MAX_STEPS, VideoFilm, filmed_spec
@@ -263,21 +263,8 @@ def _table(results: Sequence[tuple[SavedAgent, FinishedEpisodes]]) -> Table:
 
 
 def _numbers(episodes: FinishedEpisodes) -> list[str]:
-    count, *numbers = _summary(episodes).values()
+    count, *numbers = summarise_episodes(episodes).values()
     return [f"{count:,}", *map(significant, numbers)]
-
-
-def _summary(episodes: FinishedEpisodes) -> dict[str, float]:
-    """`std` is the population standard deviation of the returns; `length` a mean."""
-    returns = episodes.episode_return
-    return {
-        "episodes": len(returns),
-        "mean": float(returns.mean()),
-        "std": float(returns.std()),
-        "min": float(returns.min()),
-        "max": float(returns.max()),
-        "length": float(episodes.episode_length.mean()),
-    }
 
 
 def _document(
@@ -289,7 +276,7 @@ def _document(
             "session": agent.session,
             "agent": agent.which,
             "frame": agent.frame,
-            **_summary(episodes),
+            **summarise_episodes(episodes),
             **info_means(keys, episodes.info),
             "returns": episodes.episode_return.tolist(),
         }

@@ -10,8 +10,10 @@ from typer import Argument, Option
 from slm_lab.cli.display.output import SafeStream
 from slm_lab.cli.shell import completion
 
+NONE: list[str] = []
+"""The default of options that may be repeated. Nobody changes it."""
 Sets = Annotated[
-    list[str] | None,
+    list[str],
     Option(
         "--set",
         "-s",
@@ -21,7 +23,7 @@ Sets = Annotated[
     ),
 ]
 Imports = Annotated[
-    list[str] | None,
+    list[str],
     Option("--import", metavar="MODULE", help="Import a plug-in module. Repeatable."),
 ]
 Trust = Annotated[

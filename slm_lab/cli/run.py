@@ -3,7 +3,7 @@
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,14 +28,13 @@ from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
 from slm_lab.core.errors import LabError, TrainingFailed
 from slm_lab.core.text import count_text, error_summary, significant, with_spread
+from slm_lab.doctor.advice import what_to_change
 from slm_lab.metrics.row import LABELS
 from slm_lab.records.overview import run_document
 from slm_lab.records.run_record import RunRecord
 from slm_lab.records.run_source import RunSource
-from slm_lab.spec.role import optimizer_paths
 from slm_lab.spec.schema.meta import MetaSpec
-from slm_lab.spec.schema.spec import Spec
-from slm_lab.storage.result import Ending, SessionResult, TrialResult, never_began
+from slm_lab.storage.result import Ending, TrialResult, never_began
 from slm_lab.studies.run import Run
 from slm_lab.studies.run_mode import Verb
 
@@ -234,35 +233,3 @@ def _failures(result: TrialResult, meta: MetaSpec) -> str:
     if result.problem:
         lines.append(result.problem)
     return "\n".join(lines)
-
-
-def what_to_change(spec: Spec, ends: Iterable[SessionResult]) -> str:
-    """One line of advice for a training whose loss or gradients are no longer
-    finite."""
-    fix = " or ".join(_changes(spec))
-    for end in ends:
-        _, is_at_fault, values = str(end.error).partition("the environment gave")
-        _, is_too_large, keys = values.partition("\n")[0].partition(" by ")
-        if is_too_large:
-            fix = f"set {keys}"
-        elif is_at_fault:
-            fix = "the environment must give finite numbers only"
-    return (
-        "resuming would repeat it, because a resume cannot change what led to numbers "
-        f"that are not finite. Start a new run: {fix}"
-    )
-
-
-def _changes(spec: Spec) -> Iterator[str]:
-    """Changes to try, the most promising first, each with its key and current value."""
-    for path, optimizer in optimizer_paths(spec.agent.net, spec.agent.critic_net):
-        rate = optimizer.args.get("lr")
-        if rate is not None:
-            yield f"lower {path}.lr = {rate:g}"
-    for key, net in spec.agent.nets.items():
-        if net.clip_grad_val is None:
-            yield f"limit gradients with agent.{key}.clip_grad_val (null; 0.5 is usual)"
-        else:
-            yield f"lower agent.{key}.clip_grad_val = {net.clip_grad_val:g}"
-    if not spec.env.normalize_reward and spec.env.reward_scale is None:
-        yield "scale rewards (env.normalize_reward, env.reward_scale)"

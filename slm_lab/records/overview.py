@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, final
 
@@ -70,6 +71,21 @@ class Overview:
     seconds_left: float | None = None
     """While it trains: the frames that are left over `frames_per_s`."""
     bytes: int = 0
+
+    def matches(self, patterns: Sequence[str], status: str | None) -> bool:
+        """Whether it has a status, or is of the mode dev, and one of `patterns`: a part
+        of a name, or a name with `*`; a path that exists stands for its last part."""
+        has_status = status in (None, self.status) or (status == "dev" and self.is_dev)
+        if not patterns or not has_status:
+            return has_status
+        names = (self.run, self.name, self.label, self.env, self.note)
+        words = [name.lower() for name in names]
+        parts = [Path(text).name if os.path.exists(text) else text for text in patterns]
+        return any(
+            part.lower() in word or fnmatch(word, part.lower())
+            for part in parts
+            for word in words
+        )
 
     def cells(self) -> dict[str, str]:
         """The texts of the columns; empty where they are unknown. What was set on the

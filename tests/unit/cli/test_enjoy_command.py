@@ -13,7 +13,7 @@ from typing import ClassVar
 import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 
-from slm_lab.cli.display import window
+from slm_lab.env import window
 from slm_lab.core.process import STOP_SIGNALS
 from slm_lab.session.video_file import VideoFile
 from tests.faults.lab import call, command, run_folder, started, wait_until
