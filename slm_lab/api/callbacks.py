@@ -4,16 +4,14 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from copy import copy
 from types import SimpleNamespace
 from typing import Any, final
 
-from slm_lab.core.errors import CheckpointError, UsageError
+from slm_lab.core.errors import UsageError
 from slm_lab.core.registry import Registry, import_failure
-from slm_lab.metrics.reader import RowFile
+from slm_lab.records.progress import read_news
 from slm_lab.records.run_record import RunRecord
-from slm_lab.storage.manifest import read_manifest
 
 EVENTS = ("on_row", "on_checkpoint", "on_end")
 
@@ -48,7 +46,7 @@ class Callbacks:
     def follow(self, trial: RunRecord, skip: bool) -> None:
         """Calls back for what `trial` writes; with `skip` not for what it has written
         before."""
-        self._news = _news(trial)
+        self._news = read_news(trial)
         for _ in iter(self._news.__next__, None) if skip else ():
             pass
 
@@ -105,30 +103,3 @@ def _named(part: Any) -> str:
     if isinstance(part, SimpleNamespace):
         return ", ".join(vars(part))
     return repr(part)
-
-
-def _news(trial: RunRecord) -> Iterator[tuple[Any, ...] | None]:
-    """The new rows and checkpoints of a Trial, each as an event with its arguments,
-    then None; and so on."""
-    sessions = trial.sessions
-    followers = {session: RowFile(paths.rows) for session, paths in sessions.items()}
-    frames = dict.fromkeys(sessions, -1.0)
-    serials = dict.fromkeys(sessions, -1)
-    while True:
-        for session, follower in followers.items():
-            rows = []
-            with suppress(ValueError):  # damaged from outside; `run.rows` reports it
-                rows = follower.new_rows()
-            for row in rows:
-                frame = row["frame"] or 0.0
-                if frame > frames[session]:  # else written again after a restart
-                    frames[session] = frame
-                    yield "on_row", {"session": session, **row}
-        for session, paths in sessions.items():
-            saved = None
-            with suppress(CheckpointError):
-                saved = read_manifest(paths.manifest)
-            if saved is not None and saved.serial != serials[session]:
-                serials[session] = saved.serial
-                yield "on_checkpoint", session, saved.frame
-        yield None

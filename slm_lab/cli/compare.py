@@ -10,12 +10,12 @@ from rich.text import Text
 
 from slm_lab.charts.speeds import text_table
 from slm_lab.cli.display import screen
-from slm_lab.cli.display.live import short
 from slm_lab.cli.display.sessions import SessionsTable
 from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
 from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins
+from slm_lab.core.text import short_count
 from slm_lab.records.trust import command_text, imports_of_file, modules_of
 from slm_lab.storage.result import Ending
 from slm_lab.studies.compare import CompareRequest, CompareRun, allowed_imports
@@ -113,8 +113,8 @@ def _introduce(console: Console, run: CompareRun) -> None:
     rest = (
         f": {spec.agent.algorithm.name} on {spec.env.name}, {variants} variants × "
         f"{seeds} seed{'' if seeds == 1 else f's ({first} to {last})'} = "
-        f"{variants * seeds} trainings of {short(spec.env.max_frame)} total frames "
-        f"each, {len(run.to_run)} of them to run\nfolder {run.folder}"
+        f"{variants * seeds} trainings of {short_count(spec.env.max_frame)} total "
+        f"frames each, {len(run.to_run)} of them to run\nfolder {run.folder}"
     )
     crowded = ", ".join(variant.label for variant in plan.specs if variant.crowded)
     words = [f"more workers than the {plan.cores} cores: {crowded}"] if crowded else []

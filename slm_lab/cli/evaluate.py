@@ -16,9 +16,8 @@ from slm_lab.core.errors import LabError
 from slm_lab.core.files import refuse_links, write_json
 from slm_lab.core.process import global_generators_seeded, stop_signals_blocked
 from slm_lab.core.text import significant
-from slm_lab.env.simulators.film import Film, headless
+from slm_lab.env.simulators.film import headless
 from slm_lab.env.vector_env import FinishedEpisodes
-from slm_lab.env.window import window_of
 from slm_lab.metrics.tracker import info_means
 from slm_lab.records.run_source import RunSource
 from slm_lab.records.saved_run import SavedAgent, SavedRun, Which
@@ -26,7 +25,7 @@ from slm_lab.session.evaluator import Evaluator
 from slm_lab.session.play_episodes import join_episodes, summarise_episodes
 from slm_lab.session.seeding import session_seeds
 from slm_lab.session.torch_setup import set_up_torch
-from slm_lab.session.video import MAX_STEPS, VideoFilm, filmed_spec
+from slm_lab.session.video import MAX_STEPS, VideoFilm
 
 EVAL_EPISODES = 100
 ENJOY_EPISODES = 5
@@ -95,7 +94,7 @@ def enjoy(source: RunSource) -> int:
             VideoFilm(lambda number: Path.cwd() / f"{stem}_episode{number}.mp4")
         ) as film,
         closing(
-            _stage(saved, agent, source.render, film if source.video else None)
+            saved.stage(agent, source.render, film if source.video else None)
         ) as evaluator,
     ):
         count = source.episodes or ENJOY_EPISODES
@@ -174,23 +173,6 @@ def _play(
             done = sum(len(part.env_index) for part in parts)
             status.update(f"Session {agent.session}: {done} of {count} episodes")
     return join_episodes(parts)
-
-
-def _stage(
-    saved: SavedRun, agent: SavedAgent, render: bool, film: Film | None
-) -> Evaluator:
-    """An evaluator with one environment, with its window open (`render`) or filmed."""
-    if film is not None:
-        return saved.evaluator(agent, 1, filmed_spec(saved.spec), film)
-    env = saved.spec.env.model_copy(update={"vectorization_mode": "sync"})
-    spec = saved.spec.model_copy(update={"env": env})
-    if not render:
-        return saved.evaluator(agent, 1, spec)
-    shown = spec.model_copy(
-        update={"env": env.model_copy(update={"render_mode": "human"})}
-    )
-    with window_of(env):
-        return saved.evaluator(agent, 1, shown)
 
 
 def _introduce(

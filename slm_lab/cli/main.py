@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import typer
 from typer import Argument, Exit, Option
@@ -22,10 +22,9 @@ from slm_lab.cli.spec import app as spec_app
 from slm_lab.core.errors import LONGEST_VALUE, UsageError
 from slm_lab.core.plugins import import_plugins, typed_modules
 from slm_lab.core.process import importing, stop_signals_blocked
-from slm_lab.core.registry import nearest_name
 from slm_lab.records.run_source import RunSource
 from slm_lab.spec.schema.messages import FOREIGN
-from slm_lab.studies.run_mode import Verb, nearest_mode, parse_words
+from slm_lab.studies.run_mode import nearest_command, parse_words
 
 
 class _Commands(TyperGroup):
@@ -42,13 +41,8 @@ class _Commands(TyperGroup):
             shown = [
                 name for name, command in self.commands.items() if not command.hidden
             ]
-            nearest = nearest_name(word.partition("@")[0], [*shown, *get_args(Verb)])
-            if nearest in get_args(Verb):
-                mode = nearest_mode(word) or "dev"
-                nearest = f"run {mode}" if "@" in mode else f"run SPEC {mode}"
-            hint = ""
-            if nearest:
-                hint = f" Did you mean 'slm-lab {nearest}'?"
+            nearest = nearest_command(word, shown)
+            hint = f" Did you mean 'slm-lab {nearest}'?" * bool(nearest)
             ctx.fail(f"No such command '{word:.{LONGEST_VALUE}}'.{hint}")
         return super().resolve_command(ctx, args)
 
@@ -59,12 +53,12 @@ class _Commands(TyperGroup):
         except Exception as error:
             if type(error).__name__ == "NoSuchOption":  # typer does not export it
                 option = error.option_name  # type: ignore[attr-defined]
-                of = error.ctx or ctx  # type: ignore[attr-defined]
+                context = error.ctx or ctx  # type: ignore[attr-defined]
                 word = option
                 if option not in FOREIGN:
                     word = option.lstrip("-").replace("-", "_")
                 if word in FOREIGN:
-                    of.fail(f"No such option '{option}': {FOREIGN[word]}")
+                    context.fail(f"No such option '{option}': {FOREIGN[word]}")
             raise
 
 

@@ -17,12 +17,7 @@ from slm_lab.cli.display.screen import (
     print_line,
     print_table,
 )
-from slm_lab.cli.display.sessions import (
-    SessionsTable,
-    full_name,
-    print_resume,
-    sessions_text,
-)
+from slm_lab.cli.display.sessions import SessionsTable, print_resume
 from slm_lab.cli.doctor import print_first_finding
 from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
@@ -34,6 +29,7 @@ from slm_lab.records.overview import run_document
 from slm_lab.records.run_record import RunRecord
 from slm_lab.records.run_source import RunSource
 from slm_lab.spec.schema.meta import MetaSpec
+from slm_lab.spec.session_names import full_name, sessions_text
 from slm_lab.storage.result import Ending, TrialResult, never_began
 from slm_lab.studies.run import Run
 from slm_lab.studies.run_mode import Verb

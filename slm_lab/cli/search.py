@@ -5,26 +5,29 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from slm_lab.charts.search_summary import point_texts
+from slm_lab.charts.search_summary import confirmed_table, confirmed_text
 from slm_lab.cli.display import screen
-from slm_lab.cli.display.live import short
-from slm_lab.cli.display.sessions import print_resume, sessions_text
+from slm_lab.cli.display.sessions import print_resume
 from slm_lab.cli.display.trials import TrialsTable, searched_names
 from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
-from slm_lab.core.text import count_text, error_summary, significant, with_spread
+from slm_lab.core.text import (
+    count_text,
+    error_summary,
+    short_count,
+    significant,
+)
 from slm_lab.metrics.trial_state import TABLE_TRIALS, Status
-from slm_lab.records.event_log import Confirmed
 from slm_lab.records.overview import run_document
 from slm_lab.records.run_source import RunSource
 from slm_lab.records.trust import command_text, modules_of
 from slm_lab.spec.schema.meta import ConfirmSpec
+from slm_lab.spec.session_names import sessions_text
 from slm_lab.studies.confirm import Confirmation
 from slm_lab.studies.search.outcomes import draw
 from slm_lab.studies.search.prepare import Prepared
@@ -163,7 +166,7 @@ def _introduce(console: Console, prepared: Prepared) -> None:
     trials = count_text(search.num_trials, "trial")
     rest = (
         f": {spec.agent.algorithm.name} on {spec.env.name}, {trials} "
-        f"of {sessions_text(meta)}, {short(spec.env.max_frame)} frames each\n"
+        f"of {sessions_text(meta)}, {short_count(spec.env.max_frame)} frames each\n"
         f"over {', '.join(names)}; searcher {meta.search_alg}{scheduler}, seed "
         f"{prepared.root_seed}\nrun folder {prepared.run_dir.root}"
     )
@@ -199,7 +202,7 @@ def _confirm(
         for trial in [trial for trial in confirmed if trial not in logged]:
             logged.add(trial)
             screen.print_line(
-                console, f"t{trial} confirmed: {_mean_text(confirmed[trial])}"
+                console, f"t{trial} confirmed: {confirmed_text(confirmed[trial])}"
             )
 
     with stop_on_signals(confirmation.stop), live:
@@ -242,69 +245,28 @@ def _show_confirmed(
     search_state = prepared.search.search_state
     if confirmation is None or not search_state.confirmed:
         return
-    names = searched_names(prepared.spec.search)
     files = confirmation.files
-    rows = []
-    for found in search_state.results:
-        state = search_state.trials[found.trial]
-        file = files.get(found.trial)
-        score = significant(state.score)
-        count = str(len(found.scores))
-        more = (
-            None
-            if found.mean is None or state.score is None
-            else found.mean - state.score
-        )
-        difference = ""
-        if more is not None:
-            difference = f"{'+' if more > 0 else ''}{significant(more)}"
-        ending = _mean_text(found), count, difference
-        spec = ""
-        if file is not None:
-            spec = file.name
-        rows.append(
-            (
-                spec,
-                f"t{state.trial}",
-                score,
-                *ending,
-                ", ".join(point_texts(state, names)),
-            )
-        )
-    title = "\nConfirmed with fresh seeds, ± 1 std"
-    head = (
-        "spec",
-        "trial",
-        "in the search",
-        "confirmed",
-        "seeds",
-        "difference",
-        "values",
-    )
-    look: dict[str, Any] = {"box": None, "pad_edge": False, "padding": (0, 2, 0, 0)}
-    look["header_style"] = "bold dim"
+    names = searched_names(prepared.spec.search)
+    table = confirmed_table(search_state, files, names)
     screen.print_table(
         console=console,
-        title=title,
-        header=head,
-        rows=rows,
+        title="\nConfirmed with fresh seeds, ± 1 std",
+        header=table.header,
+        rows=table.rows,
         left=("trial", "values"),
-        spare=("in the search",),
-        **look,
+        spare=table.spare,
+        box=None,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
+        header_style="bold dim",
     )
     best = search_state.results[0]
     if best.mean is not None and best.trial in files:
-        message = f"result: t{best.trial} with {_mean_text(best)}, {files[best.trial]}"
+        message = (
+            f"result: t{best.trial} with {confirmed_text(best)}, {files[best.trial]}"
+        )
         screen.print_line(console, Text(message, "bold"))
-    for found in search_state.confirmed.values():
-        if found.error is not None:
-            why = error_summary(found.error)
-            print(f"t{found.trial} failed with fresh seeds: {why}", file=sys.stderr)
-
-
-def _mean_text(found: Confirmed) -> str:
-    """The mean over the seeds; with several seeds, also the standard deviation."""
-    if found.mean is None:
-        return "failed"
-    several = len(found.scores) > 1
-    return with_spread(found.mean, statistics.pstdev(found.scores) if several else None)
+    for result in search_state.confirmed.values():
+        if result.error is not None:
+            why = error_summary(result.error)
+            print(f"t{result.trial} failed with fresh seeds: {why}", file=sys.stderr)

@@ -24,6 +24,7 @@ from slm_lab.core.recorded import differences, value_at
 from slm_lab.core.types import FloatArray, StateDict
 from slm_lab.env.simulators.film import Film
 from slm_lab.env.vector_env import FinishedEpisodes
+from slm_lab.env.window import window_of
 from slm_lab.records.archive import unpacked
 from slm_lab.records.init_from import Parent
 from slm_lab.records.lookup import find_folder, find_saved, required_seed
@@ -40,6 +41,7 @@ from slm_lab.session.evaluator import Evaluator, load_snapshot, snapshot_of
 from slm_lab.session.initial import normalizers_in, values_of
 from slm_lab.session.play_episodes import even_num_envs
 from slm_lab.session.seeding import session_seeds
+from slm_lab.session.video import filmed_spec
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.checkpoint import CheckpointStore, reading
@@ -256,6 +258,18 @@ class SavedRun:
         with undone_on_failure(evaluator.close):
             agent.load_into(evaluator.networks, evaluator.env.statistics)
         return evaluator
+
+    def stage(self, agent: SavedAgent, render: bool, film: Film | None) -> Evaluator:
+        """An evaluator with one environment, with its window open (`render`) or filmed.
+        Raises as `evaluator`, and UsageError if its window cannot open."""
+        if film is not None:
+            return self.evaluator(agent, 1, filmed_spec(self.spec), film)
+        env = self.spec.env.model_copy(update={"vectorization_mode": "sync"})
+        if not render:
+            return self.evaluator(agent, 1, self.spec.model_copy(update={"env": env}))
+        shown = env.model_copy(update={"render_mode": "human"})
+        with window_of(env):
+            return self.evaluator(agent, 1, self.spec.model_copy(update={"env": shown}))
 
     def play(
         self, agent: SavedAgent, count: int

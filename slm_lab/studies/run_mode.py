@@ -73,6 +73,18 @@ def nearest_mode(text: str) -> str | None:
     return verb
 
 
+def nearest_command(word: str, commands: Sequence[str]) -> str:
+    """What is nearest to a word in place of a command: one of the `commands`, or a mode
+    with the command that it belongs to. Empty if nothing is near."""
+    nearest = nearest_name(word.partition("@")[0], [*commands, *get_args(Verb)])
+    if nearest not in get_args(Verb):
+        return nearest or ""
+    mode = nearest_mode(word) or "dev"
+    if "@" in mode:
+        return f"run {mode}"
+    return f"run SPEC {mode}"
+
+
 class RunWords(NamedTuple):
     """The arguments of `slm-lab run`; None where one was omitted."""
 

@@ -84,11 +84,3 @@ class LiveTable(ABC):
     @property
     def _has_bars(self) -> bool:
         return self._console.width >= self.ROOM_FOR_BAR
-
-
-def short(count: int) -> str:
-    """A round number with its unit, such as 200k or 1.5M; any other number in full."""
-    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
-        if size <= count < 1000 * size and count % (size // 100) == 0:
-            return f"{count / size:g}{unit}"
-    return f"{count:,}"

@@ -1,8 +1,6 @@
-"""The live table of the Sessions of a training; and the names of Sessions."""
+"""The live table of the Sessions of a training."""
 
-import math
 import time
-from collections import deque
 from typing import TYPE_CHECKING, final
 
 from rich.console import Console, RenderableType
@@ -10,9 +8,16 @@ from rich.table import Table
 from rich.text import Text
 from typing_extensions import override
 
-from slm_lab.cli.display.live import STOPPING, Column, LiveTable, short
+from slm_lab.cli.display.live import STOPPING, Column, LiveTable
 from slm_lab.cli.display.screen import print_line
-from slm_lab.core.text import count_text, duration_text, error_summary, significant
+from slm_lab.core.text import (
+    duration_text,
+    error_summary,
+    number_or_dash,
+    short_count,
+    significant,
+)
+from slm_lab.metrics.speed import Speed
 from slm_lab.records.trust import command_text, modules_of, resume_words
 from slm_lab.session.status_board import (
     TO_BEGIN,
@@ -22,6 +27,7 @@ from slm_lab.session.status_board import (
     StatusBoard,
 )
 from slm_lab.spec.schema.meta import MetaSpec
+from slm_lab.spec.session_names import role
 
 if TYPE_CHECKING:
     from slm_lab.records.progress import TrialProgress
@@ -32,15 +38,6 @@ LOG_INTERVAL = 5.0
 MOST_LOG_INTERVAL = 600.0
 """Seconds between two plain log lines of one Session; they double with each line, up to
 the second number."""
-SPEED_WINDOW = 5.0
-"""The minimum number of seconds over which the speed is averaged."""
-SPEED_SHARE = 0.1
-"""The minimum share of the run over which the speed is averaged, for a steady time
-left."""
-SPEED_PAUSES = 4
-"""The minimum averaging window, in multiples of the longest pause between two frames:
-an agent makes no steps while it learns for seconds, and unrolls of seconds arrive at
-once."""
 COLUMNS = (
     Column("frames/s", 8),
     Column("return", 7),
@@ -58,38 +55,6 @@ PHASES = {
     Phase.STOPPED: ("stopped", "yellow"),
 }
 BUSY = (Phase.STARTING, Phase.READY, Phase.RUNNING)
-
-
-class Speed:
-    """The recent frames per second of a running Session."""
-
-    def __init__(self) -> None:
-        self._seen: deque[tuple[float, int]] = deque()
-        self._began: float | None = None
-        self._longest_pause = 0.0
-
-    def update(self, frame: int, now: float) -> float | None:
-        """Records the frame at the time `now`; returns the speed, or None before any
-        progress. Pauses count, but the one since the last frames only once it exceeds
-        the mean pause."""
-        self._began = now if self._began is None else self._began
-        if self._seen:
-            self._longest_pause = max(self._longest_pause, now - self._seen[-1][0])
-        if not self._seen or frame != self._seen[-1][1]:
-            self._seen.append((now, frame))
-        window = max(
-            SPEED_WINDOW,
-            SPEED_SHARE * (now - self._began),
-            SPEED_PAUSES * self._longest_pause,
-        )
-        while len(self._seen) > 2 and self._seen[1][0] < now - window:
-            self._seen.popleft()
-        (before, first) = self._seen[0]
-        (last, _) = self._seen[-1]
-        if frame == first:
-            return None
-        pause = (last - before) / (len(self._seen) - 1)
-        return (frame - first) / (max(last, now - pause) - before)
 
 
 @final
@@ -220,8 +185,8 @@ class SessionsTable(LiveTable):
         speed = sum(speeds) if speeds else None
         return [
             *self._bar(frames, whole),
-            f"{frames:,} / {short(whole)}",
-            number(speed, ",.0f"),
+            f"{frames:,} / {short_count(whole)}",
+            number_or_dash(speed, ",.0f"),
             "",
             "",
             time_left(whole - frames, speed),
@@ -233,7 +198,7 @@ class SessionsTable(LiveTable):
         ending = Text(word, style)
         speed = ""
         if line.phase is Phase.RUNNING:
-            speed = number(line.speed, ",.0f")
+            speed = number_or_dash(line.speed, ",.0f")
         if line.acts:
             bar = [""] * self._has_bars
             frames = f"{line.frame:,}" if line.frame else ""
@@ -302,7 +267,7 @@ class SessionsTable(LiveTable):
         print_line(self._console, Text(f"{time.strftime('%H:%M:%S')} {line}", style))
 
     def _of_budget(self, frame: int) -> str:
-        return f"{frame:,} / {short(self._max_frame)}"
+        return f"{frame:,} / {short_count(self._max_frame)}"
 
 
 def time_left(frames: int, speed: float | None) -> str:
@@ -318,18 +283,11 @@ def flow_text(flow: Flow | None) -> str:
     if flow is None:
         return ""
     return (
-        f"learns from {number(flow.eps, ',.1f')} environments/s, policy lag "
-        f"{number(flow.policy_lag, '.1f')}; actors wait "
-        f"{number(flow.actor_wait_share, '.0%')} and the learner "
-        f"{number(flow.learner_wait_share, '.0%')} of their time"
+        f"learns from {number_or_dash(flow.eps, ',.1f')} environments/s, policy lag "
+        f"{number_or_dash(flow.policy_lag, '.1f')}; actors wait "
+        f"{number_or_dash(flow.actor_wait_share, '.0%')} and the learner "
+        f"{number_or_dash(flow.learner_wait_share, '.0%')} of their time"
     )
-
-
-def number(value: float | None, form: str) -> str:
-    """A number, or a dash for None and NaN."""
-    if value is None or math.isnan(value):
-        return "–"
-    return format(value, form)
 
 
 def print_resume(console: Console, verb: str, run: "Run | Prepared") -> None:
@@ -337,37 +295,3 @@ def print_resume(console: Console, verb: str, run: "Run | Prepared") -> None:
     words = resume_words(run.run_dir.root, verb == "search", run.spec.meta.cluster)
     command = command_text(words, [*run.imports, *modules_of(run.spec)])
     print_line(console, f"resume with: {command}")
-
-
-def role(meta: MetaSpec, session: int) -> str | None:
-    """ "learner", or "actor 0" and so on; None if all Sessions do the same."""
-    if not meta.mode.has_learner or meta.actor_learner.serial:
-        return None
-    index = session % meta.sessions_per_training
-    if meta.is_actor(session):
-        return f"actor {index - 1}"
-    return "learner"
-
-
-def full_name(meta: MetaSpec, session: int) -> str:
-    """ "Session 1", which also names its files, with its role if it has one."""
-    role_name = role(meta, session)
-    if role_name is None:
-        return f"Session {session}"
-    return f"Session {session} ({role_name})"
-
-
-def sessions_text(meta: MetaSpec) -> str:
-    """The number of Sessions, and the mode in which they train."""
-    sessions = count_text(meta.max_session, "Session")
-    if meta.distributed is False:
-        return sessions
-    runs = ""
-    if meta.max_run > 1:
-        runs = f", {meta.max_run} runs one after the other"
-    if not meta.mode.has_learner:
-        return f'{sessions} together ("{meta.distributed}"){runs}'
-    actors = f"{count_text(meta.max_session, 'actor')} and a learner"
-    if meta.actor_learner.serial:
-        return f'{actors} in turn ("{meta.distributed}", serial){runs}'
-    return f'{actors} ("{meta.distributed}"){runs}'

@@ -10,9 +10,9 @@ from rich.text import Text
 from typing_extensions import override
 
 from slm_lab.charts.search_summary import point_texts, short_names, value_text
-from slm_lab.cli.display.live import GAP, STOPPING, Column, LiveTable, short
+from slm_lab.cli.display.live import GAP, STOPPING, Column, LiveTable
 from slm_lab.cli.display.screen import print_line
-from slm_lab.core.text import error_summary, significant
+from slm_lab.core.text import error_summary, short_count, significant
 from slm_lab.metrics.trial_state import Status, TrialState
 from slm_lab.records.event_log import SearchState
 from slm_lab.spec.search import dimensions
@@ -136,7 +136,7 @@ class TrialsTable(LiveTable):
                 f"t{state.trial}",
                 Text(f"{state.status}{attempt}", STYLES[state.status]),
                 *self._bar(frame, self._max_frame),
-                short(frame) if frame % 1000 == 0 else f"{frame:,}",
+                short_count(frame) if frame % 1000 == 0 else f"{frame:,}",
                 significant(state.score),
                 *(value_text(state.params[path]) for path in paths),
             )
@@ -210,7 +210,7 @@ class TrialsTable(LiveTable):
         end = ""
         if best:
             end = f"; best so far {best}"
-        at = f"{state.status} at {short(state.frame)} frames"
+        at = f"{state.status} at {short_count(state.frame)} frames"
         return f"{at} with {significant(state.score)}{end}"
 
 

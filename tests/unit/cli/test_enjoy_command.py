@@ -13,8 +13,8 @@ from typing import ClassVar
 import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 
-from slm_lab.env import window
 from slm_lab.core.process import STOP_SIGNALS
+from slm_lab.env import window
 from slm_lab.session.video_file import VideoFile
 from tests.faults.lab import call, command, run_folder, started, wait_until
 from tests.unit.cli.trained import edited, fingerprint, lab
