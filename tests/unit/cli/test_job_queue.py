@@ -14,11 +14,11 @@ from slm_lab.storage.run_dir import RUN_BLOCK, RunDir, origin_of, runs_in
 from slm_lab.studies.resume import alone
 from tests.contract.runs import stop_at
 from tests.faults.lab import (
-    LAB,
     NAME,
     call_here,
     command,
     interrupt,
+    lab,
     started_as,
     wait_until,
 )
@@ -209,11 +209,11 @@ MISSING = [
 
 @pytest.mark.parametrize("words", MISSING, ids=" ".join)
 def test_a_missing_run_has_a_code_of_its_own(folder, words):
-    done = call_here([str(LAB), *words], folder)
+    done = lab(folder, *words)
     assert done.code == 3, done.err
     assert "there is no" in done.err or "the oldest" in done.err
 
 
 def test_bad_input_keeps_its_code(folder):
     for words in (["run", "nothing.json"], ["run", "train@"], ["run", "eval@data"]):
-        assert call_here([str(LAB), *words], folder).code == 2, words
+        assert lab(folder, *words).code == 2, words
