@@ -38,7 +38,7 @@ class Callbacks:
     def __init__(self, objects: Sequence[Any] = ()) -> None:
         """Objects with some of the methods `EVENTS`, their classes, or names of
         installed ones. Raises UsageError for others."""
-        self._objects = [_made(each) for each in objects]
+        self._objects = [_make(part) for part in objects]
         self._news: Iterator[tuple[Any, ...] | None] = iter(())
         self.thread: threading.Thread | None = None
         """The thread that runs a callback now."""
@@ -63,8 +63,8 @@ class Callbacks:
         self._objects = []
 
     def _call(self, event: str, run: object, *arguments: Any) -> None:
-        for each in list(self._objects):
-            callback = getattr(each, event, None)
+        for part in list(self._objects):
+            callback = getattr(part, event, None)
             if callback is None:
                 continue
             self.thread = threading.current_thread()
@@ -72,34 +72,35 @@ class Callbacks:
                 # a callback may change its own row
                 callback(run, *map(copy, arguments))
             except (Exception, SystemExit):
-                self._objects.remove(each)
+                self._objects.remove(part)
                 traceback.print_exc()
                 print(
-                    f"{event} raised this; {_named(each)} is switched off",
+                    f"{event} raised this; {_name_of(part)} is switched off",
                     file=sys.stderr,
                 )
             finally:
                 self.thread = None
 
 
-def _made(part: Any) -> Any:
+def _make(part: Any) -> Any:
+    """The object of a callback: of a name, of a class, or itself. Raises UsageError."""
     try:
-        found = part
+        kind = part
         if isinstance(part, str):
-            found = CALLBACKS.load(part)
-        made = found
-        if isinstance(found, type):
-            made = found()
+            kind = CALLBACKS.load(part)
+        made = kind
+        if isinstance(kind, type):
+            made = kind()
     except Exception as error:
         raise UsageError(f"callbacks: {import_failure(error)}") from error
     fault = _fault(made)
     if fault is not None:
-        raise UsageError(f"callbacks: {_named(made)} {fault}")
+        raise UsageError(f"callbacks: {_name_of(made)} {fault}")
     return made
 
 
-def _named(part: Any) -> str:
-    """Its class, or the functions that were given one by one."""
+def _name_of(part: Any) -> str:
+    """The text of the object, or the names of functions that came one by one."""
     if isinstance(part, SimpleNamespace):
         return ", ".join(vars(part))
     return repr(part)

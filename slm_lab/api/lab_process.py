@@ -54,18 +54,23 @@ class LabProcess:
         if not quiet:
             shows = _notebook_display()
         has_terminal = sys.stdout is sys.__stdout__ and shows is None
-        out = subprocess.DEVNULL if quiet else None if has_terminal else subprocess.PIPE
+        errors = None if has_terminal else subprocess.PIPE
+        output = errors
+        if quiet:
+            output = subprocess.DEVNULL
         self._link, theirs = Pipe()
         first, last = _module_path()
-        pictures = {} if shows is None else {PICTURES: "1", "COLUMNS": "100"}
+        pictures = {}
+        if shows is not None:
+            pictures = {PICTURES: "1", "COLUMNS": "100"}
         inherited = dict(os.environ)
         inherited.pop(IMPORTED_BY_PARENT, None)  # another thread may be importing
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-c", MAIN.format(verb=verb, last=last)],
                 stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=None if has_terminal else subprocess.PIPE,
+                stdout=output,
+                stderr=errors,
                 text=True,
                 errors="replace",
                 env={
@@ -82,7 +87,10 @@ class LabProcess:
         self._request = verb, request
         self._error: LabError | None = None
         self._is_asked = False
-        pipes = (self._process.stdout, sys.stdout), (self._process.stderr, sys.stderr)
+        pipes = (
+            (self._process.stdout, sys.stdout),
+            (self._process.stderr, sys.stderr),
+        )
         self._relays = [
             in_background(_relay, pipe, stream, shows)
             for pipe, stream in pipes

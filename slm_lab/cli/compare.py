@@ -15,7 +15,7 @@ from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
 from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins
-from slm_lab.core.text import short_count
+from slm_lab.core.text import count_text, short_count
 from slm_lab.records.trust import command_text, imports_of_file, modules_of
 from slm_lab.storage.result import Ending
 from slm_lab.studies.compare import CompareRequest, CompareRun, allowed_imports
@@ -100,7 +100,9 @@ def parse_counts(text: str | None) -> tuple[int, ...] | None:
             raise UsageError(
                 f"--workers {word}: must be whole numbers >= 1 separated by commas"
             )
-    return None if words is None else tuple(sorted(map(int, words)))
+    if words is None:
+        return None
+    return tuple(sorted(map(int, words)))
 
 
 def _introduce(console: Console, run: CompareRun) -> None:
@@ -108,16 +110,19 @@ def _introduce(console: Console, run: CompareRun) -> None:
     spec = plan.baseline
     variants = len(plan.specs)
     seeds = len(plan.seeds)
-    first = plan.seeds[0]
-    last = plan.seeds[-1]
+    texts = count_text(seeds, "seed")
+    if seeds > 1:
+        texts = f"{texts} ({plan.seeds[0]} to {plan.seeds[-1]})"
     rest = (
         f": {spec.agent.algorithm.name} on {spec.env.name}, {variants} variants × "
-        f"{seeds} seed{'' if seeds == 1 else f's ({first} to {last})'} = "
+        f"{texts} = "
         f"{variants * seeds} trainings of {short_count(spec.env.max_frame)} total "
         f"frames each, {len(run.to_run)} of them to run\nfolder {run.folder}"
     )
     crowded = ", ".join(variant.label for variant in plan.specs if variant.crowded)
-    words = [f"more workers than the {plan.cores} cores: {crowded}"] if crowded else []
+    words = []
+    if crowded:
+        words.append(f"more workers than the {plan.cores} cores: {crowded}")
     screen.print_heading(
         console=console,
         verb="comparing",

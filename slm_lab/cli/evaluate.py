@@ -122,8 +122,9 @@ def film_episodes(
             return film.length > MAX_STEPS
 
         try:
-            while (left := count - len(film.finished)) > 0:
-                for episode in evaluator.finished_episodes(left, enough):
+            while len(film.finished) < count:
+                missing = count - len(film.finished)
+                for episode in evaluator.finished_episodes(missing, enough):
                     text = described(episode, len(film.finished))
                     print_line(console, f"{text}, {film.finished[-1]}")
                 if film.length:

@@ -22,7 +22,7 @@ from slm_lab.cli.spec import app as spec_app
 from slm_lab.core.errors import LONGEST_VALUE, UsageError
 from slm_lab.core.plugins import import_plugins, typed_modules
 from slm_lab.core.process import importing, stop_signals_blocked
-from slm_lab.records.run_source import RunSource
+from slm_lab.records.run_source import OutputForm, RunSource
 from slm_lab.spec.schema.messages import FOREIGN
 from slm_lab.studies.run_mode import nearest_command, parse_words
 
@@ -228,12 +228,18 @@ def run(
         )
         if words.spec_file is None and words.mode.run is None:
             words = words._replace(spec_file=DEMO[0], spec_name=DEMO[1])
-        of_cluster = (f"meta.cluster={cluster}",) if cluster else ()
+        if cluster:
+            sets = [*sets, f"meta.cluster={cluster}"]
+        output: OutputForm = "text"
+        if as_json:
+            output = "json"
+        elif quiet:
+            output = "nothing"
         source = RunSource(
             spec_file=words.spec_file or "",
             spec_name=words.spec_name,
             run=words.mode.run,
-            sets=(*sets, *of_cluster),
+            sets=tuple(sets),
             seed=seed,
             data_dir=data,
             imports=tuple(imports),
@@ -251,7 +257,7 @@ def run(
             render=render,
             video=video,
             save=save,
-            output="json" if as_json else "nothing" if quiet else "text",
+            output=output,
             all_metrics=all_metrics,
         )
         raise Exit(execute(words.mode.verb, source, caller))

@@ -68,7 +68,9 @@ def _print_next(
     screen: Console, path: Path, name: str, imports: Sequence[str], budget: str
 ) -> None:
     # With the file, its imports are allowed; a run folder alone may import nothing.
-    played = [str(path), f"eval@{name}"] if imports else [f"eval@{name}"]
+    played = [f"eval@{name}"]
+    if imports:
+        played.insert(0, str(path))
     purposes = (
         ([str(path), "dev"], "a few training events, with extra checks"),
         ([str(path), "train"], budget),

@@ -86,18 +86,16 @@ def run_spec(source: RunSource, verb: Verb, caller: Caller) -> int:
         file = run.run_dir.trial_metrics_file(0)
     _show_metrics(console, result, len(spec.meta.writers), file)
     _show_graphs(console, result, run.run_dir.root)
-    _show_what_is_left(console, result, run)
+    _print_next_steps(console, result, run)
     if run.verb == "train" and source.output == "text":
         with suppress(LabError):  # damaged rows; training and plots report them
             if print_first_finding(console, RunRecord(run.run_dir)):
                 print_line(console, f"more: slm-lab doctor {run.run_dir.root}")
-    code = (
-        FAILED
-        if result.failed or result.problem
-        else INTERRUPTED
-        if result.interrupted
-        else 0
-    )
+    code = 0
+    if result.failed or result.problem:
+        code = FAILED
+    elif result.interrupted:
+        code = INTERRUPTED
     if source.output == "json":
         print_json(run_document(run.run_dir, code))
     return code
@@ -112,26 +110,28 @@ def _would_repeat(run: Run) -> Iterator[str]:
             yield f"the last training diverged, and {what_to_change(run.spec, ends)}"
 
 
-def _show_what_is_left(console: Console, result: TrialResult, run: Run) -> None:
+def _print_next_steps(console: Console, result: TrialResult, run: Run) -> None:
     """Prints the resume command, unless a resume would only fail again; then the
     reason."""
     meta = run.spec.meta
     unfinished = [
-        each
-        for each in result.sessions
-        if each.ending is not Ending.FINISHED and not meta.is_actor(each.session)
+        end
+        for end in result.sessions
+        if end.ending is not Ending.FINISHED and not meta.is_actor(end.session)
     ]
-    diverged = [each for each in unfinished if each.diverged]
-    stuck = [each for each in unfinished if each.diverged or each.unusable]
-    left = [each for each in unfinished if each not in stuck and not each.lost_others]
-    is_left = bool(left) or (not stuck and (bool(unfinished) or result.lacks_graphs))
-    if is_left and not never_began(result.sessions):
+    diverged = [end for end in unfinished if end.diverged]
+    stuck = [end for end in unfinished if end.diverged or end.unusable]
+    would_train = [
+        end for end in unfinished if end not in stuck and not end.lost_others
+    ]
+    is_unfinished = not stuck and (bool(unfinished) or result.lacks_graphs)
+    is_useful = bool(would_train) or is_unfinished
+    if is_useful and not never_began(result.sessions):
         print_resume(console, "train", run)
     if diverged:
-        names = ", ".join(full_name(meta, each.session) for each in diverged)
-        print_line(
-            console, Text(f"{names}: {what_to_change(run.spec, diverged)}", "yellow")
-        )
+        names = ", ".join(full_name(meta, end.session) for end in diverged)
+        advice = what_to_change(run.spec, diverged)
+        print_line(console, Text(f"{names}: {advice}", "yellow"))
 
 
 def _show_metrics(

@@ -110,7 +110,7 @@ def _print_runs(console: Console, runs: Sequence[Overview]) -> None:
         )
         whole = columns["changed"]
         columns["changed"] = [
-            x if len(x) <= room else f"{x[: room - 1]}…" for x in whole
+            text if len(text) <= room else f"{text[: room - 1]}…" for text in whole
         ]
     rows = zip(*columns.values(), strict=True)
     plain: Any = {"box": None, "pad_edge": False, "padding": (0, 1)}
@@ -132,7 +132,10 @@ def tidy_runs(data: Path, dev: bool, failed: bool, older: str | None, yes: bool)
             "choose what to delete: --dev, --failed, --older 30d, or several of them"
         )
     console = wide_console()
-    runs = selected(data, dev, failed, None if older is None else _duration(older))
+    age = None
+    if older is not None:
+        age = _parse_age(older)
+    runs = selected(data, dev, failed, age)
     if not runs:
         none = "there is no folder"
         if os.path.isdir(data):
@@ -149,13 +152,16 @@ def tidy_runs(data: Path, dev: bool, failed: bool, older: str | None, yes: bool)
     code = 0
     for run, why in delete(data, runs):
         name = run.cells()["run"]
-        message = f"deleted {name}" if why is None else f"kept {name}: {why}"
-        print_line(console, Text(message, "" if why is None else "yellow"))
-        code = code if why is None else 1
+        if why is None:
+            print_line(console, f"deleted {name}")
+        else:
+            code = 1
+            print_line(console, Text(f"kept {name}: {why}", "yellow"))
     return code
 
 
-def _duration(text: str) -> timedelta:
+def _parse_age(text: str) -> timedelta:
+    """The time of "30d". Raises UsageError."""
     match = re.fullmatch(r"(\d{1,5})([mhdw])", text)
     if match is None:
         units = ", ".join(f"{unit} ({name})" for unit, name in UNITS.items())

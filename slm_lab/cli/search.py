@@ -80,9 +80,8 @@ def _run(console: Console, prepared: Prepared) -> int:
     _show_confirmed(console, prepared, confirmation)
     for path in paths:
         if path.suffix != ".html" or "experiment_graph" in path.name:
-            screen.print_line(
-                console, f"{'table' if path.suffix == '.csv' else 'graph'} {path}"
-            )
+            kind = "table" if path.suffix == ".csv" else "graph"
+            screen.print_line(console, f"{kind} {path}")
     return _conclude(console, prepared, confirmation)
 
 
@@ -127,11 +126,11 @@ def _show_next(
     played = ["run", f"eval@{folder}"]
     modules = [*prepared.imports, *modules_of(prepared.spec)]
     screen.print_line(console, "next:")
-    for words, about in (
+    for words, comment in (
         (played, "greedy episodes of the best trial"),
         (trained, purpose),
     ):
-        screen.print_line(console, f"  {command_text(words, modules)}  # {about}")
+        screen.print_line(console, f"  {command_text(words, modules)}  # {comment}")
 
 
 def _draw(prepared: Prepared) -> list[Path]:
@@ -183,12 +182,11 @@ def _confirm(
     if confirmation.missing:
         count = len(confirmation.missing)
         seeds = settings.max_session
-        screen.print_line(
-            console,
-            f"confirming {'the best' if count == 1 else f'{count} of the best'} with "
-            f"{seeds} fresh "
-            f"seed{'' if seeds == 1 else 's'}{'' if count == 1 else ' each'}",
-        )
+        fresh = count_text(seeds, "fresh seed")
+        text = f"confirming {count} of the best with {fresh} each"
+        if count == 1:
+            text = f"confirming the best with {fresh}"
+        screen.print_line(console, text)
     live = screen.Screen(console)
     confirmed = search.search_state.confirmed
     logged = set(confirmed)

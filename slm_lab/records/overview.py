@@ -93,7 +93,6 @@ class Overview:
         settings = [text for text in self.changed if not sets_env(text)]
         changes = [re.sub(r"^[^=]*\.", "", text) for text in settings]
         words = [self.label, self.note, *changes]
-        left = self.seconds_left
         speed = self.frames_per_s
         return {
             "run": in_line(self.run),
@@ -101,7 +100,9 @@ class Overview:
             "changed": in_line(", ".join(word for word in words if word)),
             "mode": self.mode,
             "status": f"{self.status} (dev)" if self.is_dev else str(self.status),
-            "left": "" if left is None else duration_text(left),
+            "left": ""
+            if self.seconds_left is None
+            else duration_text(self.seconds_left),
             "frames": f"{self.frames:,}",
             "final_return": with_spread(self.final_return, self.final_return_std),
             "frames_per_s": "" if speed is None else significant(speed),
@@ -157,9 +158,9 @@ def overview_of_comparison(
     """All trainings of a comparison together, from its plan file. Raises as damaged
     JSON does."""
     content = json.loads(read_file(plan))
-    about = content[PLAN_BLOCK]
+    plan_block = content[PLAN_BLOCK]
     spec = next(iter(content.values()))
-    planned = len(about["variants"]) * len(about["seeds"])
+    planned = len(plan_block["variants"]) * len(plan_block["seeds"])
     done = [run for run in runs if run.status is RunStatus.DONE]
     training = [run for run in runs if run.status is RunStatus.TRAINING]
     status = RunStatus.STOPPED
@@ -173,14 +174,14 @@ def overview_of_comparison(
     frames = sum(run.frames for run in runs)
     speed = sum(run.frames_per_s or 0 for run in training)
     return Overview(
-        started=about["started"],
-        name=about["name"],
+        started=plan_block["started"],
+        name=plan_block["name"],
         env=spec["env"]["name"],
         mode=f"comparison, {len(done)} of {planned} trainings",
         status=status,
         frames=frames,
         budget=budget,
-        seeds=len(about["seeds"]),
+        seeds=len(plan_block["seeds"]),
         frames_per_s=speed or None,
         seconds_left=_seconds_left(frames, budget, speed) if is_training else None,
         bytes=sum(run.bytes for run in runs),
@@ -224,12 +225,14 @@ def run_document(run_dir: RunDir, code: int) -> dict[str, Any]:
     exit code."""
     metrics = {f"t{trial}": trial_metrics(run_dir, trial) for trial in run_dir.trials}
     known = {trial: values for trial, values in metrics.items() if values}
-    own = {"trials": known} if run_dir.is_search else {"metrics": known.get("t0", {})}
+    results: dict[str, Any] = {"metrics": known.get("t0", {})}
+    if run_dir.is_search:
+        results = {"trials": known}
     return {
         **asdict(overview_of(run_dir)),
         "folder": str(run_dir.root),
         "exit_code": code,
-        **own,
+        **results,
         "graphs": [str(graph) for graph in sorted(run_dir.root.glob("*_graph_*.png"))],
     }
 

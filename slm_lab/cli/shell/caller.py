@@ -37,12 +37,13 @@ def notify_of(command: str | None, folder: Path | None, code: int) -> None:
     nothing."""
     if command is None:
         return
-    about = {"SLM_LAB_RUN": str(folder or ""), "SLM_LAB_EXIT_CODE": str(code)}
-    # the standard output may be a document
-    env = {**os.environ, **about}
-    errors = sys.__stderr__
+    facts = {"SLM_LAB_RUN": str(folder or ""), "SLM_LAB_EXIT_CODE": str(code)}
     child = subprocess.Popen(
-        command, shell=True, env=env, stdout=errors, start_new_session=True
+        command,
+        shell=True,
+        env={**os.environ, **facts},
+        stdout=sys.__stderr__,  # the standard output may be a document
+        start_new_session=True,
     )
     try:
         with stopped_like_ctrl_c():
