@@ -172,7 +172,7 @@ def train(
         called.follow(find_trial(str(before.root), before.root.parent), skip=True)
     source = replace(
         _source(sets, seed=seed, data=data, imports=imports, trust=trust),
-        label=label,
+        label=_text(label),
         schedules=_word("schedules", schedules, ("stretch", "hold")),
         **_parent(init_from, init_part, which, session),
     )
@@ -214,7 +214,7 @@ def search(
     (2, <Agent PPO on CartPole-v1, ...>)"""
     source = replace(
         _source(sets, seed=seed, data=data, imports=imports, trust=trust),
-        label=label,
+        label=_text(label),
         keep=_number("keep", keep, least=1),
         **_parent(init_from, init_part, which, session),
     )
@@ -263,13 +263,20 @@ def compare(
     with _completed("compare", source, spec, name, resume) as source:
         request = CompareRequest(
             source=source,
-            modes=None if modes is None else tuple(listed(modes)),
+            modes=None if modes is None else tuple(map(str, listed(modes))),
             workers=counts,
             seeds=_number("seeds", seeds, least=1) or 0,
-            threshold=threshold,
+            threshold=None if threshold is None else float(threshold),
         )
         process, folder = _begun("compare", request, quiet)
     return Comparison(folder, process).followed(wait)
+
+
+def _text(value: object) -> str | None:
+    """The value of an argument that may be any text."""
+    if value is None:
+        return None
+    return str(value)
 
 
 def _word(name: str, value: Any, allowed: Sequence[str]) -> Any:
@@ -305,7 +312,7 @@ def _source(
         ),
         seed=_number("seed", seed, least=0),
         data_dir=Path(data),
-        imports=tuple(str(module) for module in listed(imports)),
+        imports=tuple(map(str, listed(imports))),
         trust=trust,
     )
 
@@ -319,7 +326,7 @@ def _parent(
     """The options of the saved agent that a run begins with."""
     return {
         "init_from": None if init_from is None else os.fspath(init_from),
-        "init_parts": tuple(listed(init_part)),
+        "init_parts": tuple(map(str, listed(init_part))),
         "which": _word("which", which, ("best", "latest")),
         "session": _number("session", session, least=0),
     }

@@ -61,6 +61,22 @@ WRONG = {
         ["spec.json", "--schedules", "hold"],
         ["--schedules works only with train@RUN"],
     ),
+    "checkpoints of trials without a search": (
+        ["spec.json", "--keep", "2"],
+        ["--keep works only with search, not with train"],
+    ),
+    "a name for a run that has one": (
+        ["spec.json", NAME, "train@latest", "--name", "mine"],
+        ["--name works only where a run begins, not with train@latest"],
+    ),
+    "a resume without a name": (
+        ["spec.json", "--resume"],
+        ["--resume needs the --name of the run"],
+    ),
+    "a part of no run": (
+        ["spec.json", "--init-part", "net"],
+        ["add --init-from RUN"],
+    ),
     "an unknown option": (["spec.json", "--sede", "1"], ["--sede"]),
     "a negative seed": (["spec.json", "--seed", "-1"], ["--seed"]),
 }
