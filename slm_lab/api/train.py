@@ -176,8 +176,8 @@ def train(
         schedules=_word("schedules", schedules, ("stretch", "hold")),
         **_parent(init_from, init_part, which, session),
     )
-    with _completed("train", source, spec, name, resume) as source:
-        process, folder = _begun("train", source, quiet)
+    with _complete("train", source, spec, name, resume) as source:
+        process, folder = _start("train", source, quiet)
     trial = find_trial(str(folder), folder.parent)
     if before is None:
         called.follow(trial, skip=False)
@@ -218,8 +218,8 @@ def search(
         keep=_number("keep", keep, least=1),
         **_parent(init_from, init_part, which, session),
     )
-    with _completed("search", source, spec, name, resume) as source:
-        process, folder = _begun("search", source, quiet)
+    with _complete("search", source, spec, name, resume) as source:
+        process, folder = _start("search", source, quiet)
     return Search(folder, process).followed(wait)
 
 
@@ -260,7 +260,7 @@ def compare(
     if workers is not None:
         counts = tuple(index(count) for count in listed(workers))
     source = _source(sets, seed=seed, data=data, imports=imports, trust=trust)
-    with _completed("compare", source, spec, name, resume) as source:
+    with _complete("compare", source, spec, name, resume) as source:
         request = CompareRequest(
             source=source,
             modes=None if modes is None else tuple(map(str, listed(modes))),
@@ -268,7 +268,7 @@ def compare(
             seeds=_number("seeds", seeds, least=1) or 0,
             threshold=None if threshold is None else float(threshold),
         )
-        process, folder = _begun("compare", request, quiet)
+        process, folder = _start("compare", request, quiet)
     return Comparison(folder, process).followed(wait)
 
 
@@ -333,7 +333,7 @@ def _parent(
 
 
 @contextmanager
-def _completed(
+def _complete(
     verb: str,
     source: RunSource,
     spec: SpecSource | None,
@@ -362,7 +362,7 @@ def _completed(
         )
 
 
-def _begun(
+def _start(
     verb: str, request: RunSource | CompareRequest, quiet: bool
 ) -> tuple[LabProcess, Path]:
     """A started command, and its folder. Raises LabError."""
@@ -370,7 +370,7 @@ def _begun(
         process = LabProcess(verb, request, quiet)
         return process, process.folder()
     except SpecError as error:
-        raise _explained(error) from None
+        raise _explain(error) from None
 
 
 @contextmanager
@@ -412,7 +412,7 @@ def _as_plain(value: object) -> object:
     raise TypeError(f"it is a {type(value).__name__}")
 
 
-def _explained(error: SpecError) -> LabError:
+def _explain(error: SpecError) -> LabError:
     """A clearer error, if an environment or wrapper is known in this process alone."""
     registry = getattr(sys.modules.get("gymnasium"), "registry", {})
     for problem in error.problems:

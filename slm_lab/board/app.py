@@ -57,7 +57,7 @@ def make_app(data_dir: Path) -> Dash:
         query = Query.parse(search)
         if pathname not in PAGES:
             return problem(f"there is no page {pathname}")
-        return _guarded(lambda: PAGES[pathname].layout(catalog, query))
+        return _make_or_explain(lambda: PAGES[pathname].layout(catalog, query))
 
     @app.callback(
         Output("url", "search"),
@@ -76,7 +76,7 @@ def make_app(data_dir: Path) -> Dash:
         names = [control["control"] for control in ids]
         chosen = asked._replace(**dict(zip(names, values, strict=True)))
         for selected in grids:
-            chosen = chosen._replace(runs=_ticked(asked.runs, selected))
+            chosen = chosen._replace(runs=_merge_ticks(asked.runs, selected))
         if chosen == asked:
             raise PreventUpdate
         if ctx.triggered_id == "url":  # the browser's button back
@@ -119,7 +119,7 @@ def make_app(data_dir: Path) -> Dash:
         def newest(name: str) -> Any:
             part = parts.get(name, Part((), list))
             key = "grid" if name == "grid" else (path, query, name)
-            new = made.get(key, Part(part.stamp, partial(_guarded, part.make)))
+            new = made.get(key, Part(part.stamp, partial(_make_or_explain, part.make)))
             serials[name] = new.serial
             if seen.get(name) == new.serial:
                 return no_update
@@ -153,7 +153,7 @@ def _frame(root: Path) -> html.Div:
     return html.Div([place, clock, *stores, html.Header(head), html.Main(id="page")])
 
 
-def _ticked(before: tuple[str, ...], selected: Any) -> tuple[str, ...]:
+def _merge_ticks(before: tuple[str, ...], selected: Any) -> tuple[str, ...]:
     """The ticked runs, new ones behind those of before."""
     if isinstance(selected, dict):
         names = list(selected["ids"])
@@ -163,7 +163,7 @@ def _ticked(before: tuple[str, ...], selected: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*kept, *names]))
 
 
-def _guarded(make: Callable[[], Any]) -> Any:
+def _make_or_explain(make: Callable[[], Any]) -> Any:
     """A part of a page; if a damaged file hinders it, the reason in its place."""
     try:
         return make()

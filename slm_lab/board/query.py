@@ -30,7 +30,7 @@ class Query(NamedTuple):
 
     runs: tuple[str, ...] = ()
     run: str = ""
-    """That of the page of one run."""
+    """The run whose page it is."""
     trial: str = ""
     session: str = "0"
     y: str = RETURNS[0].column
@@ -59,7 +59,7 @@ class Query(NamedTuple):
 
     @property
     def axis(self) -> Axis:
-        """That of the chosen column, smoothed over a share of the frames."""
+        """The axis of the chosen column, smoothed over a share of the frames."""
         axis = EVAL_RETURNS
         if self.y != EVALUATION:
             axis = column_axis(self.y)

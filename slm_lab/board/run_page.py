@@ -164,7 +164,7 @@ def _commands(entry: CatalogEntry, query: Query) -> Any:
 
 
 def _files(catalog: Catalog, entry: CatalogEntry) -> Any:
-    """Its offline pages, tables and videos, and the runs inside of it."""
+    """Links to the offline pages, tables, videos and runs inside of a run."""
     links = [
         html.Li(
             [

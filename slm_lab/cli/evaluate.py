@@ -102,7 +102,7 @@ def enjoy(source: RunSource) -> int:
             film_episodes(console, evaluator, film, count)
             return 0
         for number, episode in enumerate(evaluator.finished_episodes(count), start=1):
-            print_line(console, described(episode, number))
+            print_line(console, describe_episode(episode, number))
     return 0
 
 
@@ -125,7 +125,7 @@ def film_episodes(
             while len(film.finished) < count:
                 missing = count - len(film.finished)
                 for episode in evaluator.finished_episodes(missing, enough):
-                    text = described(episode, len(film.finished))
+                    text = describe_episode(episode, len(film.finished))
                     print_line(console, f"{text}, {film.finished[-1]}")
                 if film.length:
                     steps = film.length - 1
@@ -140,7 +140,7 @@ def film_episodes(
             raise
 
 
-def described(episode: FinishedEpisodes, number: int) -> str:
+def describe_episode(episode: FinishedEpisodes, number: int) -> str:
     """An episode of one environment as text."""
     (episode_return,) = episode.episode_return
     (length,) = episode.episode_length

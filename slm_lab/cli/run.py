@@ -67,7 +67,7 @@ def run_spec(source: RunSource, verb: Verb, caller: Caller) -> int:
         verb=begins,
         name=spec.name,
         rest=rest,
-        notes=(*run.notes, *_would_repeat(run)),
+        notes=(*run.notes, *_advise_against_repeat(run)),
     )
     try:
         with SessionsTable(console, spec.meta, spec.env.max_frame) as display:
@@ -101,7 +101,7 @@ def run_spec(source: RunSource, verb: Verb, caller: Caller) -> int:
     return code
 
 
-def _would_repeat(run: Run) -> Iterator[str]:
+def _advise_against_repeat(run: Run) -> Iterator[str]:
     """Advice against a resume that would only fail as the last training did."""
 
     with suppress(LabError):  # damaged files; training reports them

@@ -56,14 +56,14 @@ class Overview:
     status: RunStatus = RunStatus.DAMAGED
     is_dev: bool = False
     frames: int = 0
-    """Of all Sessions."""
+    """The environment steps of all Sessions."""
     budget: int | None = None
     """The frames of all Sessions at the end; None if those of trials may differ."""
     final_return: float | None = None
     """While it trains, or without a final return, the mean over Sessions of the recent
     return."""
     final_return_std: float | None = None
-    """Over its Sessions, or its trainings in parallel."""
+    """The spread over its Sessions, or its trainings in parallel."""
     seeds: int = 0
     """The number of Sessions, or trainings in parallel; of a search, those of a
     trial."""

@@ -70,7 +70,7 @@ class Caller:
 
     def __init__(self) -> None:
         self.folder: Path | None = None
-        """Of the run, search or comparison that has begun."""
+        """The folder of the run, search or comparison that has begun."""
         # not for the processes that this one starts
         descriptor = os.environ.pop(SOCKET, None)
         self.exists = descriptor is not None
