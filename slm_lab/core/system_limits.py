@@ -1,6 +1,9 @@
-"""Recognises errors caused by system limits; one line each, with the fix."""
+"""Recognises errors of the system: limits, each with the fix, disks and permissions."""
 
 import errno
+
+from slm_lab.core.errors import with_cut_words
+from slm_lab.core.text import in_line
 
 PROCESSES = (
     "no more processes or threads can be started; raise the limit (ulimit -u), or "
@@ -31,6 +34,24 @@ _WORDS = {
 """Text in messages of Python, torch and the dynamic loader."""
 
 
+OF_THE_SYSTEM = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
+    *(errno.EACCES, errno.EPERM, errno.EROFS),
+    *(errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR),
+    *(
+        errno.EIO,
+        errno.ESTALE,
+        errno.ETIMEDOUT,
+        errno.ENXIO,
+        errno.ENODEV,
+        errno.EREMOTEIO,
+    ),
+    *(errno.ENOLCK, errno.EOPNOTSUPP),
+)
+"""Error numbers of a full disk, missing permission, a name that no file can have, a
+disk or network that fails, and a file system without locks."""
+
+
 def limit_reached(error: BaseException) -> str | None:
     """The message of the limit that caused an error, directly or by chaining; None if
     none did."""
@@ -46,3 +67,15 @@ def limit_reached(error: BaseException) -> str | None:
                     return limit
         seen = seen.__cause__ or seen.__context__
     return None
+
+
+def system_message(error: Exception) -> str | None:
+    """A line about a limit, a full disk or a missing permission; None for another
+    error."""
+    limit = limit_reached(error)
+    if limit is not None:
+        return limit
+    if not isinstance(error, OSError) or error.errno not in OF_THE_SYSTEM:
+        return None
+    place = with_cut_words(str(error.filename or "in the run folder"))
+    return f"{error.strerror}: {in_line(place)}"

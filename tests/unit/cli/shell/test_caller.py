@@ -146,7 +146,7 @@ def test_a_command_that_hangs_is_ended_with_all_that_it_started(
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    caller.notify_of(f"sleep 60 > {pipe}; true", None, 0)
+    caller.notify_of(f"sleep {10 * PATIENCE:g} > {pipe}; true", None, 0)
     assert "did not end in 1 s, and was killed" in capfd.readouterr().err
     closed = select.poll()
     closed.register(reader)
