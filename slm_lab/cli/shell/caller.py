@@ -82,8 +82,11 @@ class Caller:
 
     def receive(self) -> Any:
         """What the program asks for. From now on the command ends with the program."""
-        with importing():
-            request = self._link.recv()
+        try:
+            with importing():
+                request = self._link.recv()
+        except EOFError:  # the program has ended before
+            raise KeyboardInterrupt from None
         # inherited by the watcher, so the main thread gets the signal
         with stop_signals_blocked():
             threading.Thread(target=self._watch, daemon=True).start()
