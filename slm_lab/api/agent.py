@@ -322,7 +322,8 @@ def load(
         ValueError: `seed` is negative."""
     if index(seed) < 0:
         raise ValueError(f"seed = {seed}: must be at least 0")
-    session = None if session is None else index(session)
+    if session is not None:
+        session = index(session)
     modules = [str(module) for module in listed(imports)]
     saved, agent = find_agent(
         run=os.fspath(run),

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
+from slm_lab.core.text import in_line
+
 MAX_PRINTED = 100
 """Maximum number of problems printed for one spec."""
 LONGEST_VALUE = 60
@@ -191,3 +193,33 @@ def limit_reached(error: BaseException) -> str | None:
                     return limit
         seen = seen.__cause__ or seen.__context__
     return None
+
+
+OF_THE_SYSTEM = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
+    *(errno.EACCES, errno.EPERM, errno.EROFS),
+    *(errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR),
+    *(
+        errno.EIO,
+        errno.ESTALE,
+        errno.ETIMEDOUT,
+        errno.ENXIO,
+        errno.ENODEV,
+        errno.EREMOTEIO,
+    ),
+    *(errno.ENOLCK, errno.EOPNOTSUPP),
+)
+"""Error numbers of a full disk, missing permission, a name that no file can have, a
+disk or network that fails, and a file system without locks."""
+
+
+def system_message(error: Exception) -> str | None:
+    """A line about a limit, a full disk or a missing permission; None for another
+    error."""
+    limit = limit_reached(error)
+    if limit is not None:
+        return limit
+    if not isinstance(error, OSError) or error.errno not in OF_THE_SYSTEM:
+        return None
+    place = with_cut_words(str(error.filename or "in the run folder"))
+    return f"{error.strerror}: {in_line(place)}"

@@ -155,3 +155,18 @@ def one_line(error: BaseException) -> str:
     return " ".join(bounded(f"{type(error).__name__}: {text}").split()).removesuffix(
         ":"
     )
+
+
+def number_or_dash(value: float | None, form: str) -> str:
+    """A number, or a dash for None and NaN."""
+    if value is None or isnan(value):
+        return "–"
+    return format(value, form)
+
+
+def short_count(count: int) -> str:
+    """A round number with its unit, such as 200k or 1.5M; any other number in full."""
+    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if size <= count < 1000 * size and count % (size // 100) == 0:
+            return f"{count / size:g}{unit}"
+    return f"{count:,}"

@@ -16,6 +16,7 @@ from slm_lab.core.errors import (
 )
 from slm_lab.core.files import read_object
 from slm_lab.core.recorded import LARGEST_NUMBER, value_at
+from slm_lab.core.text import error_summary
 from slm_lab.metrics.reader import RowFile, Rows
 from slm_lab.metrics.trial_state import Status
 from slm_lab.records.event_log import SearchState
@@ -269,6 +270,28 @@ class RunRecord:
         paths = self.sessions[session]
         return self._row_files.read(paths, paths.eval_rows)
 
+    def readable_rows(self) -> "ReadableRows":
+        """The rows of each Session that has any. A damaged file hides no other. Raises
+        SpecError as `meta`."""
+        rows = dict[int, Rows]()
+        evaluations = dict[int, Rows]()
+        problems = list[str]()
+        for session, paths in self.sessions.items():
+            for file, tables in ((paths.rows, rows), (paths.eval_rows, evaluations)):
+                try:
+                    table = self._row_files.read(paths, file)
+                except UsageError as error:
+                    problems.append(f"{file.name}: {error_summary(str(error))}")
+                    continue
+                if len(table):
+                    tables[session] = table
+        return ReadableRows(rows, evaluations, problems)
+
+    @property
+    def cluster(self) -> object:
+        """The Ray cluster that its spec names; None without one."""
+        return value_at(self.run_spec_or_empty, "meta.cluster")
+
     @cached_property
     def search_state(self) -> SearchState:
         """What the search has done. Raises UsageError if its event log is damaged."""
@@ -385,6 +408,14 @@ class RunRecord:
     def stamp(self) -> str:
         """Its start time from the folder's name; the whole name if it contains none."""
         return self.folder.resolve().name.removeprefix(f"{self.run_dir.prefix}_")
+
+
+class ReadableRows(NamedTuple):
+    """The rows and those of evaluations, by Session, and why others cannot be read."""
+
+    rows: dict[int, Rows]
+    evaluations: dict[int, Rows]
+    problems: list[str]
 
 
 class LastRow(NamedTuple):

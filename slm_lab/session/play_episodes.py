@@ -39,6 +39,20 @@ def join_episodes(parts: Sequence[FinishedEpisodes]) -> FinishedEpisodes:
     return FinishedEpisodes(*map(np.concatenate, zip(*parts, strict=True)))
 
 
+def summarise_episodes(episodes: FinishedEpisodes) -> dict[str, float]:
+    """Their number, the mean, population standard deviation and extremes of their
+    returns, and their mean length."""
+    returns = episodes.episode_return
+    return {
+        "episodes": len(returns),
+        "mean": float(returns.mean()),
+        "std": float(returns.std()),
+        "min": float(returns.min()),
+        "max": float(returns.max()),
+        "length": float(episodes.episode_length.mean()),
+    }
+
+
 def finished_episodes(
     env: VectorEnv,
     choose_action: Callable[[Array], Array],

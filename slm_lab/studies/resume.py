@@ -139,7 +139,7 @@ def _recorded_spec(spec: object) -> Any:
 def alone(source: RunSource) -> Iterator[None]:
     """Within, a run begins. If it has to be the only one of its name, no other may
     begin meanwhile. Raises UsageError if one has just begun."""
-    if not source.is_only or source.label is None:
+    if not source.resume or source.label is None:
         yield
         return
     with names_locked(source.data_dir):

@@ -72,6 +72,11 @@ class Done:
         """The exit code, and what was reported."""
         return self.code, self.err
 
+    @property
+    def both(self) -> str:
+        """What it has printed on both streams."""
+        return self.out + self.err
+
     @classmethod
     def of(cls, code: int, out: str, err: str) -> "Done":
         """Without the warning that small specs write few rows, which is intended
@@ -176,6 +181,12 @@ def call_here(args: list[str], cwd: Path) -> Done:
             app, args[1:], env={"COLUMNS": "80"}, catch_exceptions=False
         )
     return Done.of(done.exit_code, done.stdout, done.stderr)
+
+
+def lab(folder: Path, *words: object) -> Done:
+    """What `slm-lab` with these words does in `folder`, in this process: see
+    `call_here`."""
+    return call_here([str(LAB), *map(str, words)], folder)
 
 
 def run(folder: Path, mode: str, *options: str) -> Done:

@@ -8,14 +8,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from slm_lab.agent.memory.memory import TrainingSchedule
 from slm_lab.agent.net.target_network import TargetNetwork
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.cli.spec import app
 from slm_lab.spec.load import check_file, parse_spec
 from slm_lab.spec.parse import parse
+from tests.faults.lab import lab
 from tests.support import actor_critic, ppo, q_learning, sarsa, soft
 from tests.unit.spec.problems import assert_lines
 from tests.unit.spec.spec_data import changed
@@ -274,9 +273,9 @@ def test_warnings_are_one_line_at_the_start_and_in_a_check(caplog, tmp_path):
     path.write_text(json.dumps({"s": spec.to_json()}))
     (checked,) = check_file(path)
     assert len(but_for_rows(checked.suspicious)) == 2
-    shown = CliRunner().invoke(app, ["check", str(path)])
-    assert shown.exit_code == 0
-    assert shown.output.startswith(
+    shown = lab(path.parent, "spec", "check", path)
+    assert shown.code == 0
+    assert shown.both.startswith(
         "s.json: s: ok (suspicious: agent.algorithm.action_policy = "
     )
 

@@ -40,7 +40,7 @@ class CatalogEntry:
     overview: Overview
     stamp: Stamp
     row_files: RowFiles
-    """Those of all runs."""
+    """The rows that any page has read."""
     problem: str = ""
 
     def trial(self, number: str = "") -> RunRecord:
@@ -83,20 +83,19 @@ class Catalog:
             if time.monotonic() >= self._due:
                 before = self._looks
                 self._looks = {}
-                found = [
-                    each
+                entries = [
+                    entry
                     for folder in folders_in(self.root)
-                    for each in self._at(folder, before)
+                    for entry in self._at(folder, before)
                 ]
-                self._entries = {each.name: each for each in found}
+                self._entries = {entry.name: entry for entry in entries}
                 self._due = time.monotonic() + PAUSE
             return self._entries
 
     def inside(self, name: str) -> list[CatalogEntry]:
         """The runs of a comparison, or those that confirm a search."""
-        return [
-            each for each in self.entries().values() if each.name.startswith(f"{name}/")
-        ]
+        entries = self.entries().values()
+        return [entry for entry in entries if entry.name.startswith(f"{name}/")]
 
     def _at(self, folder: Path, before: dict[str, _Look]) -> list[CatalogEntry]:
         name = os.fsencode(folder.relative_to(self.root)).decode(
@@ -109,17 +108,17 @@ class Catalog:
         self._looks[name] = look
         if not look.is_run:
             return []
-        inside = [entry for each in look.inside for entry in self._at(each, before)]
+        inside = [entry for place in look.inside for entry in self._at(place, before)]
         is_training = not look.problem and is_locked(folder)
         stamp = (
             *stamp,
             is_training,
             *stamp_of(look.rows),
-            *(each.stamp for each in inside),
+            *(run.stamp for run in inside),
         )
         entry = self._entries.get(name)
         if entry is None or is_training or entry.stamp != stamp:
-            runs = [each.overview for each in inside]
+            runs = [run.overview for run in inside]
             overview = replace(_overview(folder, look, runs, is_training), run=name)
             problem = look.problem
             if (
@@ -154,7 +153,7 @@ def _look(folder: Path, root: Path, stamp: Stamp) -> _Look:
         return _Look(stamp, bool(run or plan or has_parts), problem=problem)
     if run is not None:
         rows = sorted((folder / "info").glob(f"{run.prefix}_t*_session_df_*.csv"))
-        inside = [each for each in folders_in(folder) if each.name not in PARTS]
+        inside = [place for place in folders_in(folder) if place.name not in PARTS]
         return _Look(
             stamp=stamp,
             is_run=True,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from slm_lab.cli.display.live import full_name, role, sessions_text
 from slm_lab.spec.schema.meta import MetaSpec
+from slm_lab.spec.session_names import full_name, role, sessions_text
 
 
 def meta(distributed, max_session, max_run=1, serial=False):

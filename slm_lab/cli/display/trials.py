@@ -1,19 +1,18 @@
-"""The display of a running search: a live table of trials, or log lines without a
-terminal."""
+"""The live table of the trials of a search; without a terminal, lines of a log."""
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
-from rich.console import Console, Group, JustifyMethod
-from rich.progress_bar import ProgressBar
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
+from typing_extensions import override
 
 from slm_lab.charts.search_summary import point_texts, short_names, value_text
-from slm_lab.cli.display.live import STOPPING, short
-from slm_lab.cli.display.screen import Screen, print_line
-from slm_lab.core.text import error_summary, significant
+from slm_lab.cli.display.live import GAP, STOPPING, Column, LiveTable
+from slm_lab.cli.display.screen import print_line
+from slm_lab.core.text import error_summary, short_count, significant
 from slm_lab.metrics.trial_state import Status, TrialState
 from slm_lab.records.event_log import SearchState
 from slm_lab.spec.search import dimensions
@@ -28,12 +27,6 @@ FEWEST_ROWS = 6
 """The minimum rows of the live table; a taller terminal shows more."""
 AROUND = 8
 """Lines of a terminal outside the table."""
-BAR_WIDTH = 16
-ROOM_FOR_BAR = 100
-"""The minimum width of a terminal for bars, in columns; a narrower one shows only
-values."""
-GAP = 2
-"""Blank columns between two columns of a table."""
 
 STYLES = {
     Status.WAITING: "dim",
@@ -45,7 +38,7 @@ STYLES = {
 }
 
 
-class Turn(NamedTuple):
+class TrialStage(NamedTuple):
     """The part of a trial's state whose change makes a log line."""
 
     status: Status
@@ -53,10 +46,14 @@ class Turn(NamedTuple):
     copies: int
 
 
-class SearchDisplay:
+@final
+class TrialsTable(LiveTable):
     """Shows a search inside its `with` block; `update` must be called a few times a
     second. `names` are the short names of the searched keys, `max_frame` is the budget
     of a trial."""
+
+    BAR_WIDTH = 16
+    ROOM_FOR_BAR = 100
 
     def __init__(
         self,
@@ -65,35 +62,31 @@ class SearchDisplay:
         names: Mapping[str, str],
         max_frame: int,
     ) -> None:
-        self._console = console
+        super().__init__(console)
         self._search = search
         self._names = names
         self._max_frame = max_frame
         self._logged = {
-            trial: _turn(state) for trial, state in self._state.trials.items()
+            trial: _stage(state) for trial, state in self._state.trials.items()
         }
         for state in self._state.of(Status.RUNNING):  # when the search was killed
-            self._logged[state.trial] = _turn(state)._replace(status=Status.WAITING)
+            waiting = _stage(state)._replace(status=Status.WAITING)
+            self._logged[state.trial] = waiting
         self._logged_stopping = False
         self._next = 0.0
-        self.screen = Screen(console)
 
     @property
     def _state(self) -> SearchState:
         return self._search.search_state
 
-    def __enter__(self) -> Self:
-        self.screen.__enter__()
-        return self
-
+    @override
     def __exit__(self, *error: object) -> None:
-        self._next = 0.0
-        self.update()
-        self.screen.__exit__(*error)
+        self._log(failures_only=self.is_live)
+        super().__exit__(*error)
 
     def update(self) -> None:
         """Shows the current state."""
-        if not self.screen.is_live:
+        if not self.is_live:
             self._log()
             return
         now = time.monotonic()
@@ -101,57 +94,58 @@ class SearchDisplay:
             return
         self._next = now + REFRESH
         self._log(failures_only=True)
-        note = ""
-        if self._search.stopping and self._state.of(Status.RUNNING):
-            note = STOPPING
-        rows = max(FEWEST_ROWS, self._console.height - AROUND)
-        self.screen.show(
-            Group(self._table(rows), self._summary(), Text(note, "yellow"))
-        )
+        is_stopping = self._search.stopping and self._state.of(Status.RUNNING)
+        self._show(Text(STOPPING if is_stopping else "", "yellow"))
 
     def print_best(self, count: int) -> None:
         """Prints the best trials, if no live table stays on the screen."""
-        if not self.screen.is_live:
+        if not self.is_live:
             self._console.print(self._table(count))
             more = len(self._state.trials) - count
             if more > 0:
                 print_line(self._console, Text(f"and {more} more in the table", "dim"))
 
-    def _table(self, rows: int) -> Table:
+    @override
+    def _picture(self) -> RenderableType:
+        rows = max(FEWEST_ROWS, self._console.height - AROUND)
+        return Group(self._table(rows), self._summary())
+
+    def _table(self, count: int) -> Table:
+        """The running trials, and then the best of the others."""
         running = self._state.of(Status.RUNNING)
         others = [state for state in self._state.ranked if state not in running]
-        with_bar = self._console.width >= ROOM_FOR_BAR
-        table, paths = self._empty_table(with_bar)
-        for state in [*running, *others][:rows]:
+        columns = [
+            Column("trial", 5, justify="left"),
+            Column("", 8, justify="left"),
+            *self._bars(),
+            Column("frames", 9),
+            Column("score", 7),
+        ]
+        paths = self._paths_beside(columns)
+        columns += [Column(self._names[path]) for path in paths]
+        if len(paths) < len(self._names):
+            more = len(self._names) - len(paths)
+            columns.append(Column(f"+{more}", justify="left"))
+        table = self._grid(columns)
+        for state in [*running, *others][:count]:
             frame = max(self._search.frame_of(state.trial), state.frame)
-            restarts = ""
+            attempt = ""
             if state.restarts:
-                restarts = f" ({state.restarts + 1}. try)"
-            bar = ProgressBar(
-                self._max_frame, min(frame, self._max_frame), width=BAR_WIDTH
-            )
+                attempt = f" ({state.restarts + 1}. try)"
             table.add_row(
                 f"t{state.trial}",
-                Text(f"{state.status}{restarts}", STYLES[state.status]),
-                *([bar] if with_bar else []),
-                short(frame) if frame % 1000 == 0 else f"{frame:,}",
+                Text(f"{state.status}{attempt}", STYLES[state.status]),
+                *self._bar(frame, self._max_frame),
+                short_count(frame) if frame % 1000 == 0 else f"{frame:,}",
                 significant(state.score),
                 *(value_text(state.params[path]) for path in paths),
             )
         return table
 
-    def _empty_table(self, with_bar: bool) -> tuple[Table, list[str]]:
-        """A table with its header, and the paths of the searched keys that fit the
-        console."""
-        table = Table.grid(padding=(0, GAP))
-        bar = [("", BAR_WIDTH)] if with_bar else []
-        heads = [("trial", 5), ("", 8), *bar, ("frames", 9), ("score", 7)]
-        room = self._console.width
-        for head, fixed in heads:
-            side: JustifyMethod = "right" if head in ("frames", "score") else "left"
-            table.add_column(no_wrap=True, min_width=fixed, justify=side)
-            room -= fixed + GAP
-        shown = [head for head, _ in heads]
+    def _paths_beside(self, columns: list[Column]) -> list[str]:
+        """The paths of the searched keys that fit the console beside `columns`."""
+        widths = [column.most or column.width for column in columns]
+        room = self._console.width - sum(width + GAP for width in widths)
         paths: list[str] = []
         for path, name in self._names.items():
             trials = self._state.trials.values()
@@ -160,14 +154,7 @@ class SearchDisplay:
             if room < 0:
                 break
             paths.append(path)
-            shown.append(name)
-            table.add_column(no_wrap=True, justify="right")
-        left = len(self._names) - len(paths)
-        if left:
-            table.add_column(no_wrap=True)
-            shown.append(f"+{left}")
-        table.add_row(*(Text(head, "dim") for head in shown))
-        return table, paths
+        return paths
 
     def _summary(self) -> Text:
         counts = [(len(self._state.of(status)), status) for status in Status]
@@ -195,16 +182,16 @@ class SearchDisplay:
             self._logged_stopping = True
             print_line(self._console, STOPPING)
         for trial, state in self._state.trials.items():
-            turn = _turn(state)
+            stage = _stage(state)
             before = self._logged.get(trial)
             is_retried = before is not None and state.restarts > before.restarts
-            if turn == before or (state.status is Status.WAITING and not is_retried):
+            if stage == before or (state.status is Status.WAITING and not is_retried):
                 continue
-            self._logged[trial] = turn
+            self._logged[trial] = stage
             if not failures_only or is_retried or state.status is Status.FAILED:
                 print_line(self._console, f"t{trial} {self._change(state, before)}")
 
-    def _change(self, state: TrialState, before: Turn | None) -> str:
+    def _change(self, state: TrialState, before: TrialStage | None) -> str:
         if before is not None and state.restarts > before.restarts:
             return f"restarts: {error_summary(str(state.last_failure))}"
         if state.status is Status.RUNNING:
@@ -223,14 +210,14 @@ class SearchDisplay:
         end = ""
         if best:
             end = f"; best so far {best}"
-        at = f"{state.status} at {short(state.frame)} frames"
+        at = f"{state.status} at {short_count(state.frame)} frames"
         return f"{at} with {significant(state.score)}{end}"
 
 
 def searched_names(search: Mapping[str, Any] | None) -> dict[str, str]:
     """The short names of the searched keys, by their dotted paths."""
-    return short_names([each.path for each in dimensions(search or {})])
+    return short_names([variable.path for variable in dimensions(search or {})])
 
 
-def _turn(state: TrialState) -> Turn:
-    return Turn(state.status, state.restarts, state.copies)
+def _stage(state: TrialState) -> TrialStage:
+    return TrialStage(state.status, state.restarts, state.copies)

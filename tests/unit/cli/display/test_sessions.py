@@ -6,7 +6,8 @@ import re
 import pytest
 from rich.console import Console
 
-from slm_lab.cli.display.live import PHASES, STOPPING, LiveDisplay, Speed, short
+from slm_lab.cli.display.live import STOPPING
+from slm_lab.cli.display.sessions import PHASES, SessionsTable
 from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.session.status_board import Phase, StatusBoard
 from slm_lab.spec.schema.meta import MetaSpec
@@ -26,7 +27,9 @@ def clock(monkeypatch):
     class Seconds:
         now = 100.0
 
-    monkeypatch.setattr("slm_lab.cli.display.live.time.monotonic", lambda: Seconds.now)
+    monkeypatch.setattr(
+        "slm_lab.cli.display.sessions.time.monotonic", lambda: Seconds.now
+    )
     return Seconds
 
 
@@ -54,7 +57,7 @@ def shown(board, width, height=25, meta=None, **console):
         color_system=None,
         **console,
     )
-    with LiveDisplay(terminal, meta or alone(board), MAX_FRAME) as display:
+    with SessionsTable(terminal, meta or alone(board), MAX_FRAME) as display:
         display.update(board)
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
 
@@ -71,7 +74,7 @@ def logged(board, *changes, meta=None):
     changes."""
     out = io.StringIO()
     console = Console(file=out, width=80)
-    with LiveDisplay(console, meta or alone(board), MAX_FRAME) as display:
+    with SessionsTable(console, meta or alone(board), MAX_FRAME) as display:
         display.update(board)
         for change in changes:
             change()
@@ -120,7 +123,7 @@ def test_the_time_left_of_all_counts_sessions_that_wait(clock):
     board.clock_slots[:2] = MAX_FRAME // 10 - 1000
     out = io.StringIO()
     terminal = Console(file=out, force_terminal=True, width=100, color_system=None)
-    with LiveDisplay(terminal, alone(board), MAX_FRAME) as display:
+    with SessionsTable(terminal, alone(board), MAX_FRAME) as display:
         display.update(board)
         clock.now += 1
         board.clock_slots[:2] += 1000
@@ -141,7 +144,7 @@ def test_the_time_left_of_all_leaves_out_what_has_failed(clock):
     board.clock_slots[0] -= 1000
     out = io.StringIO()
     terminal = Console(file=out, force_terminal=True, width=100, color_system=None)
-    with LiveDisplay(terminal, alone(board), MAX_FRAME) as display:
+    with SessionsTable(terminal, alone(board), MAX_FRAME) as display:
         display.update(board)
         clock.now += 1
         board.clock_slots[0] += 1000
@@ -353,69 +356,6 @@ def test_sessions_that_are_over_announce_nothing_by_themselves(phase, clock):
     board = board_of(phase)
     (line,) = logged(board, lambda: None)
     assert line.startswith("Session 0: 0 / 10M frames")
-
-
-def speeds(frames):
-    """The speeds shown for these frames, read ten times a second."""
-    speed = Speed()
-    return [speed.update(frame, tenth / 10) for tenth, frame in enumerate(frames)]
-
-
-def rollout(tenth, seconds):
-    """Frames of rollouts of 1000 frames in two seconds, one every so many seconds."""
-    rollouts, within = divmod(tenth, 10 * seconds)
-    return 1000 * rollouts + 50 * min(within, 20)
-
-
-@pytest.mark.parametrize(
-    ("frames", "first", "least", "most"),
-    [
-        # A rollout in one second, then nine of learning: the seconds without frames
-        # count.
-        ([1000 * ((tenth + 90) // 100) for tenth in range(1001)], 1000, 85, 115),
-        # Bursts that are far apart.
-        ([4000 * (tenth // 200) for tenth in range(3000)], 400, 200, 200),
-        # Rollouts of two seconds and six of learning: never near none, or 500.
-        ([rollout(tenth, 8) for tenth in range(2000)], 240, 90, 160),
-        # The first pause of all does not hide what came before it.
-        ([rollout(tenth, 30) for tenth in range(220)], 1, 1000 / 22, 501),
-        # It follows a change within a few seconds.
-        ([min(t, 200) * 100 + max(t - 200, 0) for t in range(300)], 299, 9.9, 10.1),
-    ],
-)
-def test_the_speed_is_steady_and_follows_a_change(frames, first, least, most):
-    shown = speeds(frames)[first:]
-    assert least <= min(shown) <= max(shown) <= most
-
-
-@pytest.mark.parametrize(
-    ("frames", "shown"),
-    [([0, 0, 5], [None, None, 25]), ([1_000_000, 1_000_010], [None, 100])],
-)
-def test_there_is_no_speed_before_there_are_new_frames(frames, shown):
-    assert speeds(frames) == shown
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [
-        (0, "0"),
-        (999, "999"),
-        (1000, "1k"),
-        (1024, "1,024"),
-        (200_000, "200k"),
-        (1_500_000, "1.5M"),
-        (1_234_567, "1,234,567"),
-        (10_000_000, "10M"),
-        (12_345_670, "12,345,670"),
-        (12_340_000, "12.34M"),
-        (1_234_567_890, "1,234,567,890"),
-        (1_230_000_000, "1.23G"),
-        (2_000_000_000, "2G"),
-    ],
-)
-def test_round_numbers_are_short_and_others_exact(count, text):
-    assert short(count) == text
 
 
 @pytest.mark.parametrize("on_a_terminal", [True, False])

@@ -6,10 +6,10 @@ import warnings
 
 import pytest
 
-from slm_lab.cli.display.window import _has_its_own_window, window_of
 from slm_lab.core.errors import UsageError
 from slm_lab.core.process import STOP_SIGNALS
 from slm_lab.env.lookup import find_env
+from slm_lab.env.window import _has_its_own_window, window_of
 from slm_lab.spec.schema.env import EnvSpec
 
 
