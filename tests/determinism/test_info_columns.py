@@ -13,7 +13,7 @@ from slm_lab.charts.session import session_overview
 from slm_lab.env.state import ENV_ADAPTERS, attributes
 from slm_lab.metrics.reader import NO_ROWS, read_rows
 from slm_lab.metrics.tensorboard import TensorBoardExporter
-from tests.contract.runs import stop_at
+from slm_lab.testing.sessions import stop_at
 from tests.support import parse, ppo, q_learning, rows, run_ranks, run_session
 
 HERE = "tests.unit.env.wrapped"

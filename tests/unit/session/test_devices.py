@@ -9,7 +9,7 @@ import torch
 from slm_lab.agent.device import moved
 from slm_lab.session.torch_setup import on_cpu
 from slm_lab.spec.role import net_for_role
-from tests.contract.outside import evaluation_env, untrained
+from slm_lab.testing.outside import evaluation_env, untrained
 from tests.support import parse, ppo, soft
 
 CRITIC = {"type": "MLPNet", "hid_layers": [8]}

@@ -14,7 +14,7 @@ from slm_lab.agent.net import precision
 from slm_lab.agent.net.precision import has_bf16
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.spec.schema.net import MLPNetSpec
-from tests.contract.playing import Play
+from slm_lab.testing.play import Play
 from tests.support import parse, ppo
 from tests.unit.agent.net.building import build, images
 

@@ -13,7 +13,7 @@ from slm_lab.agent.optim.optimizer import GradientSync, Optimizer
 from slm_lab.agent.optim.rule import UpdateRule, build_rule
 from slm_lab.core.errors import CheckpointError, NonFiniteLossError
 from slm_lab.parallel.hogwild.sync import SharedTrainState
-from tests.contract.playing import same
+from slm_lab.testing.play import same
 
 UPDATES = 30
 
