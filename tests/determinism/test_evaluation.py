@@ -9,7 +9,7 @@ from slm_lab.metrics.row import EVAL_COLUMNS
 from slm_lab.session.evaluator import Evaluator, RigorousEval, snapshot_of
 from slm_lab.spec.budget import dev_profile
 from slm_lab.storage.checkpoint import CheckpointStore
-from tests.contract.runs import assert_same_run, stop_at
+from slm_lab.testing.sessions import assert_same_run, stop_at
 from tests.support import make_session, parse, ppo, reinforce, rows, run_session
 
 SPECS = {

@@ -8,7 +8,7 @@ from numpy.testing import assert_array_equal
 from pandas.testing import assert_frame_equal
 
 from slm_lab.env.state import ENV_ADAPTERS, attributes
-from tests.contract.runs import stop_at
+from slm_lab.testing.sessions import stop_at
 from tests.support import parse, ppo, q_learning, rows, run_ranks, run_session
 
 HERE = "tests.unit.env.wrapped"

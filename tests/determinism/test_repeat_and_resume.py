@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from pandas.testing import assert_frame_equal
 
-from tests.contract.runs import stop_at
+from slm_lab.testing.sessions import stop_at
 from tests.support import make_session, parse, ppo, rows, run_session
 
 

@@ -17,7 +17,7 @@ from slm_lab.session.seeding import session_seeds
 from slm_lab.session.video import VideoRecorder
 from slm_lab.storage.run_dir import RunDir
 from slm_lab.studies.run import Run
-from tests.contract.runs import (
+from slm_lab.testing.sessions import (
     assert_same_run,
     global_generators,
     poison_global_generators,

@@ -19,18 +19,7 @@ import psutil
 import pytest
 
 from slm_lab.storage.run_dir import FOLDERS, RunDir
-
-TIMING_COLUMNS: tuple[str, ...] = (
-    "wall_t",
-    "cpu_t",
-    "fps",
-    "sync_share",
-    "eps",
-    "actor_wait_share",
-    "learner_wait_share",
-)
-"""The only columns that differ between two runs of one spec and seed. Other columns
-differ only with Hogwild! workers and actors, which run in no fixed order."""
+from slm_lab.testing.sessions import TIMING_COLUMNS
 
 LAB = Path(sys.executable).with_name("slm-lab")
 NAME = "small"

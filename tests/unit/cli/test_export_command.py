@@ -11,7 +11,8 @@ import torch
 import slm_lab
 from bench import size
 from slm_lab.core.errors import UsageError
-from tests.contract.outside import evaluation_env, outside, small_spec, untrained
+from slm_lab.testing.outside import evaluation_env, outside, small_spec, untrained
+from tests.contract.table import ALGORITHM_ROWS
 from tests.faults.lab import lab, run_folder
 from tests.support import parse, ppo
 from tests.unit.cli.trained import fingerprint
@@ -62,7 +63,7 @@ def test_the_file_of_a_run_is_named_after_it_and_plays_its_environment(
 @pytest.mark.medium
 def test_a_good_policy_scores_500_with_onnxruntime_alone(tmp_path):
     """The weights are set by hand: it pushes to the side to which the pole falls."""
-    spec = small_spec(("PPO", "separate"))
+    spec = small_spec(ALGORITHM_ROWS["PPO"]["separate"].spec)
     with closing(evaluation_env(spec)) as vector:
         inside = untrained(spec, vector)
         with torch.no_grad():

@@ -12,7 +12,7 @@ from slm_lab.records.run_source import RunSource
 from slm_lab.storage.manifest import FORMAT, read_manifest
 from slm_lab.storage.run_dir import RUN_BLOCK, RunDir, origin_of, runs_in
 from slm_lab.studies.resume import alone
-from tests.contract.runs import stop_at
+from slm_lab.testing.sessions import stop_at
 from tests.faults.lab import (
     NAME,
     call_here,

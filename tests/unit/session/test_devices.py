@@ -7,7 +7,7 @@ import pytest
 
 from slm_lab.session.build import on_cpu
 from slm_lab.spec.schema.agent import net_for_role
-from tests.contract.outside import evaluation_env, untrained
+from slm_lab.testing.outside import evaluation_env, untrained
 from tests.support import parse, ppo, soft
 
 CRITIC = {"type": "MLPNet", "hid_layers": [8]}

@@ -12,7 +12,7 @@ from slm_lab.agent.algorithm.returns import vtrace
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.build import build_agent
 from slm_lab.agent.recurrent_state import flatten_obs, flatten_steps
-from tests.contract.playing import Play, same
+from slm_lab.testing.play import Play, same
 from tests.contract.table import GENTLE, NORM_LAYERS, RECURRENT, TWO_ACTIONS, net
 from tests.support import actor_critic, parse, ppo
 

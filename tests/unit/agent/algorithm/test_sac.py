@@ -21,7 +21,7 @@ from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.optimizer import LearningRate, Optimizer
 from slm_lab.agent.optim.rule import Adam
 from slm_lab.core.errors import LabError
-from tests.contract.playing import Play
+from slm_lab.testing.play import Play
 from tests.support import parse, ppo, randn, seeded, soft
 from tests.unit.agent.algorithm import batches
 from tests.unit.agent.algorithm.batches import (

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from slm_lab.agent.memory.imitation import PastEpisodes, ReturnRing
 from slm_lab.agent.memory.sampler import UniformSampler
 from slm_lab.session.experience import observed
-from tests.contract.playing import Play
+from slm_lab.testing.play import Play
 from tests.support import actor_critic, memory_layout, parse, ppo
 from tests.unit.agent.algorithm.batches import build
 from tests.unit.agent.algorithm.past_steps import rollout, stream

@@ -10,7 +10,7 @@ from slm_lab.parallel.actor_learner.actor import UnrollActor
 from slm_lab.parallel.actor_learner.unroll import Unroll
 from slm_lab.session.experience import Clock
 from slm_lab.session.seeding import session_seeds
-from tests.contract.playing import Play
+from slm_lab.testing.play import Play
 from tests.contract.table import ALGORITHM_ROWS, PRIORITIZED
 from tests.support import memory_layout, parse, ppo, q_learning, run_session
 from tests.unit.agent.algorithm.past_steps import rollout

@@ -17,7 +17,7 @@ from slm_lab.agent.memory.memory import ReplayConfig, TrainingSchedule
 from slm_lab.agent.memory.transition_ring import TransitionRing
 from slm_lab.agent.recurrent_state import RecurrentLayout, pack_obs
 from slm_lab.spec.schema.memory import PrioritizedReplaySpec, ReplaySpec
-from tests.contract.playing import load_whole, whole
+from slm_lab.testing.play import load_whole, whole
 from tests.support import memory_layout
 from tests.unit.agent.stream import (
     GAMMA,

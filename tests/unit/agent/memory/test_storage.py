@@ -15,7 +15,7 @@ from slm_lab.agent.from_spec.memory import build_memory
 from slm_lab.agent.memory.observation_ring import DeviceRows, in_memory, mapped_in
 from slm_lab.core.errors import LabError
 from slm_lab.spec.schema.memory import PrioritizedReplaySpec, ReplaySpec
-from tests.contract.playing import same, whole
+from slm_lab.testing.play import same, whole
 from tests.unit.agent.stream import fill, layout
 
 UINT8 = np.dtype(np.uint8)

@@ -12,7 +12,7 @@ from slm_lab.agent.fast.networks import array_net
 from slm_lab.agent.from_spec.net import arc_problems
 from slm_lab.agent.net.layers import BatchRenorm
 from slm_lab.core.errors import LabError
-from slm_lab.spec.schema.torch_table import entries
+from slm_lab.spec.schema.torch_layers import layers as layers_of_torch
 from tests.support import parse, ppo, randn, soft
 from tests.unit.agent.net.building import (
     TwoHeads,
@@ -25,7 +25,7 @@ from tests.unit.agent.net.building import (
 
 VECTOR = (4,)
 IMAGE = (2, 12, 12)
-LAYERS = entries("layers")
+LAYERS = layers_of_torch()
 REFUSED = sorted(name for name in LAYERS if LAYERS[name].refused)
 
 

@@ -11,7 +11,7 @@ from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.optimizer import LearningRate, Optimizer
 from slm_lab.agent.optim.rule import UpdateRule, build_rule
 from slm_lab.core.errors import CheckpointError, NonFiniteLossError
-from tests.contract.playing import same
+from slm_lab.testing.play import same
 
 UPDATES = 30
 

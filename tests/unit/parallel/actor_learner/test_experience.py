@@ -16,7 +16,7 @@ from slm_lab.parallel.actor_learner.experience import (
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollMemory
 from slm_lab.session.experience import Clock
 from slm_lab.session.seeding import session_seeds
-from tests.contract.playing import load_whole, same, whole
+from slm_lab.testing.play import load_whole, same, whole
 from tests.support import parse, ppo, q_learning
 
 WITH_ACTORS = {

@@ -1,4 +1,4 @@
-"""An agent and its environments without a Session, stepped one by one by the suites."""
+"""An agent and its environments without a Session, and how two states are compared."""
 
 import io
 import math
@@ -30,6 +30,7 @@ class Play:
         self.agent = self.fresh_agent(seed)
         self.obs = self.env.reset()
         self.frame = 0
+        self.action_shape = self.env.action_space.shape or ()
 
     def fresh_agent(self, seed: int) -> Agent:
         """Another agent of the same spec for the same environments."""
@@ -78,6 +79,7 @@ def whole(part: Agent | Memory[Any]) -> StateDict:
 
 
 def load_whole(part: Agent | Memory[Any], state: StateDict) -> None:
+    """Restores the result of `whole`."""
     part.load_state_dict(state["state"])
     if part.log is not None:
         part.log.load_content(state["steps"])
