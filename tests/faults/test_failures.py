@@ -16,7 +16,6 @@ from tests.faults.lab import (
     manifest,
     repeatable,
     rows_file,
-    run,
     run_folder,
     trial_metrics,
     write_spec,
@@ -122,7 +121,7 @@ def test_a_failed_session_continues_when_the_run_is_resumed(folder):
     finished = rows_file(folder, 0).stat().st_mtime_ns
     assert read_manifest(manifest(folder, 1)).frame == 300
     fragile(folder, "pass")
-    run(folder, "train@latest", *options)
+    assert call(command(folder, "train@latest", *options), folder).code == 0
     assert rows_file(folder, 0).stat().st_mtime_ns == finished
     assert trial_metrics(folder)["num_sessions"] == 2
     assert len(repeatable(rows_file(folder, 1))) == 1 + 10
