@@ -190,12 +190,6 @@ def test_a_choice_of_lists_or_blocks_is_returned_unchanged(name, values):
     assert {key(value) for value in drawn} == {key(value) for value in values}
 
 
-@pytest.mark.parametrize("name", SEARCHERS)
-def test_points_can_be_written_as_json_and_read_back(name):
-    for params in proposals(searcher_for(name), 4):
-        assert json.loads(json.dumps(params)) == params
-
-
 @pytest.mark.parametrize("name", SEARCHERS[1:])
 def test_a_missing_searcher_package_is_reported_with_its_install_command(
     name, monkeypatch
