@@ -277,9 +277,3 @@ def test_the_return_of_the_random_agent_is_taken_from_what_is_known(tmp_path, be
     (data / "random_returns.json").write_text('{"known": 1.0}')
     run = begin()
     assert (run.folder / "random_returns.json").read_text() == '{"known": 1.0}'
-
-
-def test_two_comparisons_in_the_same_second_have_separate_folders(begin):
-    folders = {begin().folder for _ in range(3)}
-    assert len(folders) == 3
-    assert all(folder.name.startswith("small_compare_") for folder in folders)

@@ -138,14 +138,6 @@ def test_a_rule_stops_the_trials_of_its_example(spec, max_frame, steps):
         assert decisions_after(scheduler, report) == [(report[0], STOP)] * is_stopped
 
 
-def test_a_trial_end_gives_no_asha_decisions():
-    scheduler = scheduler_for(asha(), 1600)
-    decisions_after(scheduler, (0, 200, 10.0))
-    assert scheduler.end(0) == []
-    # The score that the ended trial has left behind counts.
-    assert decisions_after(scheduler, (1, 200, 5.0)) == [(1, STOP)]
-
-
 def hyperband():
     """Time in hundreds of frames, up to 9.
 
@@ -192,11 +184,6 @@ def test_hyperband_does_not_wait_for_a_failed_trial():
     assert scheduler.choose([5, 6]) in (5, 6)
 
 
-def test_hyperband_needs_all_trials_before_the_first_begins():
-    assert hyperband().needs_all
-    assert not scheduler_for(asha()).needs_all
-
-
 def script(seed, trials=6, length=60):
     """Random reports, with increasing frames of each trial."""
     rng = np.random.default_rng(seed)
@@ -241,11 +228,6 @@ def test_a_fresh_scheduler_with_the_same_reports_gives_the_same_decisions(spec, 
     random.seed(7)
     np.random.seed(7)  # noqa: NPY002 - as what it must not depend on
     assert outcome(spec, seed) == first
-
-
-def test_the_seed_decides_what_begins_to_halve_later():
-    outcomes = {str(outcome(asha(brackets=3), seed)) for seed in range(8)}
-    assert len(outcomes) > 1
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda s: s.name)
