@@ -157,7 +157,7 @@ def test_by_default_all_modes_are_compared_with_as_many_workers_as_cores(
         assert [v.mode for v in variants][:: len(counts)] == MODES.names()
         assert {v.workers for v in variants} == counts
         assert not any(v.crowded for v in variants)
-        more = plan_of(spec, ("all_reduce",), (1, cores + 1)).specs
+        more = plan_of(spec, ("synced",), (1, cores + 1)).specs
         assert [v.workers for v in more if v.crowded] == [cores + 1]
 
 
