@@ -317,9 +317,20 @@ class ArrayDueling(ArrayNet):
         return (value + advantage - advantage.mean(-1, keepdims=True),)
 
 
+WRITTEN_OUT = (
+    MLPNet.forward,
+    TorchArcNet.forward,
+    DuelingNet.forward,
+    PolicyHead.forward,
+)
+"""What arrays can compute; a class derived from one of these nets may do otherwise."""
+
+
 def array_net(net: nn.Module) -> ArrayNet | None:
     """The network of arrays that computes what `net` does on the CPU; None where only
     torch can."""
+    if type(net).forward not in WRITTEN_OUT:
+        return None
     if isinstance(net, MLPNet):
         return array_mlp(net)
     if isinstance(net, TorchArcNet):
@@ -327,12 +338,11 @@ def array_net(net: nn.Module) -> ArrayNet | None:
     if isinstance(net, DuelingNet):
         streams = array_net(net.streams)
         return None if streams is None else ArrayDueling(streams)
-    if isinstance(net, PolicyHead):
-        inner = array_net(net.net)
-        if inner is None or net.scale is None:
-            return inner
-        return ArrayPolicyHead(inner, net.scale)
-    return None
+    assert isinstance(net, PolicyHead)
+    inner = array_net(net.net)
+    if inner is None or net.scale is None:
+        return inner
+    return ArrayPolicyHead(inner, net.scale)
 
 
 def array_mlp(net: MLPNet) -> ArrayMLP | None:

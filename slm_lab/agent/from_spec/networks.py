@@ -102,7 +102,7 @@ def build_q_network(
     net = build_net(net_spec, obs_shape, heads, generator).to(device).train(False)
     twin = build_net(net_spec, obs_shape, heads, generator).to(device).train(False)
     flat = FlatParameters(net)
-    target_network = _target_network(net_spec, flat, FlatParameters(twin))
+    target_network = build_target_network(net_spec, flat, FlatParameters(twin))
     optimizer = build_optimizer(net_spec, flat)
     return QNetwork(
         net=net,
@@ -160,7 +160,7 @@ def build_twin_q(
     for module in twins.modules():
         if isinstance(module, ParametrizationList):
             module.train(True)  # its singular vectors follow the averaged weights
-    target_network = _target_network(net_spec, flat, FlatParameters(twins))
+    target_network = build_target_network(net_spec, flat, FlatParameters(twins))
     return TwinQ(
         nets=online,
         targets=twins,
@@ -171,9 +171,12 @@ def build_twin_q(
     )
 
 
-def _target_network(
+def build_target_network(
     spec: NetSpec, online: FlatParameters, target: FlatParameters
 ) -> TargetNetwork:
+    """The network `target`, which follows `online` as `update_type`, `update_frequency`
+    and `polyak_coef` of the net spec say. A learner updates every target network that
+    it passes to `Learner.__init__` by name."""
     return TargetNetwork(
         online,
         target,
@@ -193,9 +196,9 @@ def build_optimizer(
     learning_rate = LearningRate(lr)
     schedule = spec.lr_scheduler_spec
     if schedule is not None:
-        with torch_errors_at("agent.net.lr_scheduler_spec", schedule.name):
+        with torch_errors_at(spec.path_of("lr_scheduler_spec"), schedule.name):
             learning_rate = build_learning_rate(lr, schedule.name, schedule.args)
-    with torch_errors_at("agent.net.optim_spec", spec.optim_spec.name):
+    with torch_errors_at(spec.path_of("optim_spec"), spec.optim_spec.name):
         rule = build_rule(spec.optim_spec.name, args, flat)
     return Optimizer(
         flat,
@@ -203,8 +206,8 @@ def build_optimizer(
         learning_rate,
         clip_grad_val=spec.clip_grad_val,
         bounds=bounds,
-        # a RecurrentNet waits for lengths of sequences
-        cuda_graph=spec.cuda_graph and spec.type != "RecurrentNet",
+        # a recurrent net waits for lengths of sequences
+        cuda_graph=spec.cuda_graph and not spec.RECURRENT,
     )
 
 
@@ -243,10 +246,7 @@ def _free_scale(spec: NetSpec, family: DistributionFamily) -> Tensor | None:
     if spec.log_std_init is None:
         return None
     if family.initial_scale is None:
-        message = (
-            "agent.net.log_std_init = %g changes nothing: the action distribution has "
-            "no σ"
-        )
-        logger.warning(message, spec.log_std_init)
+        message = "%s = %g changes nothing: the action distribution has no σ"
+        logger.warning(message, spec.path_of("log_std_init"), spec.log_std_init)
         return None
     return family.initial_scale(float(spec.log_std_init))

@@ -1,7 +1,5 @@
 """Nets that split Q into a value and an advantage of each action."""
 
-from typing import final
-
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -14,7 +12,6 @@ def dueling_q(value: Tensor, advantage: Tensor) -> Tensor:
     return value + advantage - advantage.mean(-1, keepdim=True)
 
 
-@final
 class DuelingNet(nn.Module):
     """Q from `streams`, a net with a head for the value and one for the advantages."""
 
