@@ -27,10 +27,32 @@ def report(folder, *sessions):
     return reports([read_rows(file) for file in files])
 
 
+def test_without_sessions_or_rows_there_are_no_reports(tmp_path):
+    assert reports([]) == []
+    assert report(tmp_path, [], [(100, 1.0)]) == []
+
+
+def test_a_report_is_the_mean_over_the_sessions(tmp_path):
+    found = report(tmp_path, [(100, 1.0), (200, 4.0)], [(100, 3.0), (200, 8.0)])
+    assert found == [(100, 2.0), (200, 6.0)]
+    assert all(type(frame) is int and type(score) is float for frame, score in found)
+
+
+def test_only_rows_that_all_have_written_are_compared(tmp_path):
+    found = report(tmp_path, [(100, 1.0), (200, 4.0), (300, 9.0)], [(100, 3.0)])
+    assert found == [(100, 2.0)]
+
+
 def test_the_kth_rows_belong_together_whatever_their_frames(tmp_path):
     # Workers share one clock: each writes after equal numbers of its own frames.
     found = report(tmp_path, [(150, 1.0), (390, 4.0)], [(210, 3.0), (400, 8.0)])
     assert found == [(210, 2.0), (400, 6.0)]
+
+
+def test_a_row_without_a_score_in_some_session_is_left_out(tmp_path):
+    found = report(tmp_path, [(100, NAN), (200, 4.0)], [(100, 3.0), (200, 8.0)])
+    assert found == [(200, 6.0)]
+    assert report(tmp_path, [(100, NAN)]) == []
 
 
 ROWS = st.lists(st.floats(-100, 100) | st.just(NAN), max_size=8)
@@ -104,3 +126,13 @@ def test_rows_rewritten_after_a_resume_are_not_reported_again(files):
         for file in files:
             write(file, rows_to(frame))
         assert frames(watch) == ([600] if frame == 600 else [])
+
+
+@pytest.mark.parametrize("cut", [1, 2, 5])
+def test_a_row_that_is_being_written_is_reported_when_it_is_whole(files, cut):
+    write(files[0], rows_to(200))
+    write(files[1], rows_to(200), cut)
+    watch = RowWatch(files, 0)
+    assert frames(watch) == [100]
+    write(files[1], rows_to(200))
+    assert frames(watch) == [200]

@@ -8,11 +8,13 @@ import pytest
 from slm_lab.spec.schema.scheduler import AshaSpec, HyperBandSpec, MedianStoppingSpec
 from slm_lab.studies.search.scheduler import (
     Action,
+    Decision,
     NoScheduler,
     tune_scheduler,
 )
 
-STOP, PAUSE = Action.STOP, Action.PAUSE
+STOP = Action.STOP
+PAUSE = Action.PAUSE
 
 
 def scheduler_for(spec, max_frame=1000, seed=0, trials=4):
@@ -76,8 +78,18 @@ EXAMPLES = {
             1600,
             [((trial, frame, -float(trial)), False) for trial in range(4)],
         )
-        for frame in (199,)
+        for frame in (1, 100, 199)
     },
+    "asha judges a trial between two rungs once": (
+        asha(),
+        1600,
+        [
+            ((0, 200, 10.0), False),
+            ((1, 250, 11.0), False),
+            ((1, 300, 0.0), False),
+            ((1, 399, 0.0), False),
+        ],
+    ),
     "asha ends what has reached max_t": (
         asha(max_t=800),
         1600,
@@ -105,6 +117,18 @@ EXAMPLES = {
             ((3, 100, 4.4), True),
         ],
     ),  # at 100 they had 2, 6 and 4.6
+    "the median rule stops what is below the median": (
+        median(),
+        1000,
+        [
+            ((0, 100, 2.0), False),
+            ((0, 200, 4.0), False),
+            ((1, 100, 6.0), False),
+            ((1, 200, 6.0), False),
+            ((2, 200, 4.4), True),
+            ((3, 200, 4.5), False),
+        ],
+    ),
     **{
         f"the median rule stops nothing at {frame}, before the grace period": (
             median(),
@@ -114,7 +138,7 @@ EXAMPLES = {
                 for trial in (*range(4), *range(4))
             ],
         )
-        for frame in (99,)
+        for frame in (1, 99)
     },
     "the median rule needs enough others": (
         median(min_samples_required=3),
@@ -138,6 +162,34 @@ def test_a_rule_stops_the_trials_of_its_example(spec, max_frame, steps):
         assert decisions_after(scheduler, report) == [(report[0], STOP)] * is_stopped
 
 
+def test_asha_ignores_reports_of_a_stopped_trial():
+    scheduler = scheduler_for(asha(), 1600)
+    decisions_after(scheduler, (0, 200, 10.0), (1, 200, 5.0))
+    assert decisions_after(scheduler, (1, 400, 1e9), (1, 1600, 1e9)) == []
+    assert scheduler.end(1) == []
+
+
+def test_a_trial_end_gives_no_asha_decisions():
+    scheduler = scheduler_for(asha(), 1600)
+    decisions_after(scheduler, (0, 200, 10.0))
+    assert scheduler.end(0) == []
+    # The score that the ended trial has left behind counts.
+    assert decisions_after(scheduler, (1, 200, 5.0)) == [(1, STOP)]
+
+
+def test_asha_chooses_waiting_trials_in_order():
+    scheduler = tune_scheduler(asha(), 1600, 0)
+    for trial in range(3):
+        scheduler.add(trial, {})
+    assert scheduler.choose([0, 1, 2]) == 0
+    scheduler.begin(0)
+    assert scheduler.choose([1, 2]) == 1
+    scheduler.end(1)
+    assert scheduler.choose([2]) == 2
+    scheduler.begin(2)
+    assert scheduler.choose([]) is None
+
+
 def hyperband():
     """Time in hundreds of frames, up to 9.
 
@@ -156,6 +208,17 @@ def begun(scheduler, trials):
 
 
 SECOND = range(3, 8)
+THIRD = range(8, 17)
+
+
+def test_hyperband_pauses_at_a_rung_until_the_whole_bracket_has_arrived():
+    scheduler = begun(hyperband(), range(17))
+    assert decisions_after(scheduler, *((t, 299, 0.0) for t in SECOND)) == []
+    for trial in [3, 4, 5, 6]:
+        assert decisions_after(scheduler, (trial, 300, float(trial))) == [
+            (trial, PAUSE)
+        ]
+        assert scheduler.choose([3, 4, 5, 6]) is None
 
 
 def test_hyperband_lets_the_best_third_continue_and_stops_the_others():
@@ -173,6 +236,26 @@ def test_hyperband_lets_the_best_third_continue_and_stops_the_others():
     assert decisions_after(scheduler, (chosen, 600, 9.0)) == []
 
 
+def test_hyperband_continues_the_last_arrival_if_it_is_among_the_best():
+    scheduler = begun(hyperband(), range(17))
+    decisions_after(scheduler, *((t, 300, float(t)) for t in (3, 4, 5, 6)))
+    decisions = decisions_after(scheduler, (7, 300, 100.0))
+    assert sorted(decisions) == [(3, STOP), (4, STOP), (5, STOP)]
+    assert scheduler.choose([6]) == 6
+
+
+def test_hyperband_halves_a_bracket_at_each_of_its_rungs():
+    scheduler = begun(hyperband(), range(17))
+    decisions = decisions_after(scheduler, *((t, 100, float(t)) for t in THIRD))
+    assert sorted(t for t, what in decisions if what is STOP) == list(range(8, 14))
+    begun(scheduler, [14, 15])
+    decisions = decisions_after(
+        scheduler, (14, 300, 3.0), (15, 300, 2.0), (16, 300, 1.0)
+    )
+    assert decisions == [(14, PAUSE), (15, PAUSE), (15, STOP), (16, STOP)]
+    assert scheduler.choose([14]) == 14
+
+
 def test_hyperband_does_not_wait_for_a_failed_trial():
     scheduler = begun(hyperband(), range(17))
     decisions_after(scheduler, *((t, 300, float(t)) for t in (3, 4, 5, 6)))
@@ -182,6 +265,46 @@ def test_hyperband_does_not_wait_for_a_failed_trial():
         (4, STOP),
     ]
     assert scheduler.choose([5, 6]) in (5, 6)
+
+
+def test_hyperband_needs_all_trials_before_the_first_begins():
+    assert hyperband().needs_all
+    assert not scheduler_for(asha()).needs_all
+
+
+def test_hyperband_chooses_no_trial_that_must_wait():
+    rng = np.random.default_rng(0)
+    scheduler = hyperband()
+    waiting = set(range(17))
+    frames = dict.fromkeys(range(17), 0)
+    over = set()
+    paused = set()
+    running = []
+    for _ in range(400):
+        chosen = scheduler.choose(sorted(waiting))
+        if chosen is not None and len(running) < 3:
+            assert chosen in waiting
+            assert chosen not in over
+            scheduler.begin(chosen)
+            waiting.discard(chosen)
+            paused.discard(chosen)
+            running.append(chosen)
+        elif not running:
+            break
+        trial = running[int(rng.integers(len(running)))]
+        frames[trial] += 100
+        for decision in scheduler.report(trial, frames[trial], float(rng.normal())):
+            if decision.trial in running:
+                running.remove(decision.trial)
+            waiting.discard(decision.trial)
+            if decision.what is PAUSE:
+                paused.add(decision.trial)
+                waiting.add(decision.trial)
+            else:
+                over.add(decision.trial)
+    assert over == set(range(17))
+    assert frames[max(frames, key=frames.get)] == 900
+    assert not running
 
 
 def script(seed, trials=6, length=60):
@@ -207,7 +330,8 @@ def outcome(spec, seed):
     """The decisions after a script of reports, and the trials that the scheduler
     chooses."""
     scheduler = begun(scheduler_for(spec, 1600, seed=seed, trials=6), range(6))
-    over, history = set(), []
+    over = set()
+    history = []
     for trial, frame, score in script(seed):
         if trial in over:
             continue
@@ -230,6 +354,11 @@ def test_a_fresh_scheduler_with_the_same_reports_gives_the_same_decisions(spec, 
     assert outcome(spec, seed) == first
 
 
+def test_the_seed_decides_what_begins_to_halve_later():
+    outcomes = {str(outcome(asha(brackets=3), seed)) for seed in range(8)}
+    assert len(outcomes) > 1
+
+
 @pytest.mark.parametrize("spec", SPECS, ids=lambda s: s.name)
 def test_global_generators_are_left_alone(spec):
     random.seed(1)
@@ -237,3 +366,21 @@ def test_global_generators_are_left_alone(spec):
     before = random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
     outcome(spec, 0)
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before  # noqa: NPY002
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda s: s.name)
+def test_a_stopped_trial_gets_no_more_decisions(spec):
+    scheduler = begun(scheduler_for(spec, 1600, trials=6), range(6))
+    over = set()
+    for trial, frame, score in script(3, length=80):
+        for decision in scheduler.report(trial, frame, score):
+            assert isinstance(decision, Decision)
+            assert decision.trial not in over
+            if decision.what is STOP:
+                over.add(decision.trial)
+                assert scheduler.end(decision.trial) == []
+        chosen = scheduler.choose(range(6))
+        assert chosen not in over
+        if chosen is not None:
+            scheduler.begin(chosen)
+    assert over
