@@ -19,6 +19,7 @@ from tests.faults.lab import (
     all_gone,
     call,
     call_here,
+    children_of,
     command,
     interrupt,
     repeatable,
@@ -197,6 +198,38 @@ def test_a_resumed_search_ends_like_an_uninterrupted_one(folder, how, uninterrup
     rows, ended = uninterrupted
     assert {trial: trial_rows(folder, trial) for trial in range(4)} == rows
     assert ends(events(folder, Ended)) == ends(ended)
+
+
+@pytest.mark.slow
+def test_a_trial_whose_process_is_killed_restarts_from_its_checkpoint(
+    folder, uninterrupted
+):
+    write_spec(folder, long())
+    with started(folder, "search") as running:
+        wait_until(lambda: noted(folder, "reported")["0"] > 40)
+        running.session(0).parent().kill()
+        done = running.end()
+    assert done.outcome == (0, "")
+    restarts = [row["restarts"] for row in table(folder).values()]
+    assert sorted(restarts) == ["0", "0", "0", "1"]
+    assert {trial: trial_rows(folder, trial) for trial in range(4)} == uninterrupted[0]
+
+
+@pytest.mark.slow
+def test_a_search_whose_fork_server_is_killed_stops_and_can_be_resumed(folder):
+    write_spec(folder, long(meta__max_trial=2))
+    with started(folder, "search") as running:
+        wait_until(lambda: under_way(folder))
+        for child in children_of(running.pid, recursive=False):
+            if children_of(child.pid):
+                child.kill()
+        done = running.end()
+    assert done.code == 1
+    assert "lost its fork server" in done.err
+    assert "Traceback" not in done.err
+    assert "resume with: slm-lab run search@" in done.out.replace("\n", " ")
+    assert [event.error for event in events(folder, Ended)] == [None]
+    run(folder, "search@latest")
 
 
 @pytest.mark.slow
