@@ -35,6 +35,7 @@ PARTS = (
         "algorithm.sac:SoftActorCritic",
     ),
     (ALGORITHMS, "CrossQ", algorithm.CrossQSpec, "algorithm.sac:CrossQ"),
+    (ALGORITHMS, "TD3", algorithm.TD3Spec, "algorithm.td3:TD3"),
     (ALGORITHMS, "SIL", algorithm.SILSpec, "algorithm.sil:SIL"),
     (ALGORITHMS, "PPOSIL", algorithm.PPOSILSpec, "algorithm.sil:PPOSIL"),
     (

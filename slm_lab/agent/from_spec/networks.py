@@ -13,7 +13,7 @@ from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.from_spec.net import build_net
 from slm_lab.agent.net.layers import Head, Heads
 from slm_lab.agent.net.policy_value import PolicyHead, PolicyOnly, PolicyValue
-from slm_lab.agent.net.q_network import QNetwork, TwinQ, normalise_spectrum
+from slm_lab.agent.net.q_network import Critics, QNetwork, normalise_spectrum
 from slm_lab.agent.net.recurrent import RecurrentNet
 from slm_lab.agent.net.target_network import TargetNetwork
 from slm_lab.agent.net.value_transform import ValueTransform
@@ -27,7 +27,7 @@ from slm_lab.core.types import Shape
 from slm_lab.spec.checks.observations import no_place_for_action
 from slm_lab.spec.role import net_for_role
 from slm_lab.spec.schema.agent import AgentSpec
-from slm_lab.spec.schema.algorithm import EntropyRegularisedSpec
+from slm_lab.spec.schema.algorithm import ReplayActorCriticSpec
 from slm_lab.spec.schema.net import NetSpec
 
 logger = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ def build_q_network(
     net = build_net(net_spec, obs_shape, heads, generator).to(device).train(False)
     twin = build_net(net_spec, obs_shape, heads, generator).to(device).train(False)
     flat = FlatParameters(net)
-    target_network = _target_network(net_spec, flat, FlatParameters(twin))
+    target_network = build_target(net_spec, flat, FlatParameters(twin))
     optimizer = build_optimizer(net_spec, flat)
     return QNetwork(
         net=net,
@@ -115,18 +115,18 @@ def build_q_network(
     )
 
 
-def build_twin_q(
-    spec: AgentSpec,
-    algorithm: EntropyRegularisedSpec,
+def build_critics(
+    agent: AgentSpec,
+    algorithm: ReplayActorCriticSpec,
     obs_shape: Shape,
     num_actions: int,
     discrete: bool,
     generator: torch.Generator,
-) -> TwinQ:
-    """Two critics, and equal target networks if the algorithm has any. `num_actions` is
+) -> Critics:
+    """The critics, and equal target networks if the algorithm has any. `num_actions` is
     the number of discrete actions, or of components of a continuous one. Raises
     LabError where an action cannot stand beside the observation."""
-    net_spec = net_for_role(spec, "critic")
+    net_spec = net_for_role(agent, "critic")
     device = resolve_device(net_spec.gpu)
     message = no_place_for_action(obs_shape, discrete)
     if message is not None:
@@ -138,44 +138,51 @@ def build_twin_q(
         num_values = 1
     heads = [Head(num_values, net_spec.init_std)]
 
-    def pair() -> nn.ModuleList:
-        nets = [build_net(net_spec, in_shape, heads, generator) for _ in range(2)]
+    def build_nets() -> nn.ModuleList:
+        nets = [
+            build_net(net_spec, in_shape, heads, generator)
+            for _ in range(algorithm.num_critics)
+        ]
         if algorithm.spectral_norm:
             for net in nets:
                 normalise_spectrum(net, generator)
         return nn.ModuleList(nets).to(device).train(False)
 
-    online = pair()
-    transform = ValueTransform(algorithm.symlog, normalize=False)
+    online = build_nets()
     flat = FlatParameters(online)
-    optimizer = build_optimizer(net_spec, flat)
-    if not algorithm.HAS_TARGETS:
-        return TwinQ(
-            nets=online,
-            targets=None,
-            discrete=discrete,
-            transform=transform,
-            optimizer=optimizer,
-            target_network=None,
-        )
-    twins = pair()
-    for module in twins.modules():
-        if isinstance(module, ParametrizationList):
-            module.train(True)  # its singular vectors follow the averaged weights
-    target_network = _target_network(net_spec, flat, FlatParameters(twins))
-    return TwinQ(
+    targets = None
+    target_network = None
+    if algorithm.HAS_TARGETS:
+        targets = build_nets()
+        for module in targets.modules():
+            if isinstance(module, ParametrizationList):
+                module.train(True)  # its singular vectors follow the averaged weights
+        target_network = build_target(net_spec, flat, FlatParameters(targets))
+    return Critics(
         nets=online,
-        targets=twins,
+        targets=targets,
         discrete=discrete,
-        transform=transform,
-        optimizer=optimizer,
+        transform=ValueTransform(algorithm.symlog, normalize=False),
+        optimizer=build_optimizer(net_spec, flat),
         target_network=target_network,
     )
 
 
-def _target_network(
+def build_policy_target(
+    agent: AgentSpec, policy: PolicyOnly, family: DistributionFamily, obs_shape: Shape
+) -> TargetNetwork:
+    """A second policy that follows `policy`, by the keys of its net."""
+    net_spec = net_for_role(agent, "actor")
+    unused = torch.Generator()  # the target begins equal to the policy
+    net = _build_policy(net_spec, family, obs_shape, unused).to(policy.device)
+    online = policy.train_state.flats["actor"]
+    return build_target(net_spec, online, FlatParameters(net))
+
+
+def build_target(
     spec: NetSpec, online: FlatParameters, target: FlatParameters
 ) -> TargetNetwork:
+    """A target network that follows `online` as the keys of its net say."""
     return TargetNetwork(
         online,
         target,

@@ -1,8 +1,9 @@
 """Expectations of an action-value function under a policy: E[Q] and the entropy, in
-three ways.
+several ways.
 
 With a temperature α, E[Q(s, a) − α log π(a|s)] is the soft value. Critics bootstrap
-from the next state's; the actor maximises this state's."""
+from the next state's; the actor maximises this state's. A deterministic policy has no
+entropy."""
 
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
@@ -51,21 +52,47 @@ def gumbel_softmax(params: Tensor, q: ActionValue, noise: Tensor) -> Expectation
     return Expectation((action * q(None)).sum(-1), -(action * log_p).sum(-1))
 
 
-class SoftPolicy(NamedTuple):
+def deterministic(params: Tensor, q: ActionValue, noise: Tensor) -> Expectation:
+    """By the one action, tanh(params), plus noise within the bounds: eq. 14 of
+    arXiv:1802.09477. The noise has the scale of actions, or is empty."""
+    action = params.tanh()
+    if noise.numel():
+        action = (action + noise).clamp(-1.0, 1.0)
+    value = q(action)
+    return Expectation(value, torch.zeros_like(value))
+
+
+class PolicyExpectation(NamedTuple):
     """A way to take the expectation, and the noise that it needs."""
 
-    expectation: Callable[[Tensor, ActionValue, Tensor], Expectation]
+    of: Callable[[Tensor, ActionValue, Tensor], Expectation]
     """From parameters (B, param_dim), an action-value function and what `draw` gave to
     its expectation, with gradients to the parameters."""
     draw: Callable[[tuple[int, int], torch.Generator], Tensor]
     """Noise of this shape, on the CPU; empty where the expectation is exact."""
 
 
-SQUASHED = SoftPolicy(
+SQUASHED = PolicyExpectation(
     squashed, lambda shape, generator: torch.randn(shape, generator=generator)
 )
-EXACT = SoftPolicy(exact, lambda shape, generator: torch.empty(0))
-GUMBEL_SOFTMAX = SoftPolicy(
+EXACT = PolicyExpectation(exact, lambda shape, generator: torch.empty(0))
+GUMBEL_SOFTMAX = PolicyExpectation(
     gumbel_softmax,
     lambda shape, generator: torch.empty(shape).exponential_(generator=generator),
+)
+
+
+def smoothed(std: float, largest: float) -> PolicyExpectation:
+    """Of a deterministic policy with clipped normal noise on its actions: target policy
+    smoothing, section 5.3 of arXiv:1802.09477."""
+
+    def draw(shape: tuple[int, int], generator: torch.Generator) -> Tensor:
+        noise = torch.randn(shape, generator=generator)
+        return (std * noise).clamp_(-largest, largest)
+
+    return PolicyExpectation(deterministic, draw)
+
+
+DETERMINISTIC = PolicyExpectation(
+    deterministic, lambda shape, generator: torch.empty(0)
 )
