@@ -162,8 +162,9 @@ VANILLA, DQN, DOUBLE = (
     rows_of(partial(q_learning, name, **SPARSE))
     for name in ("VanillaDQN", "DQN", "DoubleDQN")
 )
-SAC, CROSS_Q = (
-    rows_of(partial(soft, name, **SPARSE)) for name in ("SoftActorCritic", "CrossQ")
+SAC, CROSS_Q, TD3 = (
+    rows_of(partial(soft, name, **SPARSE))
+    for name in ("SoftActorCritic", "CrossQ", "TD3")
 )
 SIL, PPOSIL = partial(A2C, name="SIL"), partial(PPO, name="PPOSIL")
 
@@ -297,6 +298,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "entropy_penalty": SAC(entropy_penalty_coef=0.5),
         "annealed_alpha": SAC(fixed_alpha=decay(0.5, 0.1)),
         "spectral_norm": SAC(TWO_ACTIONS, spectral_norm=True),
+        "n_step_three_critics": SAC(TWO_ACTIONS, num_critics=3, num_step_returns=3),
         "half_precision": SAC(TWO_ACTIONS, HALF),
         "wide_by_numpy": SAC(TWO_ACTIONS, BY_NUMPY),
         "images_spectral_norm": alike(
@@ -311,6 +313,24 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "continuous": CROSS_Q(TWO_ACTIONS, GENTLE),
         "discrete": alike(CROSS_Q(GENTLE)),
         "images": CROSS_Q(IMAGES, net("ConvNet", CONV), GENTLE),
+    },
+    "TD3": {
+        "continuous": TD3(TWO_ACTIONS),
+        "normalized": TD3(CONTINUOUS, NORMALIZED, explore_var_spec=decay(0.5, 0.1)),
+        "ddpg": TD3(
+            CONTINUOUS,
+            BY_PRIORITY,
+            num_critics=1,
+            policy_delay=1,
+            target_noise=0.0,
+            num_step_returns=3,
+        ),
+        "many_critics_symlog": TD3(TWO_ACTIONS, num_critics=3, symlog=True),
+        "replaced_targets": TD3(
+            TWO_ACTIONS, keys_of_net(update_type="replace", update_frequency=64)
+        ),
+        "half_precision": TD3(TWO_ACTIONS, HALF, pdtype("Deterministic")),
+        "norm_layers": TD3(TWO_ACTIONS, NORM_LAYERS),
     },
     "SIL": {
         "episodes": SIL(EPISODES, past("OnPolicyReplay")),

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn.functional import linear
 
-from slm_lab.agent.algorithm.soft_policy import (
+from slm_lab.agent.algorithm.expectation import (
     GUMBEL_SOFTMAX,
     exact,
     gumbel_softmax,
