@@ -26,10 +26,7 @@ NOT_SUPPORTED = {
     "HydraDQN": "is not supported: one agent in one environment; use DQN or DoubleDQN",
     "MultitaskDQN": "is not supported: one agent in one environment; use DQN or "
     "DoubleDQN",
-    **dict.fromkeys(
-        ("TD3", "DDPG"),
-        "is not available; for continuous actions use SoftActorCritic or CrossQ",
-    ),
+    "DDPG": "is TD3 with num_critics 1, policy_delay 1 and target_noise 0",
     **dict.fromkeys(
         ("Rainbow", "QRDQN", "QR-DQN", "C51"),
         "is not available; use DoubleDQN with PrioritizedReplay and a net of type "
