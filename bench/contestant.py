@@ -46,10 +46,10 @@ def lab_run(name: str, case: Case) -> tuple[float, dict[str, float]]:
     """`lab_speed`, and the share of the time of each part of the loop."""
     from slm_lab.core.process import keep_freed_memory
     from slm_lab.parallel.fork_server import CONTEXT
+    from slm_lab.session.build import set_up_torch
     from slm_lab.session.seeding import session_seeds
     from slm_lab.session.session import Session
     from slm_lab.session.status_board import LOOP_PARTS, StatusBoard
-    from slm_lab.session.torch_setup import set_up_torch
     from slm_lab.spec.load import parse_spec
     from slm_lab.storage.run_dir import RunDir
 

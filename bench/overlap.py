@@ -30,7 +30,7 @@ from slm_lab.parallel.actor_learner.actor import UnrollActor
 from slm_lab.parallel.actor_learner.queue import ActorQueue, LearnerQueue, UnrollQueue
 from slm_lab.parallel.actor_learner.unroll import UnrollMemory, UnrollWriter
 from slm_lab.session.build import prototype
-from slm_lab.session.clock import Clock
+from slm_lab.session.experience import Clock
 from slm_lab.session.seeding import session_seeds
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.spec.load import parse_spec

@@ -16,8 +16,8 @@ from multiprocessing.connection import Connection
 import torch
 
 from slm_lab.agent.optim.process_group import ProcessGroup
-from slm_lab.parallel.all_reduce.gloo_group import GlooGroup
-from slm_lab.parallel.all_reduce.shared_memory_group import (
+from slm_lab.parallel.all_reduce.process_groups import (
+    GlooGroup,
     GroupBuffers,
     SharedMemoryGroup,
 )

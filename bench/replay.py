@@ -16,9 +16,8 @@ import torch
 
 from slm_lab.agent.batch import Act, VectorStep
 from slm_lab.agent.from_spec.memory import build_memory
-from slm_lab.agent.memory.memory import MemoryLayout
+from slm_lab.agent.memory.memory import MemoryLayout, ReplayConfig, TrainingSchedule
 from slm_lab.agent.memory.replay import Replay
-from slm_lab.agent.replay_config import ReplayConfig, TrainingSchedule
 from slm_lab.spec.schema.memory import MemorySpec, PrioritizedReplaySpec, ReplaySpec
 from slm_lab.spec.schema.schedule import ScheduleSpec
 

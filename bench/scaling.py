@@ -25,8 +25,7 @@ from torch import nn
 from bench.cases import A2CCase, Case, PPOCase, SACCase
 from bench.overlap import OVERLAPS, overlap
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.agent.optim.lr_schedule import LearningRate
-from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.optim.optimizer import LearningRate, Optimizer
 from slm_lab.agent.optim.rule import build_rule
 from slm_lab.metrics.reader import read_rows
 from slm_lab.parallel.hogwild.sync import SharedSync, SharedTrainState, SyncedSync

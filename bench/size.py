@@ -129,6 +129,7 @@ def main() -> None:
         padded = zip(cells, widths[1:], strict=True)
         print(name.ljust(widths[0]), *(cell.rjust(width) for cell, width in padded))
     print("Ternaries, pairs and walruses are counted per 1,000 lines of code.")
+    print(f"The contract suites in {folder.name}/{NOT_COUNTED} are not counted.")
 
 
 if __name__ == "__main__":

@@ -38,6 +38,14 @@ def run_lab() -> None:
     run_command_line()
 
 
+def run_called() -> None:
+    """The command of a process that the Python API has started."""
+    _end_at_stop_signals()
+    from slm_lab.cli.dispatch import run_called as run_request
+
+    run_request()
+
+
 def _end_at_stop_signals() -> None:
     """Exits with 130 at Ctrl-C, SIGTERM or a closed terminal, while there is nothing to
     save. While a command runs, `report_errors` handles them. The end of the interpreter

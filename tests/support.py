@@ -1,37 +1,40 @@
 """Helpers of many tests: small specs, and Sessions run in this process."""
 
 import copy
-import fcntl
-import os
-import shutil
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import pandas as pd
-import pytest
+import numpy as np
+import torch
 
-from slm_lab.parallel.actor_learner.strategy import LearnerStrategy, serial_source
-from slm_lab.parallel.all_reduce.launch import MakeStrategy
-from slm_lab.parallel.all_reduce.shared_memory_group import (
-    GroupBuffers,
-    SharedMemoryGroup,
-)
-from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy
-from slm_lab.parallel.fork_server import CONTEXT
-from slm_lab.parallel.hogwild.launch import global_state
-from slm_lab.parallel.hogwild.strategy import HogwildMode, HogwildStrategy
-from slm_lab.parallel.task import SessionTask
-from slm_lab.session.seeding import session_seeds
-from slm_lab.session.session import Session
-from slm_lab.session.status_board import StatusBoard
-from slm_lab.session.strategy import Strategy
+from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.spec.load import parse_spec
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.storage.run_dir import RunDir
-from tests.faults.lab import TIMING_COLUMNS
+from slm_lab.testing.sessions import (
+    Rank,
+    made_once,
+    make_session,
+    read_rows,
+    rows,
+    run_ranks,
+    run_session,
+)
+
+__all__ = [
+    "Rank",
+    "actor_critic",
+    "made_once",
+    "make_session",
+    "parse",
+    "ppo",
+    "q_learning",
+    "read_rows",
+    "reinforce",
+    "rows",
+    "run_ranks",
+    "run_session",
+    "sarsa",
+    "soft",
+]
 
 PPO = {
     "agent": {
@@ -180,118 +183,28 @@ def soft(name: str, **changes: Any) -> dict[str, Any]:
     return _changed(spec, {**(targets if name != "CrossQ" else {}), **changes})
 
 
-class Rank(NamedTuple):
-    """One of the workers that train together in this process, a thread each."""
+def seeded(seed: int) -> torch.Generator:
+    """A generator of torch."""
+    return torch.Generator().manual_seed(seed)
 
-    index: int
-    board: StatusBoard
-    place: GroupBuffers
-    kind: MakeStrategy = AllReduceStrategy
+
+def randn(*shape: int, seed: int = 0) -> torch.Tensor:
+    """Standard normal numbers, the same for a seed."""
+    return torch.randn(*shape, generator=seeded(seed))
+
+
+def memory_layout(obs_shape: tuple[int, ...], **keys: Any) -> MemoryLayout:
+    """Vectors or images of float32, and discrete actions; by default one step of one
+    environment."""
+    plain: dict[str, Any] = {
+        "horizon": 1,
+        "num_envs": 1,
+        "obs_dtype": np.dtype(np.float32),
+        "action_shape": (),
+        "action_dtype": np.dtype(np.int64),
+    }
+    return MemoryLayout(obs_shape=obs_shape, **{**plain, **keys})
 
 
 def parse(data: dict[str, Any], name: str = "small") -> Spec:
     return parse_spec(name, data)
-
-
-def make_session(
-    spec: Spec,
-    folder: Path,
-    *,
-    seed: int = 0,
-    resume: bool = False,
-    on_row: Callable[[Session], None] | None = None,
-    hogwild: HogwildMode | None = None,
-    rank: Rank | None = None,
-    serially: bool = False,
-) -> Session:
-    """A Session that writes to `folder`, ready to run here.
-
-    With `hogwild` it is the only Hogwild! worker. With `serially` its actors alternate
-    with it.
-    """
-    run_dir = RunDir(folder, spec.name)
-    for part in ("info", "model", "log", "graph"):
-        (folder / part).mkdir(parents=True, exist_ok=True)
-    index, board = 0, StatusBoard.allocate(CONTEXT, 1)
-    strategy: Strategy | None = None
-    one = SessionTask(spec, run_dir, seed, 0, 0, 1, resume, workers=range(1))
-    if hogwild is not None:
-        strategy = HogwildStrategy(global_state(hogwild, one), board, 0)
-    if rank is not None:
-        index, board, place, kind = rank
-        group = SharedMemoryGroup(place, index, seconds=60)
-        strategy = kind(board, group)
-    if serially:
-        spec = spec.as_learned()
-        strategy = LearnerStrategy(spec, partial(serial_source, one), board, 0)
-    return Session(
-        spec,
-        index,
-        session_seeds(seed, 0, index),
-        run_dir.session(0, index),
-        board,
-        resume=resume,
-        on_row=on_row,
-        strategy=strategy,
-    )
-
-
-def run_session(spec: Spec, folder: Path, **options: Any) -> Session:
-    """Runs a Session to its end and closes it."""
-    session = make_session(spec, folder, **options)
-    try:
-        session.run()
-    finally:
-        session.close()
-    return session
-
-
-def rows(session: Session) -> pd.DataFrame:
-    """Its rows, less the columns that depend on the machine's speed."""
-    return read_rows(session.paths.rows)
-
-
-def read_rows(path: Path) -> pd.DataFrame:
-    return pd.read_csv(path).drop(columns=list(TIMING_COLUMNS), errors="ignore")
-
-
-def run_ranks(
-    spec: Spec,
-    folder: Path,
-    count: int,
-    kind: MakeStrategy = AllReduceStrategy,
-    **options: Any,
-) -> list[Session]:
-    """Runs `count` ranks of one training to their end in threads; all raise what one
-    raises."""
-    board, place = StatusBoard.allocate(CONTEXT, count), GroupBuffers.of(count)
-
-    def run(index: int) -> Session:
-        return run_session(
-            spec, folder, rank=Rank(index, board, place, kind), **options
-        )
-
-    with ThreadPoolExecutor(count) as threads:
-        return list(threads.map(run, range(count)))
-
-
-def made_once(
-    factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]
-) -> Path:
-    """The folder that `make` has filled, once for all worker processes of pytest.
-
-    Another process that asks for it waits until it is complete.
-    """
-    base = factory.getbasetemp()
-    folder = (
-        base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    ) / f"once_{name}"
-    complete = folder.with_suffix(".complete")
-    with folder.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not complete.exists():
-            shutil.rmtree(folder, ignore_errors=True)  # what a failure left
-            folder.mkdir()
-            make(folder)
-            complete.touch()
-    return folder

@@ -9,10 +9,12 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from dataclasses import MISSING, fields, is_dataclass
 from itertools import pairwise
 from typing import Any
 
 import slm_lab
+from slm_lab import testing
 from slm_lab.core.errors import LabError
 
 NAMES = (
@@ -60,7 +62,16 @@ def reference() -> str:
         "## LabError",
         "`slm_lab.core.errors.LabError`",
         *_text(inspect.getdoc(LabError)),
+        "## Testing",
+        *_text(inspect.getdoc(testing)),
     ]
+    for name in testing.__all__:
+        part = getattr(testing, name)
+        parts += [
+            f"### {name}",
+            f"`slm_lab.testing.{name}`",
+            *(_case(part) if is_dataclass(part) else _contract(part)),
+        ]
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
@@ -85,6 +96,27 @@ def _class(part: type) -> Iterator[str]:
     for name, lines in members.items():
         if not name.startswith("_") and name not in INTERNAL:
             yield from (f"### {part.__name__}.{name}", *lines)
+
+
+def _case(part: type) -> Iterator[str]:
+    """Its fields with their defaults, and what they mean."""
+    yield from _text(inspect.getdoc(part))
+    (tree,) = _tree(part).body
+    docs = dict(_attributes(tree.body))
+    rows = ["| field | default | meaning |", "|---|---|---|"]
+    for field in fields(part):
+        default = "" if field.default is MISSING else f"`{field.default!r}`"
+        meaning = " ".join(" ".join(docs.get(field.name, [])).split())
+        rows.append(f"| `{field.name}` | {default} | {meaning} |")
+    yield "\n".join(rows)
+
+
+def _contract(part: type) -> Iterator[str]:
+    """Its properties, each the name of a test as a sentence."""
+    yield from _text(inspect.getdoc(part))
+    names = [name for name in vars(part) if name.startswith("test_")]
+    sentences = [name.removeprefix("test_").replace("_", " ") for name in names]
+    yield "\n".join(f"- {sentence}" for sentence in sentences)
 
 
 def _attributes(body: list[ast.stmt]) -> Iterator[tuple[str, list[str]]]:

@@ -6,8 +6,7 @@ import numpy as np
 
 from slm_lab.agent.algorithm.algorithm import Actor, Learner
 from slm_lab.agent.algorithm.report import read
-from slm_lab.agent.batch import Act, VectorStep
-from slm_lab.agent.describe import describe_on_error
+from slm_lab.agent.batch import Act, VectorStep, describe_on_error
 from slm_lab.agent.memory.memory import AppendLog, Memory
 from slm_lab.core.state import SavedFields
 from slm_lab.core.types import Array

@@ -31,8 +31,7 @@ def build_agent(
     normalization: Normalization | None = None,
     make_memory: Callable[[MemoryLayout], Memory[Any]] | None = None,
 ) -> Agent:
-    """The agent that `spec` describes, for environments with these spaces of one
-    environment.
+    """The agent that `spec` describes, for environments that each have these spaces.
 
     `frame_stack` is the number of frames in an observation; a memory stores each frame
     once. `scratch` is a folder for temporary files. `correction` is for rollouts of a

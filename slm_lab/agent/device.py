@@ -48,8 +48,8 @@ def new_stream(device: torch.device, priority: int = 0) -> torch.cuda.Stream | N
 
 @contextmanager
 def separate_stream(stream: torch.cuda.Stream | None) -> Iterator[None]:
-    """Work on a GPU beside that of other threads, after all that the current stream has
-    so far. Later work on the current stream waits for it."""
+    """Runs work on a GPU beside the work of other threads, after all that the current
+    stream has so far. Later work on the current stream waits for it."""
     if stream is None:
         yield
         return

@@ -21,7 +21,7 @@ from slm_lab.export.export import Difference, export_agent
 from slm_lab.records.checkpoints import AgentCheckpoint, Which
 from slm_lab.records.playable_run import PlayableRun, find_agent
 from slm_lab.records.policy import build_policy
-from slm_lab.session.torch_setup import torch_settings
+from slm_lab.session.build import torch_settings
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.checkpoint import from_bytes, to_bytes
 
@@ -322,7 +322,8 @@ def load(
         ValueError: `seed` is negative."""
     if index(seed) < 0:
         raise ValueError(f"seed = {seed}: must be at least 0")
-    session = None if session is None else index(session)
+    if session is not None:
+        session = index(session)
     modules = [str(module) for module in listed(imports)]
     saved, agent = find_agent(
         run=os.fspath(run),

@@ -4,16 +4,14 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from copy import copy
 from types import SimpleNamespace
 from typing import Any, final
 
-from slm_lab.core.errors import CheckpointError, UsageError
+from slm_lab.core.errors import UsageError
 from slm_lab.core.registry import Registry, import_failure
-from slm_lab.metrics.reader import RowFile
+from slm_lab.records.progress import read_news
 from slm_lab.records.run_record import RunRecord
-from slm_lab.storage.manifest import read_manifest
 
 EVENTS = ("on_row", "on_checkpoint", "on_end")
 
@@ -40,7 +38,7 @@ class Callbacks:
     def __init__(self, objects: Sequence[Any] = ()) -> None:
         """Objects with some of the methods `EVENTS`, their classes, or names of
         installed ones. Raises UsageError for others."""
-        self._objects = [_made(each) for each in objects]
+        self._objects = [_make(part) for part in objects]
         self._news: Iterator[tuple[Any, ...] | None] = iter(())
         self.thread: threading.Thread | None = None
         """The thread that runs a callback now."""
@@ -48,7 +46,7 @@ class Callbacks:
     def follow(self, trial: RunRecord, skip: bool) -> None:
         """Calls back for what `trial` writes; with `skip` not for what it has written
         before."""
-        self._news = _news(trial)
+        self._news = read_news(trial)
         for _ in iter(self._news.__next__, None) if skip else ():
             pass
 
@@ -65,8 +63,8 @@ class Callbacks:
         self._objects = []
 
     def _call(self, event: str, run: object, *arguments: Any) -> None:
-        for each in list(self._objects):
-            callback = getattr(each, event, None)
+        for part in list(self._objects):
+            callback = getattr(part, event, None)
             if callback is None:
                 continue
             self.thread = threading.current_thread()
@@ -74,61 +72,35 @@ class Callbacks:
                 # a callback may change its own row
                 callback(run, *map(copy, arguments))
             except (Exception, SystemExit):
-                self._objects.remove(each)
+                self._objects.remove(part)
                 traceback.print_exc()
                 print(
-                    f"{event} raised this; {_named(each)} is switched off",
+                    f"{event} raised this; {_name_of(part)} is switched off",
                     file=sys.stderr,
                 )
             finally:
                 self.thread = None
 
 
-def _made(part: Any) -> Any:
+def _make(part: Any) -> Any:
+    """The object of a callback: of a name, of a class, or itself. Raises UsageError."""
     try:
-        found = part
+        kind = part
         if isinstance(part, str):
-            found = CALLBACKS.load(part)
-        made = found
-        if isinstance(found, type):
-            made = found()
+            kind = CALLBACKS.load(part)
+        made = kind
+        if isinstance(kind, type):
+            made = kind()
     except Exception as error:
         raise UsageError(f"callbacks: {import_failure(error)}") from error
     fault = _fault(made)
     if fault is not None:
-        raise UsageError(f"callbacks: {_named(made)} {fault}")
+        raise UsageError(f"callbacks: {_name_of(made)} {fault}")
     return made
 
 
-def _named(part: Any) -> str:
-    """Its class, or the functions that were given one by one."""
+def _name_of(part: Any) -> str:
+    """The text of the object, or the names of functions that came one by one."""
     if isinstance(part, SimpleNamespace):
         return ", ".join(vars(part))
     return repr(part)
-
-
-def _news(trial: RunRecord) -> Iterator[tuple[Any, ...] | None]:
-    """The new rows and checkpoints of a Trial, each as an event with its arguments,
-    then None; and so on."""
-    sessions = trial.sessions
-    followers = {session: RowFile(paths.rows) for session, paths in sessions.items()}
-    frames = dict.fromkeys(sessions, -1.0)
-    serials = dict.fromkeys(sessions, -1)
-    while True:
-        for session, follower in followers.items():
-            rows = []
-            with suppress(ValueError):  # damaged from outside; `run.rows` reports it
-                rows = follower.new_rows()
-            for row in rows:
-                frame = row["frame"] or 0.0
-                if frame > frames[session]:  # else written again after a restart
-                    frames[session] = frame
-                    yield "on_row", {"session": session, **row}
-        for session, paths in sessions.items():
-            saved = None
-            with suppress(CheckpointError):
-                saved = read_manifest(paths.manifest)
-            if saved is not None and saved.serial != serials[session]:
-                serials[session] = saved.serial
-                yield "on_checkpoint", session, saved.frame
-        yield None

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from contextvars import copy_context
 from itertools import chain, repeat
@@ -19,13 +19,14 @@ from typing_extensions import override
 from slm_lab.api.callbacks import Callbacks
 from slm_lab.core.errors import LabError, TrainingFailed, UsageError, undone_on_failure
 from slm_lab.core.process import HAS_CALLER, IMPORTED_BY_PARENT, PICTURES, SOCKET
+from slm_lab.records.run_source import RunSource
+from slm_lab.studies.compare import CompareRequest
 
 MAIN = (
-    "import sys; sys.argv[0] = 'slm-lab'; sys.path += {last}; "
-    "from slm_lab.__main__ import main; main()"
+    "import sys; sys.argv = ['slm_lab.{verb}']; sys.path += {last}; "
+    "from slm_lab.__main__ import run_called; run_called()"
 )
-"""The lab's command line. Unlike a file or a module, it is not imported again by
-Sessions."""
+"""What the process runs. Unlike a file or a module, Sessions do not import it again."""
 RELAY_SECONDS = 5.0
 """How long the rest of the output may take after the process has ended."""
 REFUSED = 2
@@ -36,32 +37,40 @@ stop."""
 
 @final
 class LabProcess:
-    """`slm-lab` with `words` in its own process.
+    """A command of the lab in its own process, which gets a record of its options.
 
     So Sessions are watched, and Ctrl-C saves them, whatever this program does; it may
     be a script without a `__main__` guard, a notebook or a test. If this program ends,
     the process saves and stops. Its output appears where `print` writes, a live picture
     in a notebook too."""
 
-    def __init__(self, words: Sequence[str], quiet: bool) -> None:
-        """`quiet` discards the standard output."""
+    def __init__(
+        self, verb: str, request: RunSource | CompareRequest, quiet: bool
+    ) -> None:
+        """Starts what `slm_lab.train`, `search` or `compare` does, by `verb`; `folder`
+        sends it the `request`. `quiet` discards the standard output."""
         sys.stdout.flush()
         shows = None
         if not quiet:
             shows = _notebook_display()
         has_terminal = sys.stdout is sys.__stdout__ and shows is None
-        out = subprocess.DEVNULL if quiet else None if has_terminal else subprocess.PIPE
+        errors = None if has_terminal else subprocess.PIPE
+        output = errors
+        if quiet:
+            output = subprocess.DEVNULL
         self._link, theirs = Pipe()
         first, last = _module_path()
-        pictures = {} if shows is None else {PICTURES: "1", "COLUMNS": "100"}
+        pictures = {}
+        if shows is not None:
+            pictures = {PICTURES: "1", "COLUMNS": "100"}
         inherited = dict(os.environ)
         inherited.pop(IMPORTED_BY_PARENT, None)  # another thread may be importing
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", MAIN.format(last=last), *words],
+                [sys.executable, "-P", "-c", MAIN.format(verb=verb, last=last)],
                 stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=None if has_terminal else subprocess.PIPE,
+                stdout=output,
+                stderr=errors,
                 text=True,
                 errors="replace",
                 env={
@@ -75,9 +84,13 @@ class LabProcess:
                 # Ctrl-C reaches this process alone, which passes it on
                 process_group=0,
             )
+        self._request = verb, request
         self._error: LabError | None = None
         self._is_asked = False
-        pipes = (self._process.stdout, sys.stdout), (self._process.stderr, sys.stderr)
+        pipes = (
+            (self._process.stdout, sys.stdout),
+            (self._process.stderr, sys.stderr),
+        )
         self._relays = [
             in_background(_relay, pipe, stream, shows)
             for pipe, stream in pipes
@@ -93,6 +106,8 @@ class LabProcess:
         """Waits until the command has made or found its folder. Raises its error if it
         fails before."""
         with undone_on_failure(self.stop):
+            with suppress(OSError):  # it has ended
+                self._link.send(self._request)
             message = self._received()
         if isinstance(message, Path):
             return message

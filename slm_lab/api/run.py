@@ -95,8 +95,8 @@ class Run(Started):
         """A trained agent of this run; `options` are those of `slm_lab.load`."""
         from slm_lab.api.agent import load  # imports torch
 
-        about = {"data": self._archive.parent, "trust": self.is_own}
-        return load(self.source, **{**about, **options})
+        defaults = {"data": self._archive.parent, "trust": self.is_own}
+        return load(self.source, **{**defaults, **options})
 
     def _read(self, evaluations: bool = False) -> dict[int, Rows]:
         record = RunRecord(self._record.run_dir, self._record.trial)
@@ -137,10 +137,9 @@ def _table(by_session: dict[int, Rows]) -> "pd.DataFrame":
     import pandas as pd
 
     tables = [
-        pd.DataFrame(each.values.T, columns=list(each.columns)).assign(session=session)
-        for session, each in by_session.items()
+        pd.DataFrame(rows.values.T, columns=list(rows.columns)).assign(session=session)
+        for session, rows in by_session.items()
     ]
-    table = pd.concat(
-        [each for each in tables if len(each)] or tables, ignore_index=True
-    )
+    filled = [table for table in tables if len(table)]
+    table = pd.concat(filled or tables, ignore_index=True)
     return table[["session", *(column for column in table if column != "session")]]

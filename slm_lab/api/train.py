@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from operator import index
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,7 +25,10 @@ from slm_lab.records.lookup import (
     find_trial,
     resolve_spec_name,
 )
+from slm_lab.records.run_source import RunSource
 from slm_lab.spec.schema.spec import Spec
+from slm_lab.studies.compare import CompareRequest
+from slm_lab.studies.run_mode import check_spec_words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -144,12 +148,12 @@ def train(
         TrainingFailed: A Session failed; the message has the reasons.
         KeyboardInterrupt: After Ctrl-C, once all Sessions have saved."""
     functions = {"on_row": on_row, "on_checkpoint": on_checkpoint, "on_end": on_end}
-    own = [
-        SimpleNamespace(**{event: each})
-        for event, each in functions.items()
-        if each is not None
+    singles = [
+        SimpleNamespace(**{event: function})
+        for event, function in functions.items()
+        if function is not None
     ]
-    called = Callbacks([*listed(callbacks), *own])
+    called = Callbacks([*listed(callbacks), *singles])
     if schedules is not None and resume in (None, False):
         raise UsageError(
             "schedules: only a run that resumes has some to change; pass resume=…"
@@ -166,18 +170,14 @@ def train(
         resume = before.root
     if before is not None:
         called.follow(find_trial(str(before.root), before.root.parent), skip=True)
-    options = [
-        *_options(seed, data, imports, trust),
-        *_given({"--schedules": _word("schedules", schedules, ("stretch", "hold"))}),
-        *_beginning(
-            label=label,
-            init_from=init_from,
-            init_part=init_part,
-            which=which,
-            session=session,
-        ),
-    ]
-    process, folder = _begun("train", resume, spec, name, sets, options, quiet)
+    source = replace(
+        _source(sets, seed=seed, data=data, imports=imports, trust=trust),
+        label=_text(label),
+        schedules=_word("schedules", schedules, ("stretch", "hold")),
+        **_parent(init_from, init_part, which, session),
+    )
+    with _complete("train", source, spec, name, resume) as source:
+        process, folder = _start("train", source, quiet)
     trial = find_trial(str(folder), folder.parent)
     if before is None:
         called.follow(trial, skip=False)
@@ -212,18 +212,14 @@ def search(
     >>> found = slm_lab.search("small.json", sets=trials, keep=1, quiet=True)
     >>> len(found.trials), found.run().agent()
     (2, <Agent PPO on CartPole-v1, ...>)"""
-    options = [
-        *_options(seed, data, imports, trust),
-        *_beginning(
-            label=label,
-            init_from=init_from,
-            init_part=init_part,
-            which=which,
-            session=session,
-        ),
-        *_given({"--keep": _number("keep", keep, least=1)}),
-    ]
-    process, folder = _begun("search", resume, spec, name, sets, options, quiet)
+    source = replace(
+        _source(sets, seed=seed, data=data, imports=imports, trust=trust),
+        label=_text(label),
+        keep=_number("keep", keep, least=1),
+        **_parent(init_from, init_part, which, session),
+    )
+    with _complete("search", source, spec, name, resume) as source:
+        process, folder = _start("search", source, quiet)
     return Search(folder, process).followed(wait)
 
 
@@ -260,23 +256,30 @@ def compare(
     >>> options = {"modes": ["all_reduce"], "workers": [1], "seeds": 1, "quiet": True}
     >>> len(slm_lab.compare("small.json", **options).trainings)
     2"""
-    plan = {
-        "--modes": None if modes is None else ",".join(listed(modes)),
-        "--workers": None if workers is None else ",".join(map(str, listed(workers))),
-        "--seeds": _number("seeds", seeds, least=1),
-        "--threshold": threshold,
-        "--resume": None if resume is None else os.fspath(resume),
-    }
-    options = [*_given(plan), *_options(seed, data, imports, trust)]
-    process, folder = _begun("compare", resume, spec, name, sets, options, quiet)
+    counts = None
+    if workers is not None:
+        counts = tuple(index(count) for count in listed(workers))
+    source = _source(sets, seed=seed, data=data, imports=imports, trust=trust)
+    with _complete("compare", source, spec, name, resume) as source:
+        request = CompareRequest(
+            source=source,
+            modes=None if modes is None else tuple(map(str, listed(modes))),
+            workers=counts,
+            seeds=_number("seeds", seeds, least=1) or 0,
+            threshold=None if threshold is None else float(threshold),
+        )
+        process, folder = _start("compare", request, quiet)
     return Comparison(folder, process).followed(wait)
 
 
-def _given(options: Mapping[str, object]) -> list[str]:
-    return [f"{name}={value}" for name, value in options.items() if value is not None]
+def _text(value: object) -> str | None:
+    """The value of an argument that may be any text."""
+    if value is None:
+        return None
+    return str(value)
 
 
-def _word(name: str, value: str | None, allowed: Sequence[str]) -> str | None:
+def _word(name: str, value: Any, allowed: Sequence[str]) -> Any:
     """The value of an argument. Raises UsageError if it is none of the `allowed`
     ones."""
     if value not in (None, *allowed):
@@ -294,71 +297,80 @@ def _number(name: str, value: int | None, least: int) -> int | None:
     return index(value)
 
 
-def _options(
-    seed: int | None, data: str | Path, imports: Sequence[str], trust: bool
-) -> list[str]:
-    modules = [f"--import={module}" for module in listed(imports)]
-    about = {"--seed": _number("seed", seed, least=0), "--data": data}
-    return [*_given(about), *modules, *(["--trust"] if trust else [])]
+def _source(
+    sets: Mapping[str, Any] | None,
+    seed: int | None,
+    data: str | Path,
+    imports: Sequence[str],
+    trust: bool,
+) -> RunSource:
+    """The options that all three functions have."""
+    return RunSource(
+        sets=tuple(
+            f"{path}={_json(f'sets[{path!r}]', value)}"
+            for path, value in (sets or {}).items()
+        ),
+        seed=_number("seed", seed, least=0),
+        data_dir=Path(data),
+        imports=tuple(map(str, listed(imports))),
+        trust=trust,
+    )
 
 
-def _beginning(
-    label: str | None,
+def _parent(
     init_from: str | Path | Run | None,
     init_part: str | Sequence[str],
     which: str | None,
     session: int | None,
-) -> list[str]:
-    """The options of a run that begins."""
-    parent = None
-    if init_from is not None:
-        parent = os.fspath(init_from)
-    about = {
-        "--name": label,
-        "--init-from": parent,
-        "--which": _word("which", which, ("best", "latest")),
-        "--session": _number("session", session, least=0),
+) -> dict[str, Any]:
+    """The options of the saved agent that a run begins with."""
+    return {
+        "init_from": None if init_from is None else os.fspath(init_from),
+        "init_parts": tuple(map(str, listed(init_part))),
+        "which": _word("which", which, ("best", "latest")),
+        "session": _number("session", session, least=0),
     }
-    return [*_given(about), *(f"--init-part={part}" for part in listed(init_part))]
 
 
-def _begun(
-    verb: Literal["train", "search", "compare"],
-    resume: str | Path | Started | bool | None,
+@contextmanager
+def _complete(
+    verb: str,
+    source: RunSource,
     spec: SpecSource | None,
     name: str | None,
-    sets: Mapping[str, Any] | None,
-    options: Sequence[str],
-    quiet: bool,
-) -> tuple[LabProcess, Path]:
-    """A started command, and its folder. Raises LabError."""
+    resume: str | Path | Started | bool | None,
+) -> Iterator[RunSource]:
+    """The source with its spec file, and the run that it resumes. Raises LabError."""
     refuse_during_import(f"slm_lab.{verb}")
-    if resume is True:
-        if not any(option.startswith("--name=") for option in options):
-            raise UsageError("resume=True resumes the run of a label: pass label=…")
-        options = [*options, "--resume"]
-        resume = None
-    if isinstance(resume, bool):
-        resume = None
-    if spec is None and resume is None:
+    if resume is True and source.label is None:
+        raise UsageError("resume=True resumes the run of a label: pass label=…")
+    run = None if isinstance(resume, bool | None) else os.fspath(resume)
+    if spec is None and run is None:
         raise UsageError(NO_SPEC)
     if spec is None and name is not None:
         raise UsageError(
             f"name={name!r}: names a spec in a file; a run to resume has one"
         )
-    mode = verb if resume is None else f"{verb}@{os.fspath(resume)}"
-    given = (sets or {}).items()
-    settings = [f"-s{path}={_json(f'sets[{path!r}]', value)}" for path, value in given]
     with _spec_file(spec, name) as file:
-        words = [each for each in (file, name) if each is not None]
-        command, rest = (
-            ("compare", words) if verb == "compare" else ("run", [*words, mode])
+        check_spec_words(file, name)
+        yield replace(
+            source,
+            spec_file=file or "",
+            spec_name=name,
+            run=run,
+            resume=resume is True,
         )
-        try:
-            process = LabProcess([command, *settings, *options, "--", *rest], quiet)
-            return process, process.folder()
-        except SpecError as error:
-            raise _explained(error) from None
+
+
+def _start(
+    verb: str, request: RunSource | CompareRequest, quiet: bool
+) -> tuple[LabProcess, Path]:
+    """A started command, and its folder. Raises LabError."""
+    try:
+        process = LabProcess(verb, request, quiet)
+        return process, process.folder()
+    except SpecError as error:
+        raise _explain(error) from None
 
 
 @contextmanager
@@ -400,7 +412,7 @@ def _as_plain(value: object) -> object:
     raise TypeError(f"it is a {type(value).__name__}")
 
 
-def _explained(error: SpecError) -> LabError:
+def _explain(error: SpecError) -> LabError:
     """A clearer error, if an environment or wrapper is known in this process alone."""
     registry = getattr(sys.modules.get("gymnasium"), "registry", {})
     for problem in error.problems:

@@ -12,14 +12,14 @@ from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 from werkzeug.serving import BaseWSGIServer
 
-from slm_lab.board import run_page, runs_table, ticked
-from slm_lab.board.catalog import Catalog
+from slm_lab.board import run_page, runs_page
 from slm_lab.board.elements import problem
 from slm_lab.board.query import Query
 from slm_lab.board.refresh import Part, Parts
 from slm_lab.board.security import BoundedServer, secure
 from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.text import error_summary
+from slm_lab.records.catalog import Catalog
 
 REFRESH_SECONDS = 5
 HOST = "127.0.0.1"
@@ -30,7 +30,7 @@ _ALARM = """(ticks, answered) => {
     const silent = Date.now() / 1000 - answered > 30;
     return silent ? "no answer: has the board been stopped?" : "";
 }"""
-PAGES = {"/": runs_table, "/run": run_page}
+PAGES = {"/": runs_page, "/run": run_page}
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ def make_app(data_dir: Path) -> Dash:
         query = Query.parse(search)
         if pathname not in PAGES:
             return problem(f"there is no page {pathname}")
-        return _guarded(lambda: PAGES[pathname].layout(catalog, query))
+        return _make_or_explain(lambda: PAGES[pathname].layout(catalog, query))
 
     @app.callback(
         Output("url", "search"),
@@ -73,18 +73,20 @@ def make_app(data_dir: Path) -> Dash:
     def choose(search: str, values: list[str], grids: list[Any], ids: list[Any]) -> Any:
         """Keeps address and controls alike, whichever has changed."""
         asked = Query.parse(search)
-        names = [each["control"] for each in ids]
+        names = [control["control"] for control in ids]
         chosen = asked._replace(**dict(zip(names, values, strict=True)))
         for selected in grids:
-            chosen = chosen._replace(runs=_ticked(asked.runs, selected))
+            chosen = chosen._replace(runs=_merge_ticks(asked.runs, selected))
         if chosen == asked:
             raise PreventUpdate
         if ctx.triggered_id == "url":  # the browser's button back
-            wanted = [getattr(asked, name) for name in names]
+            texts = [getattr(asked, name) for name in names]
             ticks = {"ids": list(asked.runs)}
-            shown = runs_table.grid_options(asked)
-            return no_update, wanted, [ticks] * len(grids), [shown] * len(grids)
-        options = runs_table.grid_options(chosen) if chosen.q != asked.q else no_update
+            shown = runs_page.grid_options(asked)
+            return no_update, texts, [ticks] * len(grids), [shown] * len(grids)
+        options: Any = no_update
+        if chosen.q != asked.q:
+            options = runs_page.grid_options(chosen)
         keep = [no_update] * len(grids)
         return chosen.search, [no_update] * len(names), keep, [options] * len(grids)
 
@@ -110,23 +112,20 @@ def make_app(data_dir: Path) -> Dash:
     ) -> Any:
         """What has changed since the browser has last asked."""
         query = Query.parse(search)
-        page = run_page if path == "/run" else ticked
-        parts = {
-            **page.parts(catalog, query),
-            "grid": runs_table.grid_part(catalog),
-        }
+        parts = PAGES.get(path, runs_page).parts(catalog, query)
+        parts["grid"] = runs_page.grid_part(catalog)
         serials: dict[str, str] = {}
 
         def newest(name: str) -> Any:
             part = parts.get(name, Part((), list))
-            key = (path, query, name) if name != "grid" else name
-            new = made.get(key, Part(part.stamp, partial(_guarded, part.make)))
+            key = "grid" if name == "grid" else (path, query, name)
+            new = made.get(key, Part(part.stamp, partial(_make_or_explain, part.make)))
             serials[name] = new.serial
             if seen.get(name) == new.serial:
                 return no_update
             return new.shown
 
-        children = [newest(each["part"]) for each in ids]
+        children = [newest(place["part"]) for place in ids]
         return children, [newest("grid") for _ in grids], serials, time.time()
 
     app.clientside_callback(  # type: ignore[no-untyped-call]
@@ -136,7 +135,7 @@ def make_app(data_dir: Path) -> Dash:
         State("answered", "data"),
     )
     app.clientside_callback(  # type: ignore[no-untyped-call]
-        runs_table.FIT_NARROW,
+        runs_page.FIT_NARROW,
         Output({"grid": ALL}, "columnDefs"),
         Input("page", "children"),
         State({"grid": ALL}, "columnDefs"),
@@ -154,15 +153,17 @@ def _frame(root: Path) -> html.Div:
     return html.Div([place, clock, *stores, html.Header(head), html.Main(id="page")])
 
 
-def _ticked(before: tuple[str, ...], selected: Any) -> tuple[str, ...]:
+def _merge_ticks(before: tuple[str, ...], selected: Any) -> tuple[str, ...]:
+    """The ticked runs, new ones behind those of before."""
     if isinstance(selected, dict):
         names = list(selected["ids"])
     else:
         names = [row["run"] for row in selected or ()]
-    return tuple(dict.fromkeys([*(name for name in before if name in names), *names]))
+    kept = [name for name in before if name in names]
+    return tuple(dict.fromkeys([*kept, *names]))
 
 
-def _guarded(make: Callable[[], Any]) -> Any:
+def _make_or_explain(make: Callable[[], Any]) -> Any:
     """A part of a page; if a damaged file hinders it, the reason in its place."""
     try:
         return make()

@@ -1,32 +1,36 @@
 """Pieces of pages. Dash shows every text as it is: no name can become markup."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from dash import dcc, html
 
-from slm_lab.board.query import CHOICES
-from slm_lab.charts.chart import Chart, Curve, Panel, curves_panel
+from slm_lab.board.query import CHOICES, file_link
+from slm_lab.charts.chart import Chart, Panel
 from slm_lab.charts.look import MUTED
 from slm_lab.charts.page import graph
 
-LONGEST = 300  # letters of a cell
+LONGEST = 300
+"""Letters of a cell."""
+FONT = "system-ui, -apple-system, 'Segoe UI', sans-serif"
+MARGIN = {"l": 50, "r": 14, "t": 12, "b": 36}
 
 
 def rows_table(
     header: Sequence[Any], rows: Iterable[Sequence[Any]], words: int = 0
 ) -> html.Div:
     """A table of texts or components; columns up to `words` are aligned to the left."""
-    kinds = ["words" if i <= words else "number" for i in range(len(header))]
 
     def line(kind: Any, cells: Sequence[Any]) -> html.Tr:
-        shown = [
-            f"{c[:LONGEST]}…" if isinstance(c, str) and len(c) > LONGEST else c
-            for c in cells
-        ]
-        return html.Tr(
-            [kind(c, className=k) for c, k in zip(shown, kinds, strict=True)]
-        )
+        places = []
+        for column, cell in enumerate(cells):
+            shown = cell
+            if isinstance(cell, str) and len(cell) > LONGEST:
+                shown = f"{cell[:LONGEST]}…"
+            align = "words" if column <= words else "number"
+            places.append(kind(shown, className=align))
+        return html.Tr(places)
 
     body = html.Tbody([line(html.Td, cells) for cells in rows])
     return html.Div(
@@ -49,10 +53,10 @@ def chip(status: str) -> html.Span:
     return html.Span(status, className=f"chip {status.partition(' ')[0]}")
 
 
-def command(about: str, text: str) -> html.Div:
+def command(purpose: str, text: str) -> html.Div:
     """A command to copy."""
     copy = dcc.Clipboard(content=text, title="copy", className="copy")
-    return html.Div([html.Span(about), html.Code(text), copy], className="command")
+    return html.Div([html.Span(purpose), html.Code(text), copy], className="command")
 
 
 def select(
@@ -60,7 +64,7 @@ def select(
 ) -> html.Label:
     """A control that chooses one of `options`, or of the words of `CHOICES`."""
     options = options or [
-        {"label": each, "value": k} for k, each in CHOICES[name].items()
+        {"label": text, "value": word} for word, text in CHOICES[name].items()
     ]
     control = dcc.Dropdown(
         options,
@@ -77,39 +81,34 @@ def problem(text: str) -> html.P:
     return html.P(text, className="problem")
 
 
-FONT = "system-ui, -apple-system, 'Segoe UI', sans-serif"
-MARGIN = {"l": 50, "r": 14, "t": 12, "b": 36}
-_MODE_BAR = [["toImage", "resetScale2d"]]
+def page(root: Path, folder: Path, pattern: str) -> list[html.Iframe]:
+    """The page of this name that the run in `folder` has drawn, loaded again after each
+    change; nothing before the first."""
+    return [
+        html.Iframe(
+            src=f"{file_link(root, file)}?{file.stat().st_mtime_ns}",
+            title=file.stem,
+            className="page",
+        )
+        for file in folder.glob(pattern)
+    ]
 
 
-def curves_graph(
-    curves: list[Curve], x: str, name: str, height: int = 200, legend: bool = False
-) -> dcc.Graph:
-    """Curves over an axis labelled `x`; `name` keeps the zoom of a graph while it
-    grows."""
-    return panel_graph(curves_panel(x, "", curves), name, height, legend=legend)
+def video(root: Path, file: Path) -> html.Video:
+    """A video that is loaded when it is played."""
+    return html.Video(src=file_link(root, file), controls=True, preload="none")
 
 
 def panel_graph(
-    panel: Panel,
-    name: str,
-    height: int,
-    margin: Mapping[str, int] = MARGIN,
-    legend: bool = False,
+    panel: Panel, name: str, height: int, legend: bool = False
 ) -> dcc.Graph:
-    """A panel of a chart, without the titles above it."""
-    panel = panel._replace(title="", hint="")
-    return chart_graph(Chart("", "", ((panel,),), legend=legend), name, height, margin)
-
-
-def chart_graph(
-    chart: Chart, name: str, height: int, margin: Mapping[str, int]
-) -> dcc.Graph:
-    """The panels of a chart, without the words around them."""
+    """A panel of a chart, without the titles above it; `name` keeps the zoom of a graph
+    while it grows."""
+    chart = Chart("", "", ((panel._replace(title="", hint=""),),), legend=legend)
     layout = {
         "title": None,
         "font": {"family": FONT, "size": 12},
-        "margin": dict(margin),
+        "margin": MARGIN,
         "uirevision": name,
         "height": height,
         "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": MUTED},
@@ -118,8 +117,8 @@ def chart_graph(
         figure=graph(chart, layout),
         config={
             "displaylogo": False,
-            "modeBarButtons": _MODE_BAR,
-            "displayModeBar": chart.legend,
+            "modeBarButtons": [["toImage", "resetScale2d"]],
+            "displayModeBar": legend,
         },
         responsive=True,
         style={"height": f"{height}px"},

@@ -2,6 +2,7 @@
 twice."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode
 
@@ -29,7 +30,7 @@ class Query(NamedTuple):
 
     runs: tuple[str, ...] = ()
     run: str = ""
-    """That of the page of one run."""
+    """The run whose page it is."""
     trial: str = ""
     session: str = "0"
     y: str = RETURNS[0].column
@@ -43,18 +44,9 @@ class Query(NamedTuple):
     def parse(cls, search: str | None) -> "Query":
         """The choices in an address; unknown words are left out."""
         pairs = parse_qsl((search or "").removeprefix("?"))
-        given = {
-            key: value for key, value in pairs if key in cls._fields and key != "runs"
-        }
-        known = {k: v for k, v in given.items() if k not in CHOICES or v in CHOICES[k]}
-        good = {
-            k: v
-            for k, v in known.items()
-            if k not in ("trial", "session") or v.isdecimal()
-        }
-        if good.get("y") in CLOCKS:  # that is an x
-            del good["y"]
-        return cls(tuple(dict.fromkeys(v for k, v in pairs if k == "runs")), **good)
+        runs = dict.fromkeys(value for key, value in pairs if key == "runs")
+        fields = {key: value for key, value in pairs if _is_known(key, value)}
+        return cls(tuple(runs), **fields)
 
     @property
     def search(self) -> str:
@@ -67,11 +59,22 @@ class Query(NamedTuple):
 
     @property
     def axis(self) -> Axis:
-        """That of the chosen column, smoothed over a share of the frames."""
+        """The axis of the chosen column, smoothed over a share of the frames."""
         axis = EVAL_RETURNS
         if self.y != EVALUATION:
             axis = column_axis(self.y)
         return axis._replace(window_share=float(self.smooth))
+
+
+def _is_known(key: str, value: str) -> bool:
+    """Whether a word of an address is the value of a field other than `runs`."""
+    if key in CHOICES:
+        return value in CHOICES[key]
+    if key in ("trial", "session"):
+        return value.isdecimal()
+    if key == "y":
+        return value not in CLOCKS
+    return key in Query._fields and key != "runs"
 
 
 def run_link(name: str, trial: int | None = None) -> str:
@@ -79,6 +82,6 @@ def run_link(name: str, trial: int | None = None) -> str:
     return f"/run{Query(run=name, trial='' if trial is None else str(trial)).search}"
 
 
-def file_link(path: str) -> str:
-    """The address of a file in the data folder."""
-    return f"/files/{quote(path)}"
+def file_link(root: Path, file: Path) -> str:
+    """The address of a file in the data folder `root`."""
+    return f"/files/{quote(file.relative_to(root).as_posix())}"

@@ -39,10 +39,10 @@ SERVED = {
     ".log": "text/plain",
 }
 """The kinds of files that are served."""
-_OF_FILES = (
+_POLICY_OF_FILES = (
     "sandbox allow-scripts allow-downloads; default-src 'none'; style-src "
     "'unsafe-inline'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; img-src data: "
-    "blob:"
+    "blob:; frame-ancestors 'self'"
 )
 """A page of a run may come from anywhere: it draws, alone, and reads or sends
 nothing."""
@@ -56,7 +56,8 @@ def secure(server: Flask, root: Path, script_hashes: Sequence[str]) -> None:
     policy = (
         f"default-src 'none'; script-src {scripts}; connect-src 'self'; style-src "
         "'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
-        "media-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+        "media-src 'self'; frame-src 'self'; frame-ancestors 'none'; base-uri 'none'; "
+        "form-action 'none'"
     )
 
     @server.before_request
@@ -85,11 +86,11 @@ def secure(server: Flask, root: Path, script_hashes: Sequence[str]) -> None:
 
     @server.get("/files/<path:path>")
     def file(path: str) -> Response:
-        found = served(root, path)
-        if found is None:
+        place = served(root, path)
+        if place is None:
             abort(404)
-        response = send_file(found, SERVED[found.suffix], conditional=True, max_age=0)
-        response.headers["Content-Security-Policy"] = _OF_FILES
+        response = send_file(place, SERVED[place.suffix], conditional=True, max_age=0)
+        response.headers["Content-Security-Policy"] = _POLICY_OF_FILES
         return response
 
 
@@ -112,19 +113,16 @@ def served(root: Path, path: str) -> Path | None:
     """The file at a path in the folder `root`; None if it lies elsewhere, through links
     or not, or is of no kind that is served."""
     try:
-        found = Path(os.path.realpath(root / path))
+        place = Path(os.path.realpath(root / path))
     except ValueError:  # a zero byte
         return None
-    if (
-        found.suffix not in SERVED
-        or not found.is_relative_to(root)
-        or not os.path.isfile(found)
-    ):
-        return None  # unlike the method, the function is false for a name too long
-    is_hidden = any(part.startswith(".") for part in found.relative_to(root).parts)
-    if is_hidden:
+    is_inside = place.suffix in SERVED and place.is_relative_to(root)
+    # unlike the method, the function is false for a name too long
+    if not is_inside or not os.path.isfile(place):
         return None
-    return found
+    if any(part.startswith(".") for part in place.relative_to(root).parts):
+        return None
+    return place
 
 
 class _Handler(WSGIRequestHandler):

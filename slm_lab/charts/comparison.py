@@ -24,7 +24,7 @@ from slm_lab.charts.chart import (
     level,
 )
 from slm_lab.charts.look import tick_text
-from slm_lab.charts.speeds import BASELINE, CROWDED, Comparison, Outcome, Variant
+from slm_lab.charts.speeds import BASELINE, CROWDED, Comparison, Variant, VariantResult
 from slm_lab.charts.write import write_chart
 from slm_lab.core.files import write_atomically
 from slm_lab.core.text import count_text
@@ -187,10 +187,10 @@ def return_overview(comparison: Comparison, x: Axis) -> Chart:
 
 def _curves(
     comparison: Comparison,
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[VariantResult],
     x: Axis,
     with_bands: bool,
-) -> list[tuple[Outcome, Curve]]:
+) -> list[tuple[VariantResult, Curve]]:
     """The mean over the seeds, as far as all of them go, of each outcome that has
     any."""
     curves = []
@@ -216,7 +216,7 @@ def _curves(
 
 
 def _with_threshold(
-    comparison: Comparison, outcomes: Sequence[tuple[Outcome, Curve]]
+    comparison: Comparison, outcomes: Sequence[tuple[VariantResult, Curve]]
 ) -> list[Curve]:
     """The curves, over a line across all of them if there is a threshold."""
     curves = [curve for _, curve in outcomes]

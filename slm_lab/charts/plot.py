@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from slm_lab.charts.axis import EVAL_RETURNS, RETURNS, Y_AXES, Axis, x_axis
-from slm_lab.charts.chart import Chart
+from slm_lab.charts.chart import Chart, Panel, curves_panel
 from slm_lab.charts.final_returns import (
     ENOUGH_TO_TRIM,
     Improvement,
@@ -19,7 +19,7 @@ from slm_lab.charts.final_returns import (
     improvement,
 )
 from slm_lab.charts.labels import APART, Named, labels, leaves
-from slm_lab.charts.overlay import Aggregate, Seeds, overlay_chart
+from slm_lab.charts.overlay import Aggregate, Seeds, overlay, overlay_chart
 from slm_lab.charts.request import RETURN_COLUMNS, PlotRequest
 from slm_lab.charts.trainings import ReadTrial, read_trial
 from slm_lab.charts.write import write_chart, write_print
@@ -127,6 +127,24 @@ def plot(request: PlotRequest, draws: bool = True) -> Plotted:
         improvement=better,
         notes=tuple(notes),
     )
+
+
+def overlay_panel(
+    trials: Sequence[ReadTrial], x: str, statistic: str
+) -> tuple[Panel, list[str]]:
+    """The curves of Trials with values over the axis of the word `x`, and notes. The
+    `statistic` over seeds is "mean", without bands, "band" with them, or "iqm"."""
+    methods, axis = grouped(trials, x)
+    aggregate: Aggregate = "iqm" if statistic == "iqm" else "mean"
+    generator = np.random.default_rng(_BOOTSTRAP_SEED)
+    drawn = overlay([method.seeds for method in methods], aggregate, generator)
+    curves = drawn.curves
+    hint = drawn.subtitle
+    if statistic == "mean":
+        curves = [curve._replace(band=None) for curve in curves]
+        hint = "mean of the seeds"
+    panel = curves_panel(axis.label, "", curves)._replace(hint=hint)
+    return panel, about_curves(methods, "", ())
 
 
 def grouped(

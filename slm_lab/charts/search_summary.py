@@ -2,14 +2,24 @@
 
 import json
 import math
+import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from slm_lab.core.text import count_text, error_summary, shortened
+from slm_lab.core.text import (
+    TextTable,
+    count_text,
+    error_summary,
+    shortened,
+    significant,
+    with_spread,
+)
 from slm_lab.metrics.trial_metrics import TRIAL_METRICS
 from slm_lab.metrics.trial_state import TrialState, ranked
+from slm_lab.records.event_log import Confirmed, SearchState
 from slm_lab.spec.search import Dimension
 
 if TYPE_CHECKING:
@@ -177,3 +187,49 @@ def _cell(value: Any) -> Any:
     if isinstance(value, str) or numeric([value]):
         return value
     return json.dumps(value, default=str)
+
+
+def confirmed_table(
+    search: SearchState, files: Mapping[int, Path], names: Mapping[str, str]
+) -> TextTable:
+    """A row for each spec that was trained again with fresh seeds, the best first:
+    `files` are theirs by trial, `names` the short ones of searched keys."""
+    rows = []
+    for result in search.results:
+        state = search.trials[result.trial]
+        difference = ""
+        if result.mean is not None and state.score is not None:
+            gain = result.mean - state.score
+            difference = "+" * (gain > 0) + significant(gain)
+        file = files.get(result.trial)
+        rows.append(
+            (
+                "" if file is None else file.name,
+                f"t{state.trial}",
+                significant(state.score),
+                confirmed_text(result),
+                str(len(result.scores)),
+                difference,
+                ", ".join(point_texts(state, names)),
+            )
+        )
+    header = (
+        "spec",
+        "trial",
+        "in the search",
+        "confirmed",
+        "seeds",
+        "difference",
+        "values",
+    )
+    return TextTable(header, tuple(rows), spare=("in the search",))
+
+
+def confirmed_text(result: Confirmed) -> str:
+    """The mean over the seeds; with several seeds, also the standard deviation."""
+    if result.mean is None:
+        return "failed"
+    spread = None
+    if len(result.scores) > 1:
+        spread = statistics.pstdev(result.scores)
+    return with_spread(result.mean, spread)

@@ -151,7 +151,7 @@ def _clock(rows: Sequence[Rows], column: str, grid: FloatArray) -> FloatArray:
     return clocks
 
 
-class Outcome(NamedTuple):
+class VariantResult(NamedTuple):
     """The trainings of a variant by seed, and why others failed."""
 
     variant: Variant
@@ -164,7 +164,7 @@ class Comparison(NamedTuple):
 
     title: str
     """Algorithm and environment."""
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[VariantResult, ...]
     max_frame: int
     seeds: int
     cores: int

@@ -1,10 +1,13 @@
 """The rows of Trials as curves."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from slm_lab.charts.axis import EVAL_RETURNS, Axis, line, x_axis
+from slm_lab.core.errors import LabError
+from slm_lab.core.text import error_summary
 from slm_lab.metrics.lines import Line, mean_lines
 from slm_lab.records.run_record import RunRecord
 
@@ -79,3 +82,22 @@ def read_trial(record: RunRecord, x: str, y: Axis) -> ReadTrial:
             ends = float(np.mean(known)) if known else np.nan, max(frames), max(seconds)
             trainings.append(ReadTraining(mean, *ends))
     return ReadTrial(record, tuple(trainings))
+
+
+def read_trials(
+    records: Mapping[str, RunRecord], x: str, y: Axis
+) -> tuple[list[ReadTrial], list[str]]:
+    """The Trials with values, and why others, by name, have none."""
+    trials = []
+    problems = []
+    for name, record in records.items():
+        try:
+            trial = read_trial(record, x, y)
+        except LabError as error:
+            problems.append(f"{name}: {error_summary(str(error))}")
+            continue
+        if trial.trainings:
+            trials.append(trial)
+        else:
+            problems.append(f"{name}: no values of {y.label} yet")
+    return trials, problems

@@ -1,7 +1,7 @@
 """The command `slm-lab compare`: its output and exit code."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,118 +10,87 @@ from rich.text import Text
 
 from slm_lab.charts.speeds import text_table
 from slm_lab.cli.display import screen
-from slm_lab.cli.display.live import LiveDisplay, short
+from slm_lab.cli.display.sessions import SessionsTable
 from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
 from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins
-from slm_lab.records.run_source import RunSource
+from slm_lab.core.text import count_text, short_count
 from slm_lab.records.trust import command_text, imports_of_file, modules_of
-from slm_lab.storage.result import Ending
-from slm_lab.studies.compare import CompareRequest, CompareRun, allowed_imports
+from slm_lab.storage.result import TrialResult
+from slm_lab.studies.compare import (
+    CompareRequest,
+    CompareRun,
+    Planned,
+    allowed_imports,
+)
+from slm_lab.studies.run import Run
 
 DEFAULT_SEEDS = 3
 """The fewest seeds with which a median ignores one unlucky seed."""
 
 
-@dataclass(frozen=True)
-class CompareOptions:
-    """The options of `slm-lab compare`; None if omitted."""
-
-    spec_file: str | None
-    spec_name: str | None
-    modes: str | None
-    workers: str | None
-    threshold: float | None
-    seeds: int | None
-    sets: tuple[str, ...]
-    seed: int | None
-    data: Path
-    imports: tuple[str, ...]
-    trust: bool
-    resume: Path | None
-    as_json: bool = False
-
-
-def compare(options: CompareOptions, caller: Caller) -> int:
-    """Begins or resumes a comparison; returns the exit code. Raises LabError."""
-    run = _run_of(options)
+def compare(request: CompareRequest, caller: Caller) -> int:
+    """Begins or resumes a comparison; returns the exit code. `source.run` is the folder
+    to resume, and 0 seeds are `DEFAULT_SEEDS`. Raises LabError."""
+    run = _open(request)
     caller.begun(run.folder)
-    console = screen.wide_console(quiet=options.as_json)
+    as_json = request.source.output == "json"
+    console = screen.wide_console(quiet=as_json)
     _introduce(console, run)
+    interrupted = False
     try:
-        interrupted = _train_all(console, run)
+        _train_all(console, run)
     except KeyboardInterrupt:
         interrupted = True
     code = _conclude(console, run, interrupted)
-    if options.as_json:
+    if as_json:
         screen.print_json(_document(run.folder, code))
     return code
 
 
-def _run_of(options: CompareOptions) -> CompareRun:
-    if options.resume is not None:
-        _reject_beside_resume(options)
-        imports = allowed_imports(options.resume, options.imports, options.trust)
+def _open(request: CompareRequest) -> CompareRun:
+    source = request.source
+    if source.run is not None:
+        _reject_beside_resume(request)
+        folder = Path(source.run)
+        imports = allowed_imports(folder, source.imports, source.trust)
         import_plugins(imports)
-        return CompareRun.resume(options.resume, imports)
-    if options.spec_file is None:
+        return CompareRun.resume(folder, imports)
+    if not source.spec_file:
         raise UsageError(
             "name a spec to compare: slm-lab compare SPEC NAME; or --resume FOLDER"
         )
-    imports = imports_of_file(options.spec_file, options.imports, options.trust)
+    imports = imports_of_file(source.spec_file, source.imports, source.trust)
     import_plugins(imports)
-    file = options.spec_file
-    name = options.spec_name
-    data = options.data
-    source = RunSource(
-        spec_file=file,
-        spec_name=name,
-        run=None,
-        sets=options.sets,
-        seed=options.seed,
-        data_dir=data,
-        imports=imports,
-    )
-    modes = _words(options.modes, "--modes")
-    workers = _words(options.workers, "--workers")
-    counts = None
-    if workers is not None:
-        counts = tuple(sorted(map(_count, workers)))
-    seeds = DEFAULT_SEEDS
-    if options.seeds is not None:
-        seeds = options.seeds
     return CompareRun.begin(
-        CompareRequest(
-            source=source,
-            modes=modes,
-            workers=counts,
-            seeds=seeds,
-            threshold=options.threshold,
+        request._replace(
+            source=replace(source, imports=imports),
+            seeds=request.seeds or DEFAULT_SEEDS,
         )
     )
 
 
-def _reject_beside_resume(options: CompareOptions) -> None:
+def _reject_beside_resume(request: CompareRequest) -> None:
     """Raises UsageError for options that a resumed comparison cannot change."""
-    given = {
-        "SPEC": options.spec_file,
-        "--modes": options.modes,
-        "--workers": options.workers,
-        "--threshold": options.threshold,
-        "--seeds": options.seeds,
-        "--set": options.sets or None,
-        "--seed": options.seed,
+    plan = {
+        "SPEC": request.source.spec_file or None,
+        "--modes": request.modes,
+        "--workers": request.workers,
+        "--threshold": request.threshold,
+        "--seeds": request.seeds or None,
+        "--set": request.source.sets or None,
+        "--seed": request.source.seed,
     }
-    for option, value in given.items():
+    for option, value in plan.items():
         if value is not None:
             raise UsageError(
                 f"{option} cannot be used with --resume, which keeps the first plan"
             )
 
 
-def _words(text: str | None, option: str) -> tuple[str, ...] | None:
-    """ "a,b" as ("a", "b"), each once."""
+def parse_list(text: str | None, option: str) -> tuple[str, ...] | None:
+    """ "a,b" as ("a", "b"), each once. Raises UsageError."""
     if text is None:
         return None
     words = [word.strip() for word in text.split(",")]
@@ -130,12 +99,17 @@ def _words(text: str | None, option: str) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(words))
 
 
-def _count(word: str) -> int:
-    if not word.isdecimal() or int(word) < 1:
-        raise UsageError(
-            f"--workers {word}: must be whole numbers >= 1 separated by commas"
-        )
-    return int(word)
+def parse_counts(text: str | None) -> tuple[int, ...] | None:
+    """The numbers of workers, in ascending order. Raises UsageError."""
+    words = parse_list(text, "--workers")
+    for word in words or ():
+        if not word.isdecimal() or int(word) < 1:
+            raise UsageError(
+                f"--workers {word}: must be whole numbers >= 1 separated by commas"
+            )
+    if words is None:
+        return None
+    return tuple(sorted(map(int, words)))
 
 
 def _introduce(console: Console, run: CompareRun) -> None:
@@ -143,16 +117,19 @@ def _introduce(console: Console, run: CompareRun) -> None:
     spec = plan.baseline
     variants = len(plan.specs)
     seeds = len(plan.seeds)
-    first = plan.seeds[0]
-    last = plan.seeds[-1]
+    texts = count_text(seeds, "seed")
+    if seeds > 1:
+        texts = f"{texts} ({plan.seeds[0]} to {plan.seeds[-1]})"
     rest = (
         f": {spec.agent.algorithm.name} on {spec.env.name}, {variants} variants × "
-        f"{seeds} seed{'' if seeds == 1 else f's ({first} to {last})'} = "
-        f"{variants * seeds} trainings of {short(spec.env.max_frame)} total frames "
-        f"each, {len(run.to_run)} of them to run\nfolder {run.folder}"
+        f"{texts} = "
+        f"{variants * seeds} trainings of {short_count(spec.env.max_frame)} total "
+        f"frames each, {len(run.to_run)} of them to run\nfolder {run.folder}"
     )
     crowded = ", ".join(variant.label for variant in plan.specs if variant.crowded)
-    words = [f"more workers than the {plan.cores} cores: {crowded}"] if crowded else []
+    words = []
+    if crowded:
+        words.append(f"more workers than the {plan.cores} cores: {crowded}")
     screen.print_heading(
         console=console,
         verb="comparing",
@@ -162,26 +139,24 @@ def _introduce(console: Console, run: CompareRun) -> None:
     )
 
 
-def _train_all(console: Console, run: CompareRun) -> bool:
+def _train_all(console: Console, run: CompareRun) -> None:
     printed: set[str] = set()
-    for planned in run.to_run:
-        number = f"[{run.planned.index(planned) + 1}/{len(run.planned)}]"
+
+    def opens(planned: Planned) -> None:
+        number = f"[{planned.number + 1}/{len(run.planned)}]"
         screen.print_line(console, Text.assemble(f"{number} ", (planned.label, "bold")))
-        training = run.prepare(planned)
-        if training is None:
-            continue
+
+    def trains(planned: Planned, training: Run) -> TrialResult:
         for note in training.notes:
             if note not in printed:
                 screen.print_line(console, Text(note, "yellow"))
-        printed |= set(training.notes)
+        printed.update(training.notes)
         meta = planned.spec.meta
         max_frame = planned.spec.env.max_frame
-        with LiveDisplay(console, meta, max_frame) as display:
-            ending = run.train(planned, training, display.update)
-        if ending is Ending.INTERRUPTED:
-            return True
-        run.draw()
-    return False
+        with SessionsTable(console, meta, max_frame) as display:
+            return training.start(display.update)
+
+    run.run(opens, trains)
 
 
 def _conclude(console: Console, run: CompareRun, interrupted: bool) -> int:
@@ -189,7 +164,8 @@ def _conclude(console: Console, run: CompareRun, interrupted: bool) -> int:
     paths = run.write_tables() if interrupted else run.draw()
     rows = text_table(run.comparison())
     screen.print_table(console, run.plan.name, rows.header, rows.rows, spare=rows.spare)
-    failures = list(run.failures)
+    failures = run.failures
+    problem = run.study.problem
     for planned, why in failures:
         print(f"{planned.label} failed:\n{why}", file=sys.stderr)
     screen.print_line(console, f"{'table' if interrupted else 'graph'} {paths[0]}")
@@ -201,13 +177,15 @@ def _conclude(console: Console, run: CompareRun, interrupted: bool) -> int:
             "the rest would fail again: change the spec, and begin a new comparison"
         )
         screen.print_line(console, Text(message, "yellow"))
-    elif interrupted or failures:
+    elif interrupted or failures or problem:
         words = ["compare", "--resume", str(run.folder)]
         modules = [*run.plan.imports, *modules_of(run.plan.baseline)]
         screen.print_line(console, f"resume with: {command_text(words, modules)}")
     if interrupted:
         return INTERRUPTED
-    if failures:
+    if problem is not None:
+        print(f"the comparison has stopped: {problem}", file=sys.stderr)
+    if failures or problem:
         return FAILED
     return 0
 

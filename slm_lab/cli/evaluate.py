@@ -12,23 +12,21 @@ from rich.text import Text
 
 from slm_lab.cli.display import screen
 from slm_lab.cli.display.screen import print_heading, print_json, print_line
-from slm_lab.cli.display.window import window_of
-from slm_lab.cli.options import RunOptions
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import refuse_links, write_json
 from slm_lab.core.process import global_generators_seeded, stop_signals_blocked
 from slm_lab.core.text import significant
-from slm_lab.env.simulators.film import Film, headless
+from slm_lab.env.simulators.film import headless
 from slm_lab.env.vector_env import FinishedEpisodes
 from slm_lab.metrics.tracker import info_means
 from slm_lab.records.checkpoints import AgentCheckpoint, Which
 from slm_lab.records.playable_run import PlayableRun
 from slm_lab.records.run_source import RunSource
+from slm_lab.session.build import set_up_torch
 from slm_lab.session.evaluator import Evaluator
-from slm_lab.session.play_episodes import join_episodes
+from slm_lab.session.play_episodes import join_episodes, summarise_episodes
 from slm_lab.session.seeding import session_seeds
-from slm_lab.session.torch_setup import set_up_torch
-from slm_lab.session.video import MAX_STEPS, VideoFilm, filmed_spec
+from slm_lab.session.video import MAX_STEPS, VideoFilm
 
 EVAL_EPISODES = 100
 ENJOY_EPISODES = 5
@@ -36,25 +34,25 @@ EVERY = 10
 """Steps between two updates of the progress of a film."""
 
 
-def evaluate(source: RunSource, options: RunOptions) -> int:
+def evaluate(source: RunSource) -> int:
     """Evaluates the agents of a run and prints a table; returns the exit code. Raises
     LabError."""
-    console = screen.console(quiet=options.output != "text")
+    console = screen.console(quiet=source.output != "text")
     saved = PlayableRun(source)
     set_up_torch(saved.spec.meta.threads)
-    sessions = saved.sessions(options.session)
+    sessions = saved.sessions(source.session)
     begun = [
         session for session in sessions if saved.checkpoints.has_checkpoint(session)
     ]
     agents = [
-        saved.checkpoints.load(session, options.which) for session in begun or sessions
+        saved.checkpoints.load(session, source.which) for session in begun or sessions
     ]
-    _introduce(console, "evaluating", saved, agents, options.which)
+    _introduce(console, "evaluating", saved, agents, source.which)
     for session in sorted({*sessions} - {*begun}):
         print_line(
             console, Text(f"Session {session} has no saved agent: left out", "yellow")
         )
-    count = options.episodes or EVAL_EPISODES
+    count = source.episodes or EVAL_EPISODES
     results = [(agent, _play(console, saved, agent, count)) for agent in agents]
     console.print(_table(results))
     for agent, episodes in results:
@@ -67,49 +65,49 @@ def evaluate(source: RunSource, options: RunOptions) -> int:
         if known:
             print_line(console, f"Session {agent.session}: {', '.join(known)}")
     document = _document(saved, results)
-    if options.save:
+    if source.save:
         prefix = saved.record.run_dir.trial_prefix(saved.record.trial)
         file = saved.record.folder / "info" / f"{prefix}_evaluation.json"
         refuse_links(saved.record.folder)
         how = "replaced" if file.exists() else "saved"
         write_json(file, document)
         print_line(console, f"{how} {file}")
-    if options.output == "json":
+    if source.output == "json":
         print_json(document)
     return 0
 
 
-def enjoy(source: RunSource, options: RunOptions) -> int:
-    """Plays episodes of one agent; returns the exit code. `options.render` shows them
-    in a window. `options.video` writes each to a file in the current folder, of at most
+def enjoy(source: RunSource) -> int:
+    """Plays episodes of one agent; returns the exit code. `source.render` shows them
+    in a window. `source.video` writes each to a file in the current folder, of at most
     MAX_STEPS steps. Raises LabError, and UsageError if the environment cannot be shown
     or drawn."""
-    console = screen.console(quiet=options.output == "nothing")
+    console = screen.console(quiet=source.output == "nothing")
     saved = PlayableRun(source)
     set_up_torch(saved.spec.meta.threads)
-    (session,) = saved.sessions(options.session or 0)
-    agent = saved.checkpoints.load(session, options.which)
+    (session,) = saved.sessions(source.session or 0)
+    agent = saved.checkpoints.load(session, source.which)
     seeds = session_seeds(saved.root_seed, saved.record.trial, session)
-    _introduce(console, "enjoying", saved, [agent], options.which)
+    _introduce(console, "enjoying", saved, [agent], source.which)
     # In the current folder, because `enjoy` never changes a run folder.
     run = saved.record.folder.resolve().name
     stem = f"{run}_s{agent.session}_{agent.which}_{agent.frame}"
     with (
         global_generators_seeded(seeds.eval_command),
-        headless() if options.video else nullcontext(),
+        headless() if source.video else nullcontext(),
         closing(
             VideoFilm(lambda number: Path.cwd() / f"{stem}_episode{number}.mp4")
         ) as film,
         closing(
-            _stage(saved, agent, options.render, film if options.video else None)
+            saved.stage(agent, source.render, film if source.video else None)
         ) as evaluator,
     ):
-        count = options.episodes or ENJOY_EPISODES
-        if options.video:
+        count = source.episodes or ENJOY_EPISODES
+        if source.video:
             film_episodes(console, evaluator, film, count)
             return 0
         for number, episode in enumerate(evaluator.finished_episodes(count), start=1):
-            print_line(console, described(episode, number))
+            print_line(console, describe_episode(episode, number))
     return 0
 
 
@@ -129,9 +127,10 @@ def film_episodes(
             return film.length > MAX_STEPS
 
         try:
-            while (left := count - len(film.finished)) > 0:
-                for episode in evaluator.finished_episodes(left, enough):
-                    text = described(episode, len(film.finished))
+            while len(film.finished) < count:
+                missing = count - len(film.finished)
+                for episode in evaluator.finished_episodes(missing, enough):
+                    text = describe_episode(episode, len(film.finished))
                     print_line(console, f"{text}, {film.finished[-1]}")
                 if film.length:
                     steps = film.length - 1
@@ -146,7 +145,7 @@ def film_episodes(
             raise
 
 
-def described(episode: FinishedEpisodes, number: int) -> str:
+def describe_episode(episode: FinishedEpisodes, number: int) -> str:
     """An episode of one environment as text."""
     (episode_return,) = episode.episode_return
     (length,) = episode.episode_length
@@ -180,23 +179,6 @@ def _play(
             done = sum(len(part.env_index) for part in parts)
             status.update(f"Session {agent.session}: {done} of {count} episodes")
     return join_episodes(parts)
-
-
-def _stage(
-    saved: PlayableRun, agent: AgentCheckpoint, render: bool, film: Film | None
-) -> Evaluator:
-    """An evaluator with one environment, with its window open (`render`) or filmed."""
-    if film is not None:
-        return saved.evaluator(agent, 1, filmed_spec(saved.spec), film)
-    env = saved.spec.env.model_copy(update={"vectorization_mode": "sync"})
-    spec = saved.spec.model_copy(update={"env": env})
-    if not render:
-        return saved.evaluator(agent, 1, spec)
-    shown = spec.model_copy(
-        update={"env": env.model_copy(update={"render_mode": "human"})}
-    )
-    with window_of(env):
-        return saved.evaluator(agent, 1, shown)
 
 
 def _introduce(
@@ -269,21 +251,8 @@ def _table(results: Sequence[tuple[AgentCheckpoint, FinishedEpisodes]]) -> Table
 
 
 def _numbers(episodes: FinishedEpisodes) -> list[str]:
-    count, *numbers = _summary(episodes).values()
+    count, *numbers = summarise_episodes(episodes).values()
     return [f"{count:,}", *map(significant, numbers)]
-
-
-def _summary(episodes: FinishedEpisodes) -> dict[str, float]:
-    """`std` is the population standard deviation of the returns; `length` a mean."""
-    returns = episodes.episode_return
-    return {
-        "episodes": len(returns),
-        "mean": float(returns.mean()),
-        "std": float(returns.std()),
-        "min": float(returns.min()),
-        "max": float(returns.max()),
-        "length": float(episodes.episode_length.mean()),
-    }
 
 
 def _document(
@@ -295,7 +264,7 @@ def _document(
             "session": agent.session,
             "agent": agent.which,
             "frame": agent.frame,
-            **_summary(episodes),
+            **summarise_episodes(episodes),
             **info_means(keys, episodes.info),
             "returns": episodes.episode_return.tolist(),
         }

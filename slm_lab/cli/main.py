@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import typer
 from typer import Argument, Exit, Option
@@ -22,9 +22,9 @@ from slm_lab.cli.spec import app as spec_app
 from slm_lab.core.errors import LONGEST_VALUE, UsageError
 from slm_lab.core.plugins import import_plugins, typed_modules
 from slm_lab.core.process import importing, stop_signals_blocked
-from slm_lab.core.registry import nearest_name
+from slm_lab.records.run_source import OutputForm, RunSource
 from slm_lab.spec.schema.messages import FOREIGN
-from slm_lab.studies.run_mode import Verb, nearest_mode
+from slm_lab.studies.run_mode import nearest_command, parse_words
 
 
 class _Commands(TyperGroup):
@@ -41,13 +41,8 @@ class _Commands(TyperGroup):
             shown = [
                 name for name, command in self.commands.items() if not command.hidden
             ]
-            nearest = nearest_name(word.partition("@")[0], [*shown, *get_args(Verb)])
-            if nearest in get_args(Verb):
-                mode = nearest_mode(word) or "dev"
-                nearest = f"run {mode}" if "@" in mode else f"run SPEC {mode}"
-            hint = ""
-            if nearest:
-                hint = f" Did you mean 'slm-lab {nearest}'?"
+            nearest = nearest_command(word, shown)
+            hint = f" Did you mean 'slm-lab {nearest}'?" * bool(nearest)
             ctx.fail(f"No such command '{word:.{LONGEST_VALUE}}'.{hint}")
         return super().resolve_command(ctx, args)
 
@@ -58,12 +53,12 @@ class _Commands(TyperGroup):
         except Exception as error:
             if type(error).__name__ == "NoSuchOption":  # typer does not export it
                 option = error.option_name  # type: ignore[attr-defined]
-                of = error.ctx or ctx  # type: ignore[attr-defined]
+                context = error.ctx or ctx  # type: ignore[attr-defined]
                 word = option
                 if option not in FOREIGN:
                     word = option.lstrip("-").replace("-", "_")
                 if word in FOREIGN:
-                    of.fail(f"No such option '{option}': {FOREIGN[word]}")
+                    context.fail(f"No such option '{option}': {FOREIGN[word]}")
             raise
 
 
@@ -77,6 +72,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(spec_app, name="spec")
+DEMO = ("demo", "ppo_cartpole")
+"""The spec file and name of a run without any."""
 LONGEST_COMMAND = 2000
 """Letters of the command that the files of a plot hold."""
 _EPILOG = (
@@ -133,12 +130,12 @@ def run(
             autocompletion=completion.run_words,
         ),
     ] = None,
-    sets: options.Sets = None,
+    sets: options.Sets = options.NONE,
     seed: Annotated[
         int | None, Option(min=0, help="Root seed: meta.random_seed.")
     ] = None,
     data: options.Data = Path("data"),
-    imports: options.Imports = None,
+    imports: options.Imports = options.NONE,
     trust: options.Trust = False,
     cluster: Annotated[
         str | None,
@@ -192,13 +189,13 @@ def run(
         ),
     ] = None,
     init_parts: Annotated[
-        list[str] | None,
+        list[str],
         Option(
             "--init-part",
             metavar="PART",
             help="Take only net, net.body, critic, … of --init-from. Repeatable.",
         ),
-    ] = None,
+    ] = options.NONE,
     resume: Annotated[
         bool,
         Option(
@@ -226,35 +223,44 @@ def run(
         from slm_lab.cli.dispatch import execute
 
         set_log_level(log_level)
-        code = execute(
-            options.RunOptions(
-                words=tuple(
-                    word for word in (spec_file, spec_name, mode) if word is not None
-                ),
-                sets=(*(sets or ()), *([f"meta.cluster={cluster}"] if cluster else [])),
-                seed=seed,
-                data=data,
-                imports=tuple(imports or ()),
-                trust=trust,
-                episodes=episodes,
-                which=which,
-                session=session,
-                render=render,
-                video=video,
-                save=save,
-                keep=keep,
-                label=label,
-                note=note,
-                schedules=schedules,
-                init_from=init_from,
-                init_parts=tuple(init_parts or ()),
-                resume=resume,
-                output="json" if as_json else "nothing" if quiet else "text",
-                all_metrics=all_metrics,
-            ),
-            caller,
+        words = parse_words(
+            [word for word in (spec_file, spec_name, mode) if word is not None]
         )
-        raise Exit(code)
+        if words.spec_file is None and words.mode.run is None:
+            words = words._replace(spec_file=DEMO[0], spec_name=DEMO[1])
+        if cluster:
+            sets = [*sets, f"meta.cluster={cluster}"]
+        output: OutputForm = "text"
+        if as_json:
+            output = "json"
+        elif quiet:
+            output = "nothing"
+        source = RunSource(
+            spec_file=words.spec_file or "",
+            spec_name=words.spec_name,
+            run=words.mode.run,
+            sets=tuple(sets),
+            seed=seed,
+            data_dir=data,
+            imports=tuple(imports),
+            trust=trust,
+            label=label,
+            resume=resume,
+            note=note,
+            init_from=init_from,
+            init_parts=tuple(init_parts),
+            schedules=schedules,
+            keep=keep,
+            which=which,
+            session=session,
+            episodes=episodes,
+            render=render,
+            video=video,
+            save=save,
+            output=output,
+            all_metrics=all_metrics,
+        )
+        raise Exit(execute(words.mode.verb, source, caller))
 
 
 @_command
@@ -271,11 +277,11 @@ def new(
     out: Annotated[
         Path | None, Option(help="The file. Default: {algo}_{env}.yaml.")
     ] = None,
-    sets: options.Sets = None,
-    imports: options.Imports = None,
+    sets: options.Sets = options.NONE,
+    imports: options.Imports = options.NONE,
 ) -> None:
     """Check an environment, and write a commented spec for it."""
-    modules = tuple(dict.fromkeys([*(imports or ()), *typed_modules(env)]))
+    modules = tuple(dict.fromkeys([*imports, *typed_modules(env)]))
     import_plugins(modules)
     from slm_lab.cli.new import write_new
 
@@ -283,7 +289,7 @@ def new(
         env_id=env,
         algorithm=algorithm.lower(),
         out=out,
-        sets=tuple(sets or ()),
+        sets=tuple(sets),
         imports=modules,
     )
 
@@ -312,14 +318,14 @@ def compare(
     seeds: Annotated[
         int | None, Option(min=1, help="Seeds of each variant; 3.")
     ] = None,
-    sets: options.Sets = None,
+    sets: options.Sets = options.NONE,
     seed: Annotated[
         int | None, Option(min=0, help="First seed: meta.random_seed.")
     ] = None,
     data: Annotated[Path, Option(help="Parent folder of the comparison.")] = Path(
         "data"
     ),
-    imports: options.Imports = None,
+    imports: options.Imports = options.NONE,
     trust: options.Trust = False,
     resume: Annotated[
         Path | None, Option(metavar="FOLDER", help="Resume a comparison.")
@@ -334,28 +340,29 @@ def compare(
     folder."""
     with report_errors(notify) as caller:
         with stop_signals_blocked(), importing():
-            from slm_lab.cli.compare import CompareOptions
             from slm_lab.cli.compare import compare as execute
+            from slm_lab.cli.compare import parse_counts, parse_list
+            from slm_lab.studies.compare import CompareRequest
 
-        code = execute(
-            CompareOptions(
-                spec_file=spec_file,
-                spec_name=spec_name,
-                modes=modes,
-                workers=workers,
-                threshold=threshold,
-                seeds=seeds,
-                sets=tuple(sets or ()),
-                seed=seed,
-                data=data,
-                imports=tuple(imports or ()),
-                trust=trust,
-                resume=resume,
-                as_json=as_json,
-            ),
-            caller,
+        source = RunSource(
+            spec_file=spec_file or "",
+            spec_name=spec_name,
+            run=None if resume is None else str(resume),
+            sets=tuple(sets),
+            seed=seed,
+            data_dir=data,
+            imports=tuple(imports),
+            trust=trust,
+            output="json" if as_json else "text",
         )
-        raise Exit(code)
+        request = CompareRequest(
+            source=source,
+            modes=parse_list(modes, "--modes"),
+            workers=parse_counts(workers),
+            seeds=seeds or 0,
+            threshold=threshold,
+        )
+        raise Exit(execute(request, caller))
 
 
 @_command
@@ -397,9 +404,9 @@ def plot(
         Option(metavar="LENGTH", help="Width of a file: 3.4in, 8.6cm. Default: 5.5in."),
     ] = None,
     label: Annotated[
-        list[str] | None,
+        list[str],
         Option(metavar="TEXT", help="The name of a curve, for each in order."),
-    ] = None,
+    ] = options.NONE,
     title: Annotated[
         str | None, Option(metavar="TEXT", help='Title; "none" omits it.')
     ] = None,
@@ -410,8 +417,8 @@ def plot(
         str | None, Option("--ylabel", metavar="TEXT", help="The name of the y axis.")
     ] = None,
     hline: Annotated[
-        list[str] | None, Option(metavar="[NAME=]Y", help="A dashed line.")
-    ] = None,
+        list[str], Option(metavar="[NAME=]Y", help="A dashed line.")
+    ] = options.NONE,
     smooth: Annotated[
         float | None,
         Option(metavar="PERCENT", help="Window of the mean, in % of the frames."),
@@ -421,13 +428,13 @@ def plot(
         str | None, Option(metavar="env", help="A panel for each environment.")
     ] = None,
     normalise: Annotated[
-        list[str] | None,
+        list[str],
         Option(
             metavar="[ENV=]SCORE",
             help="Returns with 0 for the Random agent and 1 for a score; several "
             "environments are joined.",
         ),
-    ] = None,
+    ] = options.NONE,
     table: Annotated[
         str | None,
         Option(metavar="FORM", help="Print only the table, as csv or latex."),
@@ -437,7 +444,7 @@ def plot(
         Option("--standalone", help="A page that needs no other file (5 MB), to mail."),
     ] = False,
     data: options.Data = Path("data"),
-    imports: options.Imports = None,
+    imports: options.Imports = options.NONE,
     as_json: options.AsJson = False,
 ) -> None:
     """Overlay runs in one graph, finished or still training, and print their final
@@ -447,7 +454,7 @@ def plot(
     from slm_lab.charts.request import PlotRequest
     from slm_lab.cli.plot import plot_runs
 
-    import_plugins(imports or ())
+    import_plugins(imports)
     command = shlex.join(["slm-lab", *sys.argv[1:]])
     request = PlotRequest(
         folders=tuple(folders),
@@ -458,13 +465,13 @@ def plot(
         data_dir=data,
         standalone=standalone,
         width=width,
-        labels=tuple(label or ()),
+        labels=tuple(label),
         title=title,
-        levels=tuple(hline or ()),
+        levels=tuple(hline),
         smooth=smooth,
         log_y=log_y,
         by=by,
-        normalise=tuple(normalise or ()),
+        normalise=tuple(normalise),
         command=command[:LONGEST_COMMAND],
         x_label=x_label,
         y_label=y_label,
@@ -475,13 +482,13 @@ def plot(
 @_command
 def runs(
     patterns: Annotated[
-        list[str] | None,
+        list[str],
         Argument(
             metavar="PATTERN",
             help="Part of a folder, name or environment; * stands for any text. Or "
             "paths, as a shell makes of data/*.",
         ),
-    ] = None,
+    ] = options.NONE,
     sort: Annotated[
         str | None,
         Option(
@@ -499,7 +506,7 @@ def runs(
     from slm_lab.cli.runs import list_runs
 
     list_runs(
-        patterns=tuple(patterns or ()),
+        patterns=tuple(patterns),
         sort=sort,
         status=status,
         data=data,
@@ -577,7 +584,7 @@ def doctor(
         ),
     ] = None,
     data: options.Data = Path("data"),
-    imports: options.Imports = None,
+    imports: options.Imports = options.NONE,
     trust: options.Trust = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -588,9 +595,7 @@ def doctor(
     if run is None:
         examine_machine(data, as_json)
     else:
-        examine_run(
-            run=run, data=data, imports=imports or (), trust=trust, as_json=as_json
-        )
+        examine_run(run=run, data=data, imports=imports, trust=trust, as_json=as_json)
 
 
 @_command
@@ -602,8 +607,8 @@ def probe(
         ),
     ],
     spec_name: options.SpecName = None,
-    sets: options.Sets = None,
-    imports: options.Imports = None,
+    sets: options.Sets = options.NONE,
+    imports: options.Imports = options.NONE,
     trust: options.Trust = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -614,7 +619,7 @@ def probe(
     programs."""
     from slm_lab.cli.probe import probe as execute
 
-    execute(spec_file, spec_name, sets or (), imports or (), trust, as_json)
+    execute(spec_file, spec_name, sets, imports, trust, as_json)
 
 
 @_command
@@ -636,7 +641,7 @@ def export(
     which: options.WhichAgent = None,
     session: options.OneSession = None,
     data: options.Data = Path("data"),
-    imports: options.Imports = None,
+    imports: options.Imports = options.NONE,
     trust: options.Trust = False,
 ) -> None:
     """Write the agent of a run to one file: a graph for programs without this lab, or
@@ -644,7 +649,7 @@ def export(
 
     A graph holds normalisation and action scales, and is compared with the agent
     first."""
-    from slm_lab.export.export import export_agent
+    from slm_lab.export.export import export_agent, file_name
     from slm_lab.records.playable_run import find_agent
 
     saved, agent = find_agent(
@@ -652,28 +657,22 @@ def export(
         which=which,
         session=session,
         data_dir=data,
-        imports=imports or (),
+        imports=imports,
         trust=trust,
     )
-    trial = ""
-    if saved.record.of_search:
-        trial = f"_t{saved.record.trial}"
-    of = f"{trial}_s{agent.session}_{agent.which}_{agent.frame}"
-    name = f"{saved.record.folder.resolve().name}{of}.{to}"
-    path = out
-    if path is None:
-        path = Path(name)
+    path = out or Path(file_name(saved, agent, to))
     if path.suffix != f".{to}":
         raise UsageError(f"--out {path}: must end in .{to}")
-    found = export_agent(saved, agent, path, force)
+    difference = export_agent(saved, agent, path, force)
     screen = console()
     kind = f"{saved.spec.agent.algorithm.name} on {saved.spec.env.name}"
-    at = f"{agent.which} at frame {agent.frame:,}"
-    print_line(screen, f"{kind}, Session {agent.session}, {at}: {path}")
-    if found is not None:
-        gaps = f"actions {found.action:.2g}, of values {found.values:.2g}"
+    place = f"{agent.which} at frame {agent.frame:,}"
+    print_line(screen, f"{kind}, Session {agent.session}, {place}: {path}")
+    if difference is not None:
+        gaps = f"actions {difference.action:.2g}, of values {difference.values:.2g}"
         print_line(
-            screen, f"{found.observations} observations: largest difference of {gaps}"
+            screen,
+            f"{difference.observations} observations: largest difference of {gaps}",
         )
 
 
@@ -687,7 +686,7 @@ def push(
     which: options.WhichAgent = None,
     session: options.OneSession = None,
     data: options.Data = Path("data"),
-    imports: options.Imports = None,
+    imports: options.Imports = options.NONE,
     trust: options.Trust = False,
 ) -> None:
     """Share the agent of a run on the Hugging Face Hub, as export --to zip writes
@@ -695,15 +694,15 @@ def push(
     from slm_lab.export.hub import push as upload
     from slm_lab.records.playable_run import find_agent
 
-    found = find_agent(
+    saved, agent = find_agent(
         run=run,
         which=which,
         session=session,
         data_dir=data,
-        imports=imports or (),
+        imports=imports,
         trust=trust,
     )
-    print_line(console(), upload(*found, repo, private))
+    print_line(console(), upload(saved, agent, repo, private))
 
 
 @_command

@@ -1,9 +1,8 @@
 """Arguments and options shared by several commands."""
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal
 
 import typer
 from typer import Argument, Option
@@ -11,8 +10,10 @@ from typer import Argument, Option
 from slm_lab.cli.display.output import SafeStream
 from slm_lab.cli.shell import completion
 
+NONE: list[str] = []
+"""The default of options that may be repeated. Nobody changes it."""
 Sets = Annotated[
-    list[str] | None,
+    list[str],
     Option(
         "--set",
         "-s",
@@ -22,7 +23,7 @@ Sets = Annotated[
     ),
 ]
 Imports = Annotated[
-    list[str] | None,
+    list[str],
     Option("--import", metavar="MODULE", help="Import a plug-in module. Repeatable."),
 ]
 Trust = Annotated[
@@ -81,32 +82,3 @@ AsJson = Annotated[
         callback=_as_document,
     ),
 ]
-OutputForm: TypeAlias = Literal["text", "json", "nothing"]
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """The arguments and options of `slm-lab run`; None if omitted."""
-
-    words: tuple[str, ...]
-    """Spec file, spec name and mode, of which the user may omit any."""
-    sets: tuple[str, ...]
-    seed: int | None
-    data: Path
-    imports: tuple[str, ...]
-    trust: bool
-    episodes: int | None
-    which: Literal["best", "latest"] | None
-    session: int | None
-    render: bool
-    video: bool
-    save: bool
-    keep: int | None
-    label: str | None
-    note: str | None
-    schedules: Literal["stretch", "hold"] | None = None
-    init_from: str | None = None
-    init_parts: tuple[str, ...] = ()
-    resume: bool = False
-    output: OutputForm = "text"
-    all_metrics: bool = False

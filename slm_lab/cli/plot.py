@@ -2,7 +2,6 @@
 
 import sys
 from contextlib import ExitStack
-from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.text import Text
@@ -36,11 +35,12 @@ def plot_runs(
         raise UsageError("--table and --json exclude each other: remove one of them")
     console = wide_console()
     with ExitStack() as kept:
-        folders = [kept.enter_context(unpacked(each)) for each in request.folders]
+        folders = [kept.enter_context(unpacked(run)) for run in request.folders]
         draws = form is None or request.is_file
         plotted = plot(request._replace(folders=tuple(folders)), draws)
     drawn = [
-        f"graph {p}{' (replaced)' * (p in plotted.replaced)}" for p in plotted.paths
+        f"graph {path}{' (replaced)' * (path in plotted.replaced)}"
+        for path in plotted.paths
     ]
     if as_json:
         better = plotted.improvement
@@ -48,7 +48,7 @@ def plot_runs(
             "graphs": plotted.paths,
             "replaced": plotted.replaced,
             "y": plotted.y_label,
-            "runs": [each._asdict() for each in plotted.endings],
+            "runs": [row._asdict() for row in plotted.endings],
             "improvement": better and better._asdict(),
             "notes": plotted.notes,
         }
@@ -63,19 +63,18 @@ def plot_runs(
             end="",
         )
         return
-    is_of_returns = any(each.highest is not None for each in plotted.endings)
+    is_of_returns = any(row.highest is not None for row in plotted.endings)
     title = "Final returns"
     if is_of_returns:
         title = plotted.y_label.capitalize()
-    options: dict[str, Any] = {"box": SIMPLE_HEAD, "pad_edge": False}
     print_table(
         console=console,
         title=title,
         header=rows.header,
         rows=rows.rows,
-        left=(),
         spare=rows.spare,
-        **options,
+        box=SIMPLE_HEAD,
+        pad_edge=False,
     )
     if plotted.improvement is not None:
         print_line(console, improvement_text(plotted.improvement))

@@ -52,29 +52,29 @@ def probe(
     console = wide_console(quiet=as_json)
     with tempfile.TemporaryDirectory() as folder:
         source = RunSource(file, name, sets=tuple(sets), imports=modules)
-        found = Probe(source, Path(folder))
-        spec = found.spec
-        count = len(found.changes)
+        study = Probe(source, Path(folder))
+        spec = study.spec
+        count = len(study.changes)
         most = count + 2 + min(count, BEST)
         check_spaces(source.where(spec), spec)
         check_machine(source.where(spec), spec)
         what = f"{spec.name} and {count_text(count, 'change')} of it"
         print_line(console, f"{what}: up to {most} short runs …")
         with console.status("") as status:
-            speeds = found.survey(
+            speeds = study.survey(
                 lambda number: status.update(f"run {number} of {most}")
             )
         _print_base(console, spec, speeds)
         predicted = in_order(speeds)
         _print_speeds(console, "Predicted", predicted)
-        late = [change.text for change in found.changes if change not in speeds]
+        late = [change.text for change in study.changes if change not in speeds]
         if late:
             print_line(console, f"without a result in time: {'; '.join(late)}")
         faster = gains(predicted)[:BEST]
         measured = predicted[:1]
         if faster:
             with console.status(f"{len(faster) + 2} longer runs"):
-                measured = in_order(found.verify(faster))
+                measured = in_order(study.verify(faster))
             _print_speeds(console, "Measured", measured)
     best = next(iter(gains(measured)), AS_IS)
     keys = {text.partition("=")[0]: text for text in (*sets, *best.sets)}
@@ -130,12 +130,12 @@ def _print_advice(console: Console, best: Change, command: str) -> None:
 
 
 def _print_speeds(
-    console: Console, title: str, found: Sequence[tuple[Change, float]]
+    console: Console, title: str, speeds: Sequence[tuple[Change, float]]
 ) -> None:
-    base = found[0][1]
+    base = speeds[0][1]
     rows = [
-        (it.text, significant(rate), f"{rate / base:.2f}", it.learns)
-        for it, rate in found
+        (change.text, significant(rate), f"{rate / base:.2f}", change.learns)
+        for change, rate in speeds
     ]
     print_table(
         console=console,

@@ -3,7 +3,7 @@
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,27 +11,26 @@ from rich.console import Console
 from rich.text import Text
 
 from slm_lab.cli.display import screen
-from slm_lab.cli.display.live import LiveDisplay, full_name, print_resume, sessions_text
 from slm_lab.cli.display.screen import (
     print_heading,
     print_json,
     print_line,
     print_table,
 )
+from slm_lab.cli.display.sessions import SessionsTable, print_resume
 from slm_lab.cli.doctor import print_first_finding
-from slm_lab.cli.options import OutputForm
 from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
 from slm_lab.core.errors import LabError, TrainingFailed
 from slm_lab.core.text import count_text, error_summary, significant, with_spread
+from slm_lab.doctor.advice import what_to_change
 from slm_lab.metrics.row import LABELS
 from slm_lab.records.overview import run_document
 from slm_lab.records.run_record import RunRecord
 from slm_lab.records.run_source import RunSource
-from slm_lab.spec.role import optimizer_paths
 from slm_lab.spec.schema.meta import MetaSpec
-from slm_lab.spec.schema.spec import Spec
-from slm_lab.storage.result import Ending, SessionResult, TrialResult, never_began
+from slm_lab.spec.session_names import full_name, sessions_text
+from slm_lab.storage.result import Ending, TrialResult, never_began
 from slm_lab.studies.run import Run
 from slm_lab.studies.run_mode import Verb
 
@@ -50,16 +49,10 @@ FIRST_METRICS = (
 """The metrics that are printed at the end without --all."""
 
 
-def run_spec(
-    source: RunSource,
-    verb: Verb,
-    caller: Caller,
-    output: OutputForm = "text",
-    all_metrics: bool = False,
-) -> int:
+def run_spec(source: RunSource, verb: Verb, caller: Caller) -> int:
     """Begins or resumes a run; returns the exit code. Its plug-ins must be imported. At
     the end it prints `FIRST_METRICS`, or all. Raises LabError."""
-    console = screen.console(quiet=output != "text")
+    console = screen.console(quiet=source.output != "text")
     run = Run(source, verb)
     caller.begun(run.run_dir.root)
     spec = run.spec
@@ -74,10 +67,10 @@ def run_spec(
         verb=begins,
         name=spec.name,
         rest=rest,
-        notes=(*run.notes, *_would_repeat(run)),
+        notes=(*run.notes, *_advise_against_repeat(run)),
     )
     try:
-        with LiveDisplay(console, spec.meta, spec.env.max_frame) as display:
+        with SessionsTable(console, spec.meta, spec.env.max_frame) as display:
             result = run.start(display.update)
     except KeyboardInterrupt:  # the second Ctrl-C
         print_resume(console, "train", run)
@@ -89,28 +82,26 @@ def run_spec(
     elif failures:
         print(failures, file=sys.stderr)
     file = None
-    if not all_metrics:
+    if not source.all_metrics:
         file = run.run_dir.trial_metrics_file(0)
     _show_metrics(console, result, len(spec.meta.writers), file)
     _show_graphs(console, result, run.run_dir.root)
-    _show_what_is_left(console, result, run)
-    if run.verb == "train" and output == "text":
+    _print_next_steps(console, result, run)
+    if run.verb == "train" and source.output == "text":
         with suppress(LabError):  # damaged rows; training and plots report them
             if print_first_finding(console, RunRecord(run.run_dir)):
                 print_line(console, f"more: slm-lab doctor {run.run_dir.root}")
-    code = (
-        FAILED
-        if result.failed or result.problem
-        else INTERRUPTED
-        if result.interrupted
-        else 0
-    )
-    if output == "json":
+    code = 0
+    if result.failed or result.problem:
+        code = FAILED
+    elif result.interrupted:
+        code = INTERRUPTED
+    if source.output == "json":
         print_json(run_document(run.run_dir, code))
     return code
 
 
-def _would_repeat(run: Run) -> Iterator[str]:
+def _advise_against_repeat(run: Run) -> Iterator[str]:
     """Advice against a resume that would only fail as the last training did."""
 
     with suppress(LabError):  # damaged files; training reports them
@@ -119,26 +110,28 @@ def _would_repeat(run: Run) -> Iterator[str]:
             yield f"the last training diverged, and {what_to_change(run.spec, ends)}"
 
 
-def _show_what_is_left(console: Console, result: TrialResult, run: Run) -> None:
+def _print_next_steps(console: Console, result: TrialResult, run: Run) -> None:
     """Prints the resume command, unless a resume would only fail again; then the
     reason."""
     meta = run.spec.meta
     unfinished = [
-        each
-        for each in result.sessions
-        if each.ending is not Ending.FINISHED and not meta.is_actor(each.session)
+        end
+        for end in result.sessions
+        if end.ending is not Ending.FINISHED and not meta.is_actor(end.session)
     ]
-    diverged = [each for each in unfinished if each.diverged]
-    stuck = [each for each in unfinished if each.diverged or each.unusable]
-    left = [each for each in unfinished if each not in stuck and not each.lost_others]
-    is_left = bool(left) or (not stuck and (bool(unfinished) or result.lacks_graphs))
-    if is_left and not never_began(result.sessions):
+    diverged = [end for end in unfinished if end.diverged]
+    stuck = [end for end in unfinished if end.diverged or end.unusable]
+    would_train = [
+        end for end in unfinished if end not in stuck and not end.lost_others
+    ]
+    is_unfinished = not stuck and (bool(unfinished) or result.lacks_graphs)
+    is_useful = bool(would_train) or is_unfinished
+    if is_useful and not never_began(result.sessions):
         print_resume(console, "train", run)
     if diverged:
-        names = ", ".join(full_name(meta, each.session) for each in diverged)
-        print_line(
-            console, Text(f"{names}: {what_to_change(run.spec, diverged)}", "yellow")
-        )
+        names = ", ".join(full_name(meta, end.session) for end in diverged)
+        advice = what_to_change(run.spec, diverged)
+        print_line(console, Text(f"{names}: {advice}", "yellow"))
 
 
 def _show_metrics(
@@ -236,35 +229,3 @@ def _failures(result: TrialResult, meta: MetaSpec) -> str:
     if result.problem:
         lines.append(result.problem)
     return "\n".join(lines)
-
-
-def what_to_change(spec: Spec, ends: Iterable[SessionResult]) -> str:
-    """One line of advice for a training whose loss or gradients are no longer
-    finite."""
-    fix = " or ".join(_changes(spec))
-    for end in ends:
-        _, is_at_fault, values = str(end.error).partition("the environment gave")
-        _, is_too_large, keys = values.partition("\n")[0].partition(" by ")
-        if is_too_large:
-            fix = f"set {keys}"
-        elif is_at_fault:
-            fix = "the environment must give finite numbers only"
-    return (
-        "resuming would repeat it, because a resume cannot change what led to numbers "
-        f"that are not finite. Start a new run: {fix}"
-    )
-
-
-def _changes(spec: Spec) -> Iterator[str]:
-    """Changes to try, the most promising first, each with its key and current value."""
-    for path, optimizer in optimizer_paths(spec.agent.net, spec.agent.critic_net):
-        rate = optimizer.args.get("lr")
-        if rate is not None:
-            yield f"lower {path}.lr = {rate:g}"
-    for key, net in spec.agent.nets.items():
-        if net.clip_grad_val is None:
-            yield f"limit gradients with agent.{key}.clip_grad_val (null; 0.5 is usual)"
-        else:
-            yield f"lower agent.{key}.clip_grad_val = {net.clip_grad_val:g}"
-    if not spec.env.normalize_reward and spec.env.reward_scale is None:
-        yield "scale rewards (env.normalize_reward, env.reward_scale)"

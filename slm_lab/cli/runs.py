@@ -8,7 +8,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 from datetime import timedelta
-from fnmatch import fnmatch
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -67,21 +66,19 @@ def list_runs(
 ) -> None:
     """Prints a table of runs, by default the newest last. Raises UsageError for unknown
     words."""
-    for option, word, known in (
+    for option, word, allowed in (
         ("--sort", sort, SORTS),
         ("--status", status, STATUSES),
     ):
-        if word not in (None, *known):
+        if word not in (None, *allowed):
             from slm_lab.spec.schema.messages import not_among  # imports pydantic
 
-            raise UsageError(f"{option} {word}: {not_among(str(word), known)}")
-    runs = [
-        overview for overview in overviews_in(data) if _fits(overview, patterns, status)
-    ]
-    by = attrgetter(COLUMNS.get(sort or "", sort or "started"))
-    runs.sort(
-        key=lambda run: ((value := by(run)) is not None, "" if value is None else value)
-    )
+            raise UsageError(f"{option} {word}: {not_among(str(word), allowed)}")
+    runs = [run for run in overviews_in(data) if run.matches(patterns, status)]
+    sort_value = attrgetter(COLUMNS.get(sort or "", sort or "started"))
+    known = [run for run in runs if sort_value(run) is not None]
+    unknown = [run for run in runs if sort_value(run) is None]
+    runs = [*unknown, *sorted(known, key=sort_value)]
     if as_json:
         print_json([asdict(run) for run in runs])
     elif runs:
@@ -92,26 +89,10 @@ def list_runs(
         print_line(wide_console(), f"there is no folder {data}; slm-lab run makes it")
 
 
-def _fits(run: Overview, patterns: Sequence[str], status: str | None) -> bool:
-    words = [word.lower() for word in (run.run, run.name, run.label, run.env, run.note)]
-    found = not patterns or any(
-        text in word or fnmatch(word, text)
-        for text in map(_text_of, patterns)
-        for word in words
-    )
-    return found and (status in (None, run.status) or (status == "dev" and run.is_dev))
-
-
-def _text_of(pattern: str) -> str:
-    """A pattern as it is compared: of a path that exists the last part, a folder's
-    name."""
-    return (Path(pattern).name if os.path.exists(pattern) else pattern).lower()
-
-
 def _print_runs(console: Console, runs: Sequence[Overview]) -> None:
     texts = [run.cells() for run in runs]
     columns = {
-        heading: [each[name] for each in texts] for heading, name in COLUMNS.items()
+        heading: [cells[name] for cells in texts] for heading, name in COLUMNS.items()
     }
     widths = {
         name: max(map(len, [name, *column])) + COLUMN_GAP
@@ -129,7 +110,7 @@ def _print_runs(console: Console, runs: Sequence[Overview]) -> None:
         )
         whole = columns["changed"]
         columns["changed"] = [
-            x if len(x) <= room else f"{x[: room - 1]}…" for x in whole
+            text if len(text) <= room else f"{text[: room - 1]}…" for text in whole
         ]
     rows = zip(*columns.values(), strict=True)
     plain: Any = {"box": None, "pad_edge": False, "padding": (0, 1)}
@@ -151,7 +132,10 @@ def tidy_runs(data: Path, dev: bool, failed: bool, older: str | None, yes: bool)
             "choose what to delete: --dev, --failed, --older 30d, or several of them"
         )
     console = wide_console()
-    runs = selected(data, dev, failed, None if older is None else _duration(older))
+    age = None
+    if older is not None:
+        age = _parse_age(older)
+    runs = selected(data, dev, failed, age)
     if not runs:
         none = "there is no folder"
         if os.path.isdir(data):
@@ -168,13 +152,16 @@ def tidy_runs(data: Path, dev: bool, failed: bool, older: str | None, yes: bool)
     code = 0
     for run, why in delete(data, runs):
         name = run.cells()["run"]
-        message = f"deleted {name}" if why is None else f"kept {name}: {why}"
-        print_line(console, Text(message, "" if why is None else "yellow"))
-        code = code if why is None else 1
+        if why is None:
+            print_line(console, f"deleted {name}")
+        else:
+            code = 1
+            print_line(console, Text(f"kept {name}: {why}", "yellow"))
     return code
 
 
-def _duration(text: str) -> timedelta:
+def _parse_age(text: str) -> timedelta:
+    """The time of "30d". Raises UsageError."""
     match = re.fullmatch(r"(\d{1,5})([mhdw])", text)
     if match is None:
         units = ", ".join(f"{unit} ({name})" for unit, name in UNITS.items())
@@ -184,27 +171,34 @@ def _duration(text: str) -> timedelta:
 
 def diff_runs(a: str, b: str, data: Path) -> None:
     """Prints the differences between two runs. Raises LabError."""
+    from slm_lab.charts.diff import diff
     from slm_lab.charts.final_returns import improvement_text, text_table
-    from slm_lab.studies.diff import diff
 
     console = wide_console()
-    with unpacked(a) as one, unpacked(b) as other:
-        found = diff(one, other, data)
-    for title, each in found.tables.items():
-        if each.rows:
+    with unpacked(a) as first, unpacked(b) as second:
+        difference = diff(first, second, data)
+    for title, table in difference.tables.items():
+        if table.rows:
             print_table(
                 console=console,
                 title=title,
-                header=each.header,
-                rows=each.rows,
-                left=each.header,
+                header=table.header,
+                rows=table.rows,
+                left=table.header,
                 box=SIMPLE_HEAD,
             )
         else:
             print_line(console, f"{title}: none")
-    if found.endings:
-        table = text_table(found.endings)
-        style: dict[str, Any] = {"spare": table.spare, "box": SIMPLE_HEAD}
-        print_table(console, "Results", table.header, table.rows, whole=True, **style)
-    if found.improvement is not None:
-        print_line(console, improvement_text(found.improvement))
+    if difference.endings:
+        table = text_table(difference.endings)
+        print_table(
+            console=console,
+            title="Results",
+            header=table.header,
+            rows=table.rows,
+            spare=table.spare,
+            whole=True,
+            box=SIMPLE_HEAD,
+        )
+    if difference.improvement is not None:
+        print_line(console, improvement_text(difference.improvement))

@@ -5,26 +5,29 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from slm_lab.charts.search_summary import point_texts
+from slm_lab.charts.search_summary import confirmed_table, confirmed_text
 from slm_lab.cli.display import screen
-from slm_lab.cli.display.live import print_resume, sessions_text, short
-from slm_lab.cli.display.search_live import SearchDisplay, searched_names
-from slm_lab.cli.options import OutputForm
+from slm_lab.cli.display.sessions import print_resume
+from slm_lab.cli.display.trials import TrialsTable, searched_names
 from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
-from slm_lab.core.text import count_text, error_summary, significant, with_spread
+from slm_lab.core.text import (
+    count_text,
+    error_summary,
+    short_count,
+    significant,
+)
 from slm_lab.metrics.trial_state import TABLE_TRIALS, Status
-from slm_lab.records.event_log import Confirmed
 from slm_lab.records.overview import run_document
 from slm_lab.records.run_source import RunSource
 from slm_lab.records.trust import command_text, modules_of
 from slm_lab.spec.schema.meta import ConfirmSpec
+from slm_lab.spec.session_names import sessions_text
 from slm_lab.studies.confirm import Confirmation
 from slm_lab.studies.search.outcomes import draw
 from slm_lab.studies.search.prepare import Prepared
@@ -37,13 +40,11 @@ NO_SCORE = (
 )
 
 
-def search_spec(
-    source: RunSource, keep: int | None, caller: Caller, output: OutputForm = "text"
-) -> int:
+def search_spec(source: RunSource, caller: Caller) -> int:
     """Runs a search, and returns the exit code. Its plug-ins must be imported. Raises
     LabError."""
-    console = screen.wide_console(quiet=output != "text")
-    with closing(Prepared(source, keep)) as prepared:
+    console = screen.wide_console(quiet=source.output != "text")
+    with closing(Prepared(source, source.keep)) as prepared:
         caller.begun(prepared.run_dir.root)
         _introduce(console, prepared)
         try:
@@ -51,7 +52,7 @@ def search_spec(
         except KeyboardInterrupt:
             print_resume(console, "search", prepared)
             raise
-    if output == "json":
+    if source.output == "json":
         screen.print_json(run_document(prepared.run_dir, code))
     return code
 
@@ -61,7 +62,7 @@ def _run(console: Console, prepared: Prepared) -> int:
     timer = DrawTimer()
     names = searched_names(prepared.spec.search)
     max_frame = prepared.spec.env.max_frame
-    shown = SearchDisplay(console, search, names, max_frame)
+    shown = TrialsTable(console, search, names, max_frame)
     with stop_on_signals(search.stop), shown as display:
 
         def on_tick() -> None:
@@ -79,9 +80,8 @@ def _run(console: Console, prepared: Prepared) -> int:
     _show_confirmed(console, prepared, confirmation)
     for path in paths:
         if path.suffix != ".html" or "experiment_graph" in path.name:
-            screen.print_line(
-                console, f"{'table' if path.suffix == '.csv' else 'graph'} {path}"
-            )
+            kind = "table" if path.suffix == ".csv" else "graph"
+            screen.print_line(console, f"{kind} {path}")
     return _conclude(console, prepared, confirmation)
 
 
@@ -89,7 +89,9 @@ def _conclude(
     console: Console, prepared: Prepared, confirmation: Confirmation | None
 ) -> int:
     search = prepared.search
-    stopped = search.stopping or (confirmation is not None and confirmation.stopping)
+    stopped = search.stopping or (
+        confirmation is not None and confirmation.study.stopping
+    )
     missing = [] if confirmation is None else confirmation.missing
     if stopped or missing:
         print_resume(console, "search", prepared)
@@ -126,11 +128,11 @@ def _show_next(
     played = ["run", f"eval@{folder}"]
     modules = [*prepared.imports, *modules_of(prepared.spec)]
     screen.print_line(console, "next:")
-    for words, about in (
+    for words, comment in (
         (played, "greedy episodes of the best trial"),
         (trained, purpose),
     ):
-        screen.print_line(console, f"  {command_text(words, modules)}  # {about}")
+        screen.print_line(console, f"  {command_text(words, modules)}  # {comment}")
 
 
 def _draw(prepared: Prepared) -> list[Path]:
@@ -165,7 +167,7 @@ def _introduce(console: Console, prepared: Prepared) -> None:
     trials = count_text(search.num_trials, "trial")
     rest = (
         f": {spec.agent.algorithm.name} on {spec.env.name}, {trials} "
-        f"of {sessions_text(meta)}, {short(spec.env.max_frame)} frames each\n"
+        f"of {sessions_text(meta)}, {short_count(spec.env.max_frame)} frames each\n"
         f"over {', '.join(names)}; searcher {meta.search_alg}{scheduler}, seed "
         f"{prepared.root_seed}\nrun folder {prepared.run_dir.root}"
     )
@@ -178,16 +180,15 @@ def _confirm(
     console: Console, prepared: Prepared, settings: ConfirmSpec
 ) -> Confirmation:
     search = prepared.search
-    confirmation = Confirmation(search, settings)
+    confirmation = Confirmation(prepared, settings)
     if confirmation.missing:
         count = len(confirmation.missing)
         seeds = settings.max_session
-        screen.print_line(
-            console,
-            f"confirming {'the best' if count == 1 else f'{count} of the best'} with "
-            f"{seeds} fresh "
-            f"seed{'' if seeds == 1 else 's'}{'' if count == 1 else ' each'}",
-        )
+        fresh = count_text(seeds, "fresh seed")
+        text = f"confirming {count} of the best with {fresh} each"
+        if count == 1:
+            text = f"confirming the best with {fresh}"
+        screen.print_line(console, text)
     live = screen.Screen(console)
     confirmed = search.search_state.confirmed
     logged = set(confirmed)
@@ -201,18 +202,20 @@ def _confirm(
         for trial in [trial for trial in confirmed if trial not in logged]:
             logged.add(trial)
             screen.print_line(
-                console, f"t{trial} confirmed: {_mean_text(confirmed[trial])}"
+                console, f"t{trial} confirmed: {confirmed_text(confirmed[trial])}"
             )
 
-    with stop_on_signals(confirmation.stop), live:
-        confirmation.run(show)
+    with stop_on_signals(confirmation.study.stop), live:
+        confirmation.study.run(show)
     show()
     return confirmation
 
 
 def _progress(confirmation: Confirmation) -> Table:
     table = Table.grid(padding=(0, 2))
-    for trial, process in confirmation.pool.running.items():
+    for trial, process in zip(
+        confirmation.running, confirmation.pool.running.values(), strict=True
+    ):
         board = process.board
         sessions = [board.read(session) for session in range(board.num_sessions)]
         known = [s.recent_return for s in sessions if s.recent_return is not None]
@@ -244,69 +247,28 @@ def _show_confirmed(
     search_state = prepared.search.search_state
     if confirmation is None or not search_state.confirmed:
         return
-    names = searched_names(prepared.spec.search)
     files = confirmation.files
-    rows = []
-    for found in search_state.results:
-        state = search_state.trials[found.trial]
-        file = files.get(found.trial)
-        score = significant(state.score)
-        count = str(len(found.scores))
-        more = (
-            None
-            if found.mean is None or state.score is None
-            else found.mean - state.score
-        )
-        difference = ""
-        if more is not None:
-            difference = f"{'+' if more > 0 else ''}{significant(more)}"
-        ending = _mean_text(found), count, difference
-        spec = ""
-        if file is not None:
-            spec = file.name
-        rows.append(
-            (
-                spec,
-                f"t{state.trial}",
-                score,
-                *ending,
-                ", ".join(point_texts(state, names)),
-            )
-        )
-    title = "\nConfirmed with fresh seeds, ± 1 std"
-    head = (
-        "spec",
-        "trial",
-        "in the search",
-        "confirmed",
-        "seeds",
-        "difference",
-        "values",
-    )
-    look: dict[str, Any] = {"box": None, "pad_edge": False, "padding": (0, 2, 0, 0)}
-    look["header_style"] = "bold dim"
+    names = searched_names(prepared.spec.search)
+    table = confirmed_table(search_state, files, names)
     screen.print_table(
         console=console,
-        title=title,
-        header=head,
-        rows=rows,
+        title="\nConfirmed with fresh seeds, ± 1 std",
+        header=table.header,
+        rows=table.rows,
         left=("trial", "values"),
-        spare=("in the search",),
-        **look,
+        spare=table.spare,
+        box=None,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
+        header_style="bold dim",
     )
     best = search_state.results[0]
     if best.mean is not None and best.trial in files:
-        message = f"result: t{best.trial} with {_mean_text(best)}, {files[best.trial]}"
+        message = (
+            f"result: t{best.trial} with {confirmed_text(best)}, {files[best.trial]}"
+        )
         screen.print_line(console, Text(message, "bold"))
-    for found in search_state.confirmed.values():
-        if found.error is not None:
-            why = error_summary(found.error)
-            print(f"t{found.trial} failed with fresh seeds: {why}", file=sys.stderr)
-
-
-def _mean_text(found: Confirmed) -> str:
-    """The mean over the seeds; with several seeds, also the standard deviation."""
-    if found.mean is None:
-        return "failed"
-    several = len(found.scores) > 1
-    return with_spread(found.mean, statistics.pstdev(found.scores) if several else None)
+    for result in search_state.confirmed.values():
+        if result.error is not None:
+            why = error_summary(result.error)
+            print(f"t{result.trial} failed with fresh seeds: {why}", file=sys.stderr)

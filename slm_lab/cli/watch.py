@@ -6,9 +6,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from slm_lab.charts.search_summary import short_names
-from slm_lab.cli.display.live import LiveDisplay
 from slm_lab.cli.display.screen import console, print_line, wide_console
-from slm_lab.cli.display.search_live import SearchDisplay
+from slm_lab.cli.display.sessions import SessionsTable
+from slm_lab.cli.display.trials import TrialsTable
 from slm_lab.cli.doctor import print_first_finding
 from slm_lab.cli.shell.exit_codes import INTERRUPTED
 from slm_lab.core.errors import UsageError
@@ -51,7 +51,7 @@ def _watch_trial(trial: RunRecord) -> None:
     progress = TrialProgress(trial)
     print_line(screen, f"{trial.name} on {trial.env}, {trial.where}")
     budget = int(value_at(trial.spec, "env.max_frame", 0.0))
-    with LiveDisplay(screen, trial.meta, budget) as display:
+    with SessionsTable(screen, trial.meta, budget) as display:
         while progress.look():
             display.update(progress)
             time.sleep(PAUSE)
@@ -66,7 +66,7 @@ def _watch_search(search: RunRecord) -> None:
     print_line(screen, f"search {summary.name}: {summary.title}, {search.folder}")
     names = short_names([variable.path for variable in summary.variables])
     is_running = progress.look()
-    with SearchDisplay(screen, progress, names, summary.max_frame) as display:
+    with TrialsTable(screen, progress, names, summary.max_frame) as display:
         while is_running:
             display.update()
             time.sleep(PAUSE)

@@ -112,23 +112,23 @@ def may_be_read(folder: Path) -> bool:
 def folders_in(folder: Path) -> list[Path]:
     """Sorted; none if it cannot be read."""
     with suppress(OSError), os.scandir(folder) as inside:
-        return sorted(folder / each.name for each in inside if each.is_dir())
+        return sorted(folder / entry.name for entry in inside if entry.is_dir())
     return []
 
 
-def strays(folder: Path, parts: Sequence[str], root: Path) -> Iterator[str]:
-    """What readers of the folder and `parts` must not open: links out of `root`, pipes,
-    devices."""
+def unsafe_entries(folder: Path, parts: Sequence[str], root: Path) -> Iterator[str]:
+    """Entries that readers of the folder and `parts` must not open: links out of
+    `root`, pipes, devices."""
     for part in ("", *parts):
         if not is_inside(folder / part, root):
             yield f"{part or 'it'} is a link that leads out of {root}"
             continue
         with suppress(OSError), os.scandir(folder / part) as inside:
-            for each in inside:
-                if each.is_symlink() and not is_inside(Path(each.path), root):
-                    yield f"{each.name} is a link that leads out of {root}"
-                elif not each.is_file() and not each.is_dir():
-                    yield f"{each.name} is neither a file nor a folder"
+            for entry in inside:
+                if entry.is_symlink() and not is_inside(Path(entry.path), root):
+                    yield f"{entry.name} is a link that leads out of {root}"
+                elif not entry.is_file() and not entry.is_dir():
+                    yield f"{entry.name} is neither a file nor a folder"
 
 
 def is_inside(path: Path, root: Path) -> bool:
@@ -138,15 +138,15 @@ def is_inside(path: Path, root: Path) -> bool:
 
 def stamp_of(paths: Sequence[Path]) -> Stamp:
     """Inode, size and time of change of each file or folder; None if it is missing."""
-    found: list[object] = []
+    stamps: list[object] = []
     for path in paths:
         try:
-            about = path.stat()
+            status = path.stat()
         except OSError:
-            found.append(None)
+            stamps.append(None)
         else:
-            found.append((about.st_ino, about.st_size, about.st_mtime_ns))
-    return tuple(found)
+            stamps.append((status.st_ino, status.st_size, status.st_mtime_ns))
+    return tuple(stamps)
 
 
 def tail(path: Path) -> str:

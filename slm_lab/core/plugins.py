@@ -19,12 +19,12 @@ INSTALLED = frozenset({"site-packages", "dist-packages"})
 """The names of folders of installed packages."""
 
 
-def listed(given: Any) -> list[Any]:
+def listed(value: Any) -> list[Any]:
     """A list of names or other objects; one that stands alone, as a text does, is the
     only one."""
-    if isinstance(given, Iterable) and not isinstance(given, str | bytes):
-        return list(given)
-    return [given]
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        return list(value)
+    return [value]
 
 
 def import_plugins(modules: Sequence[str]) -> None:
@@ -61,28 +61,28 @@ def _refuse_namesake(module: str) -> None:
     """Raises UsageError if Python would import an installed module, or one of its own,
     in place of a file of this name in the working directory. Imports nothing."""
     package = module.partition(".")[0]
-    own = f"{package}.py"
-    found = None
+    file_name = f"{package}.py"
+    module_spec = None
     # ValueError: a module without a spec, as __main__
     with suppress(ImportError, ValueError):
-        found = importlib.util.find_spec(package)
-    if not os.path.isfile(own) or found is None:
+        module_spec = importlib.util.find_spec(package)
+    if not os.path.isfile(file_name) or module_spec is None:
         return
     place = "Python's own module"
-    if found.has_location and found.origin is not None:
-        place = found.origin
+    if module_spec.has_location and module_spec.origin is not None:
+        place = module_spec.origin
         is_of_python = Path(place).is_relative_to(sysconfig.get_path("stdlib"))
         if not is_of_python and INSTALLED.isdisjoint(Path(place).parts):
             return
     raise UsageError(
-        f"--import {module}: would import {place}, not ./{own}, which has the same "
-        "name; rename the file"
+        f"--import {module}: would import {place}, not ./{file_name}, which has the "
+        "same name; rename the file"
     )
 
 
 def is_here(package: str) -> bool:
     """Whether the working directory has a package or a module of this name."""
-    return any(os.path.exists(each) for each in (package, f"{package}.py"))
+    return any(os.path.exists(path) for path in (package, f"{package}.py"))
 
 
 def typed_modules(name: str) -> tuple[str, ...]:
@@ -102,7 +102,7 @@ def module_in(name: str) -> str:
 
 def is_covered(module: str, allowed: Sequence[str]) -> bool:
     """Whether `module` or one of its parent packages is in `allowed`."""
-    return any(module == each or module.startswith(f"{each}.") for each in allowed)
+    return any(module == name or module.startswith(f"{name}.") for name in allowed)
 
 
 def refuse_inside(modules: Sequence[str], folders: Sequence[Path]) -> None:
@@ -114,9 +114,9 @@ def refuse_inside(modules: Sequence[str], folders: Sequence[Path]) -> None:
     inside = [folder.resolve() for folder in folders]
     for module in modules:
         for place in filter(os.path.exists, _places(module)):
-            folder = next((each for each in inside if place.is_relative_to(each)), None)
+            folder = next((root for root in inside if place.is_relative_to(root)), None)
             if folder is not None and not any(
-                place.is_relative_to(each) for each in installed
+                place.is_relative_to(root) for root in installed
             ):
                 raise UsageError(
                     f"the module {module} is in {folder}, a folder of runs, whose "
@@ -127,14 +127,14 @@ def refuse_inside(modules: Sequence[str], folders: Sequence[Path]) -> None:
 def _places(module: str) -> Iterator[Path]:
     """Possible paths of a module's code, with links resolved; they need not exist."""
     package, *rest = module.split(".")
-    found = None
+    module_spec = None
     with suppress(ImportError, ValueError):
-        found = importlib.util.find_spec(package)
+        module_spec = importlib.util.find_spec(package)
     locations = [Path.cwd() / package]
-    if found is not None:
-        if found.has_location and found.origin is not None:
-            yield Path(found.origin).resolve()
-        locations += map(Path, found.submodule_search_locations or ())
+    if module_spec is not None:
+        if module_spec.has_location and module_spec.origin is not None:
+            yield Path(module_spec.origin).resolve()
+        locations += map(Path, module_spec.submodule_search_locations or ())
     for location in locations:
         whole = location.joinpath(*rest)
         yield whole.resolve()
@@ -144,9 +144,9 @@ def _places(module: str) -> Iterator[Path]:
 
 
 def look_in_working_directory(folder: str | None = None) -> None:
-    """Adds the working directory, or that of another process, to `sys.path`, as the
-    last entry: a file in it, maybe downloaded, is never imported in place of an
-    installed package."""
+    """Adds the working directory of this or another process to `sys.path`, as the last
+    entry: a file in it, maybe downloaded, is never imported in place of an installed
+    package."""
     here = folder or str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)

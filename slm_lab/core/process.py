@@ -14,7 +14,7 @@ import signal
 import sys
 import tempfile
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from importlib.abc import MetaPathFinder
@@ -75,9 +75,9 @@ def main_module_hidden() -> Iterator[None]:
     meanwhile would import it again: a script without a guard would run in each, and the
     command line takes a quarter of a second."""
     main = sys.modules["__main__"]
-    kept = {
-        name: each
-        for name, each in vars(main).items()
+    attributes = {
+        name: value
+        for name, value in vars(main).items()
         if name in ("__spec__", "__file__")
     }
     main.__spec__ = None
@@ -85,7 +85,7 @@ def main_module_hidden() -> Iterator[None]:
     try:
         yield
     finally:
-        main.__dict__.update(kept)
+        main.__dict__.update(attributes)
 
 
 def start_resource_tracker() -> None:
@@ -224,14 +224,14 @@ def children_killed() -> Iterator[None]:
 
 
 def _in_other_sessions() -> Iterator[int]:
-    own = os.getsid(0)
+    session = os.getsid(0)
     for pid in _descendants(os.getpid()):
         with suppress(ProcessLookupError):
-            if os.getsid(pid) != own:
+            if os.getsid(pid) != session:
                 yield pid
 
 
-def why_it_exited(code: int) -> str:
+def exit_reason(code: int) -> str:
     """Why a process of environments ended without an answer, for the end of a message;
     "" if its exit code does not tell."""
     if code == 1:  # as Python ends after an exception
@@ -272,21 +272,18 @@ def _descendants(pid: int | None) -> Iterator[int]:
 
 
 @contextmanager
-def signals_handled(
-    handler: Any, numbers: Sequence[int] = STOP_SIGNALS
-) -> Iterator[None]:
-    """Handles the signals by `handler` of `signal.signal`. An ignored SIGHUP stays so:
+def signals_handled(handler: Any) -> Iterator[None]:
+    """Handles STOP_SIGNALS by `handler` of `signal.signal`. An ignored SIGHUP stays so:
     `nohup`."""
-    is_kept = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    numbers = [
-        number for number in numbers if not (is_kept and number == signal.SIGHUP)
-    ]
+    numbers = set(STOP_SIGNALS)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        numbers.remove(signal.SIGHUP)
     before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, each in before.items():
-            signal.signal(number, each)
+        for number, previous in before.items():
+            signal.signal(number, previous)
 
 
 def ignore_terminal() -> None:
@@ -339,8 +336,8 @@ LOG_LEVEL = "SLM_LAB_LOG_LEVEL"
 """The environment variable with the level of the Sessions' logs."""
 SOCKET = "SLM_LAB_CALLER"
 PICTURES = "SLM_LAB_PICTURES"
-"""Those that a calling program sets: the file descriptor of the socket to it; and, for
-a notebook, that it shows live pictures."""
+"""The environment variables that a calling program sets: the file descriptor of its
+socket, and whether its notebook shows live pictures."""
 IMPORTED_BY_PARENT = "SLM_LAB_IMPORTED_CODE"
 """The environment variable with the module that a parent is importing, while it
 does."""
@@ -409,7 +406,9 @@ def text_log() -> Path | None:
     """The file of this process's text log; None if it has none."""
     handlers = logging.getLogger("slm_lab").handlers
     files = [
-        each.baseFilename for each in handlers if isinstance(each, logging.FileHandler)
+        handler.baseFilename
+        for handler in handlers
+        if isinstance(handler, logging.FileHandler)
     ]
     if files:
         return Path(files[0])
@@ -424,19 +423,19 @@ def printing_to(file: Path | None) -> Iterator[None]:
     if file is None:
         yield
         return
-    kept: list[tuple[int, int]] = []
+    saved_files: list[tuple[int, int]] = []
     _flush_streams()
     with suppress(OSError, LabError):
         log = open_own(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         for descriptor in (1, 2):
-            kept.append((descriptor, os.dup(descriptor)))
+            saved_files.append((descriptor, os.dup(descriptor)))
             os.dup2(log, descriptor)
         os.close(log)
     try:
         yield
     finally:
         _flush_streams()
-        for descriptor, before in kept:
+        for descriptor, before in saved_files:
             os.dup2(before, descriptor)
             os.close(before)
 

@@ -1,4 +1,4 @@
-"""What a run records of the world, as JSON that all readers of the lab accept.
+"""A run's record of the world, as JSON that all readers of the lab accept.
 
 Arguments of environments, command lines, paths, notes and versions may be anything. The
 bounds here are narrower than those of the readers in `spec.limits`."""

@@ -90,12 +90,14 @@ class Registry:
             for name in self.names()
             if (entry := self.get(name)) is not None
         }
-        found = {
+        params = {
             name: e.params
             for name, e in entries.items()
             if e.params and e.fault is None
         }
-        return {name: model for name, model in found.items() if issubclass(model, base)}
+        return {
+            name: model for name, model in params.items() if issubclass(model, base)
+        }
 
     def nearest(self, name: str) -> str | None:
         """The known name most similar to `name`, or None."""

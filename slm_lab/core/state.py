@@ -1,4 +1,4 @@
-"""What a checkpoint holds of an object.
+"""The state of an object that a checkpoint holds.
 
 Most classes list their fields in `saved`. A class whose state is not a list of fields
 writes both methods itself."""

@@ -61,7 +61,8 @@ def printable(text: str) -> str:
 
 
 def shortened(text: str, letters: int) -> str:
-    """At most so many letters of the text, ending with "…" where some are left out."""
+    """The text, shortened to at most so many letters: it ends with "…" where some are
+    left out."""
     if len(text) <= letters:
         return text
     return f"{text[: letters - 1].rstrip(' ,')}…"
@@ -96,7 +97,7 @@ def duration_text(seconds: float) -> str:
 
 
 def error_summary(error: str) -> str:
-    """The line of an error that says what happened: of a traceback that of its last
+    """The line of an error that says what happened: in a traceback the line of its last
     exception, such as "ValueError: …", without notes; else the first line. A leading
     "Session 0: " is kept."""
     whole = error.strip()
@@ -119,15 +120,15 @@ def error_summary(error: str) -> str:
 def _last_exception(lines: Iterable[str]) -> str:
     """The first line after the indented frames of the last traceback; "" if there is
     none."""
-    found = ""
+    error_line = ""
     among_frames = False
     for line in lines:
         if line.startswith(_TRACEBACK):
             among_frames = True
         elif among_frames and line and not line[0].isspace():
-            found = line
+            error_line = line
             among_frames = False
-    return found
+    return error_line
 
 
 def error_text(error: BaseException) -> str:
@@ -154,3 +155,18 @@ def one_line(error: BaseException) -> str:
     return " ".join(bounded(f"{type(error).__name__}: {text}").split()).removesuffix(
         ":"
     )
+
+
+def number_or_dash(value: float | None, form: str) -> str:
+    """A number, or a dash for None and NaN."""
+    if value is None or isnan(value):
+        return "–"
+    return format(value, form)
+
+
+def short_count(count: int) -> str:
+    """A round number with its unit, such as 200k or 1.5M; any other number in full."""
+    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if size <= count < 1000 * size and count % (size // 100) == 0:
+            return f"{count / size:g}{unit}"
+    return f"{count:,}"

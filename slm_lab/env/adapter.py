@@ -15,7 +15,7 @@ from slm_lab.env.convert.flatten import (
     leaves,
 )
 from slm_lab.env.failure import close_all
-from slm_lab.env.interface import AnySpace, Env, named
+from slm_lab.env.interface import AnySpace, Env, obs_name
 from slm_lab.env.make import make_one
 from slm_lab.spec.schema.env import EnvSpec
 
@@ -36,16 +36,16 @@ class PolicyAdapter:
     `env_action_space` those of `make_env`."""
 
     def __init__(self, spec: EnvSpec) -> None:
-        """Raises as `env.make.make_env`."""
+        """Raises the errors of `env.make.make_env`."""
         self._spec = spec
         env, conversions = make_one(spec)
-        own = env
+        bare = env
         if isinstance(env, FlatObservation):
-            own = env.env
-        self._is_flattened = own is not env
+            bare = env.env
+        self._is_flattened = bare is not env
         self.flat_space: AnySpace = env.observation_space
         """The space of one row of a `Batch`."""
-        self.env_observation_space = own.observation_space
+        self.env_observation_space = bare.observation_space
         self.env_action_space: AnySpace = env.action_space
         close_all([env.close], spec.name)
         self.conversions = conversions
@@ -69,11 +69,13 @@ class PolicyAdapter:
         one more axis in front; of a Dict or Tuple, each part has it. Raises ValueError
         if `obs` is neither."""
         try:
-            found = leaves(self.env_observation_space, obs)
-            parts = [(path, part, as_array(own, path)) for path, part, own in found]
+            values = leaves(self.env_observation_space, obs)
+            parts = [
+                (path, part, as_array(value, path)) for path, part, value in values
+            ]
             axes = {array.ndim - len(part.shape or ()) for _, part, array in parts}
             lead = parts[0][-1].shape[:1] if axes == {1} else ()
-            rows = [_rows(*each, lead) for each in parts]
+            rows = [_rows(*part, lead) for part in parts]
             flat = _flat(parts, rows) if self._is_flattened else rows[0]
         except ValueError as error:
             why = ""
@@ -87,7 +89,7 @@ class PolicyAdapter:
 
     def policy_obs(self, obs: Array, starts: BoolArray) -> Array:
         """Observations (B, ...) of a `Batch` as the policy takes them; `starts` (B,)
-        marks those that begin an episode."""
+        marks the first one of an episode."""
         conversions = self.conversions
         frames = conversions.observation.convert(obs)
         if conversions.normalizer is not None:
@@ -117,8 +119,8 @@ def _rows(
         batch = str((*(lead if array.size and lead else ("B",)), *shape)).replace(
             "'", ""
         )
-        found = f"{named(path)} has the shape {array.shape}"
-        raise ValueError(f"{found}; one has {shape}, a batch {batch}")
+        actual = f"{obs_name(path)} has the shape {array.shape}"
+        raise ValueError(f"{actual}; one has {shape}, a batch {batch}")
     rows = as_numbers(array, space, path).reshape(-1, *shape)
     if rows.dtype.kind == "f":
         with np.errstate(over="ignore"):
@@ -126,7 +128,7 @@ def _rows(
         if not is_usable.all():
             value = rows[~is_usable][0]
             raise ValueError(
-                f"{named(path)} has the value {value}, which is no finite float32"
+                f"{obs_name(path)} has the value {value}, which is no finite float32"
             )
     return rows
 
@@ -136,7 +138,7 @@ def _flat(
 ) -> Array:
     """The `rows` (B, ...) of each part as vectors (B, D)."""
     flat = [
-        (path, np.stack([np.asarray(spaces.flatten(part, row)) for row in each]))
-        for (path, part, _), each in zip(parts, rows, strict=True)
+        (path, np.stack([np.asarray(spaces.flatten(part, row)) for row in batch]))
+        for (path, part, _), batch in zip(parts, rows, strict=True)
     ]
     return joined(flat, axis=1)

@@ -9,17 +9,16 @@ from gymnasium.error import DependencyNotInstalled
 from slm_lab.core.errors import MissingExtraError, Problem, SpecError, UsageError
 from slm_lab.core.registry import load_target
 from slm_lab.env.lookup import find_env, known_warnings_ignored, require
-from slm_lab.env.simulators.arguments import Argument, Arguments, arguments_of
 from slm_lab.env.simulators.atari import JOINED, atari_problems, is_atari
 from slm_lab.env.simulators.envpool import THREAD_KEYS, is_pooled, pool_problems
 from slm_lab.env.simulators.film import IMAGE_MODE, fix_of_mujoco, in_one_line
 from slm_lab.env.vector.autoreset import (
     OWN_OF_NATIVE,
     choose_mode,
+    native_fault,
     vector_creator,
-    why_not_native,
 )
-from slm_lab.env.wrappers import wrapper_problems
+from slm_lab.env.wrappers import Argument, Arguments, arguments_of, wrapper_problems
 from slm_lab.spec.schema.env import EnvSpec
 
 OWN_NAMES = {
@@ -56,7 +55,7 @@ def check_env(spec: EnvSpec) -> list[Problem]:
         return _check_pooled(spec, entry)
     if (
         spec.vectorization_mode == "native"
-        and (reason := why_not_native(entry)) is not None
+        and (reason := native_fault(entry)) is not None
     ):
         return [native_refused(reason)]
     return _check_kwargs(spec, entry) + wrapper_problems(spec)
@@ -132,7 +131,7 @@ def _index_problems(
 def _arguments(
     creator: Callable[..., Any], spec: EnvSpec, entry: GymnasiumSpec
 ) -> Arguments:
-    """The arguments for `entry`: those of its class or function, and those of its
+    """The arguments that `entry` takes: of its class or function, and of its
     registration."""
     declared = arguments_of(creator)
     of_a_pool = () if spec.backend != "envpool" else THREAD_KEYS
@@ -143,19 +142,19 @@ def _arguments(
     return Arguments(named, declared.open_ended)
 
 
-def why_not_shown(spec: EnvSpec) -> str | None:
+def display_fault(spec: EnvSpec) -> str | None:
     """Why the environment cannot open a window ("human"), or None. Raises as
     `find_env`."""
-    return _why_not_drawn(spec, "human", SHOWN_MODES)
+    return _render_fault(spec, "human", SHOWN_MODES)
 
 
-def why_not_filmed(spec: EnvSpec) -> str | None:
+def film_fault(spec: EnvSpec) -> str | None:
     """Why the environment has no images ("rgb_array"), or None. Raises as
     `find_env`."""
-    return _why_not_drawn(spec, IMAGE_MODE, frozenset({IMAGE_MODE}))
+    return _render_fault(spec, IMAGE_MODE, frozenset({IMAGE_MODE}))
 
 
-def _why_not_drawn(
+def _render_fault(
     spec: EnvSpec, wanted: str, modes_for_it: frozenset[str]
 ) -> str | None:
     entry = find_env(spec.name)

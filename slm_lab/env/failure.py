@@ -28,9 +28,9 @@ def signal_ignored(*_: object) -> None:
 
 
 def as_exception(error: BaseException) -> BaseException:
-    """What to raise in place of an environment's `error`: an EnvironmentExitError for
-    one that no `except Exception` would catch. KeyboardInterrupt stays one where Ctrl-C
-    may have raised it."""
+    """The exception to raise in place of an environment's `error`: an
+    EnvironmentExitError for one that no `except Exception` would catch.
+    KeyboardInterrupt stays one where Ctrl-C may have raised it."""
     if isinstance(error, Exception):
         return error
     ignored = signal.SIG_IGN, signal_ignored

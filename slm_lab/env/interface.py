@@ -78,7 +78,7 @@ def typed(array: Array, dtype: np.dtype[Any], path: tuple[str, ...] = ()) -> Arr
         is_held = False
     if not is_held:
         value = f"{array.dtype} with the value {_first_lost(array, dtype)}"
-        raise ValueError(f"{named(path)} is {value}, which {dtype} cannot hold")
+        raise ValueError(f"{obs_name(path)} is {value}, which {dtype} cannot hold")
     return cast
 
 
@@ -90,7 +90,7 @@ def _cast(array: Array, dtype: np.dtype[Any]) -> Array:
 def check_numbers(array: Array, path: tuple[str, ...] = ()) -> None:
     """Raises ValueError unless the array has numbers."""
     if array.dtype.kind not in NUMERIC:
-        raise ValueError(f"{named(path)} is {array.tolist()!r:.60}, no number")
+        raise ValueError(f"{obs_name(path)} is {array.tolist()!r:.60}, no number")
 
 
 def _first_lost(array: Array, dtype: np.dtype[Any]) -> Any:
@@ -103,7 +103,7 @@ def _first_lost(array: Array, dtype: np.dtype[Any]) -> Any:
     return array[changed].flat[0]
 
 
-def named(path: tuple[str, ...]) -> str:
+def obs_name(path: tuple[str, ...]) -> str:
     """A part of an observation in messages."""
     if path:
         return f'the observation "{".".join(path)}"'
@@ -122,8 +122,9 @@ def breaks_its_space(name: str, fault: object) -> LabError:
 def _checked(
     env: Env, call: Callable[[], Any], fault_of: Callable[[Any, AnySpace], str | None]
 ) -> Any:
-    """What `call` returns. Wrappers may fail on results that break the interface: then,
-    and if the result is at fault, the fault of the environment below them counts."""
+    """Returns the result of `call`. Wrappers may fail on results that break the
+    interface: then, and if the result is at fault, the fault of the environment below
+    them counts."""
     try:
         result = call()
     except (ValueError, TypeError, AttributeError) as error:

@@ -1,4 +1,6 @@
-"""Finds Gymnasium's entry for the name in a spec, with errors that name the fix."""
+"""Finds Gymnasium's entry for the name in a spec, with errors that name the fix.
+
+Installed packages that may register an unknown environment are imported."""
 
 import importlib
 import importlib.util
@@ -6,22 +8,93 @@ import inspect
 import re
 import sys
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
+from functools import partial
+from importlib.metadata import EntryPoint, distributions, entry_points
 from pathlib import Path
 from typing import Any
 
 import gymnasium
+from gymnasium.envs import registration
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 
-from slm_lab.core.errors import MissingExtraError, Problem, SpecError
+from slm_lab.core.errors import MissingExtraError, SpecError
 from slm_lab.core.plugins import is_here
 from slm_lab.core.process import running_import_of
 from slm_lab.core.registry import ENVS, import_failure
-from slm_lab.env.registrars import ask_packages
 from slm_lab.spec.schema.env import EnvSpec
+
+GROUP = "gymnasium.envs"
+"""The entry points of packages with environments. Gymnasium 1.0 and later imports
+none."""
+
+NO_NAMESPACE = "__root__"
+
+ATARI = "ale_py"
+"""Registers games under ids without `ALE/` too, such as Pong-v4."""
+
+
+def ask_packages(env_id: str) -> list[str]:
+    """Imports packages one by one until `env_id` is registered. Returns a line for each
+    package that does not import."""
+    failures = []
+    for name, register in _registrars(env_id):
+        try:
+            with warnings.catch_warnings():
+                # about ids that an import has registered already
+                warnings.simplefilter("ignore")
+                register()
+        except (Exception, SystemExit) as error:
+            failures.append(f"{name} does not import: {import_failure(error)}")
+        if env_id in gymnasium.registry:
+            break
+    return failures
+
+
+def _registrars(env_id: str) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Packages with functions that register ids, the likeliest first, because imports
+    take time."""
+    for package in _namesakes(env_id):
+        yield package, partial(importlib.import_module, package)
+    for point in entry_points(group=GROUP):
+        yield point.value, partial(_load, point)
+    if importlib.util.find_spec(ATARI) is not None:
+        yield ATARI, partial(importlib.import_module, ATARI)
+
+
+def _namesakes(env_id: str) -> Iterator[str]:
+    """Packages that need Gymnasium and are named like the id: minigrid for
+    MiniGrid-Empty-5x5-v0. Many packages have no entry point, but register their ids on
+    import."""
+    word = _letters(env_id.replace("/", "-").partition("-")[0])
+    for distribution in distributions():
+        name = distribution.metadata["Name"] or ""
+        needs = [requirement.lower() for requirement in distribution.requires or ()]
+        needs_gymnasium = any(
+            requirement.startswith("gymnasium") for requirement in needs
+        )
+        if word and _letters(name).startswith(word) and needs_gymnasium:
+            package = name.replace("-", "_")
+            if importlib.util.find_spec(package) is not None:
+                yield package
+
+
+def _letters(name: str) -> str:
+    return "".join(filter(str.isalnum, name)).lower()
+
+
+def _load(point: EntryPoint) -> None:
+    function: Any = point.load()
+    if not callable(function):
+        return
+    if point.name == NO_NAMESPACE:
+        function()
+        return
+    with registration.namespace(point.name):
+        function()
 
 
 @dataclass(frozen=True)
@@ -43,7 +116,9 @@ class Extra:
         entry = gymnasium.registry.get(name)
         if entry is None:
             return self.id_part is not None and self.id_part in name
-        return is_of(entry, self.entry_point or f"{self.module}.", f"{self.module}:")
+        return in_families(
+            entry, self.entry_point or f"{self.module}.", f"{self.module}:"
+        )
 
     def prepare(self) -> None:
         """Registers the family's ids. Raises MissingExtraError as `import_extra`."""
@@ -55,7 +130,7 @@ class Extra:
             import_extra(self.module, self.name)
 
 
-def is_of(entry: GymnasiumSpec, *families: str) -> bool:
+def in_families(entry: GymnasiumSpec, *families: str) -> bool:
     """Whether the entry point of `entry` begins with one of `families`."""
     return isinstance(entry.entry_point, str) and entry.entry_point.startswith(families)
 
@@ -71,8 +146,8 @@ def require(module: str, extra: str) -> None:
     """Raises MissingExtraError if `module`, which the `extra` installs, is missing. A
     folder without code, which an uninstalled package may leave, does not count: it has
     no origin."""
-    found = importlib.util.find_spec(module)
-    if found is None or found.origin is None:
+    module_spec = importlib.util.find_spec(module)
+    if module_spec is None or module_spec.origin is None:
         raise MissingExtraError(f"{module} is not installed; run: {pip_command(extra)}")
 
 
@@ -107,7 +182,7 @@ ELSEWHERE = (
     "write package.module:Id-v0 for an environment of a package; for your own module "
     "add --import module"
 )
-"""How to name an environment that Gymnasium itself does not know."""
+"""The hint how to name an environment that Gymnasium itself does not know."""
 
 ATARI_VECTOR = "ale_py.vector_env:AtariVectorEnv"
 """The vector entry point of the games that the lab preprocesses."""
@@ -185,14 +260,14 @@ def find_env(name: str) -> GymnasiumSpec:
         failures = ask_packages(env_id)
     entry = gymnasium.registry.get(env_id)
     if entry is None or _is_stub(entry):
-        reasons = [_why_unknown(module_name, env_id), *failures]
+        reasons = [_unknown_id_message(module_name, env_id), *failures]
         if (
             not module_name
             and replaced_message(env_id) is None
             and reasons[0][-1:] != "?"
         ):
             reasons.append(ELSEWHERE)
-        raise SpecError("env", [Problem("env.name", "; ".join(reasons), name)])
+        raise SpecError.of("env", "env.name", "; ".join(reasons), name)
     if "NoFrameskip-" in env_id:
         return _without_own_skip(entry)
     return entry
@@ -212,17 +287,17 @@ def _import_registrar(module_name: str, name: str) -> None:
         with running_import_of(module_name):
             importlib.import_module(module_name)
     except (Exception, SystemExit) as error:
-        message = not_there(module_name, error)
+        message = missing_module_message(module_name, error)
         if message is None:
             why = import_failure(error)
             message = (
                 f"the module {module_name} that should register it does not import: "
                 f"{why}"
             )
-        raise SpecError("env", [Problem("env.name", message, name)]) from error
+        raise SpecError.of("env", "env.name", message, name) from error
 
 
-def not_there(module_name: str, error: BaseException) -> str | None:
+def missing_module_message(module_name: str, error: BaseException) -> str | None:
     """The message for a missing module; None if it fails for another reason."""
     if not isinstance(error, ModuleNotFoundError) or error.name is None:
         return None
@@ -245,7 +320,7 @@ def not_there(module_name: str, error: BaseException) -> str | None:
 def _register_plug_in(env_id: str) -> None:
     plug_in = ENVS.get(env_id)
     if plug_in is not None and plug_in.fault is not None:
-        raise SpecError("env", [Problem("env.name", plug_in.fault, env_id)])
+        raise SpecError.of("env", "env.name", plug_in.fault, env_id)
     if plug_in is None:
         return
     known = gymnasium.registry.get(env_id)
@@ -257,7 +332,7 @@ def _register_plug_in(env_id: str) -> None:
             "it, too"
         )
         message = f"{taken}: one of the two needs another name"
-        raise SpecError("env", [Problem("env.name", message, env_id)])
+        raise SpecError.of("env", "env.name", message, env_id)
 
 
 def _is_stub(entry: GymnasiumSpec) -> bool:
@@ -267,7 +342,7 @@ def _is_stub(entry: GymnasiumSpec) -> bool:
     ) and entry.entry_point.__name__.startswith("_raise")
 
 
-def _why_unknown(module_name: str, env_id: str) -> str:
+def _unknown_id_message(module_name: str, env_id: str) -> str:
     """The message for an id that is unknown even after the import of `module_name` ("":
     none)."""
     replaced = replaced_message(env_id)
@@ -293,13 +368,14 @@ def _why_unknown(module_name: str, env_id: str) -> str:
             f"environment{_hint(nearest or _nearest_id(env_id, GAMES))}"
         )
     package = module_name.partition(".")[0]
-    own = [each for each in known if _package_of(each) == package]
-    nearest_own = _nearest_id(env_id, own)
+    same_package = [other for other in known if _package_of(other) == package]
+    nearest_own = _nearest_id(env_id, same_package)
     if nearest_own is not None:
         return f"there is no such environment{_hint(f'{module_name}:{nearest_own}')}"
     some = ""
-    if own:
-        some = f"; {package} has {', '.join(own[:3])}{' and others' if own[3:] else ''}"
+    if same_package:
+        others = " and others" if same_package[3:] else ""
+        some = f"; {package} has {', '.join(same_package[:3])}{others}"
     return f"there is no such environment{_hint(nearest)}{some}"
 
 
@@ -320,22 +396,22 @@ def _hint(nearest: str | None) -> str:
     return hint
 
 
-def _class_for_id(given: type, prefix: str) -> str:
+def _class_for_id(class_: type, prefix: str) -> str:
     """The message for a class name instead of an id, with an id of the class if it has
     one."""
-    name = given.__name__
-    package = given.__module__.partition(".")[0]
+    name = class_.__name__
+    package = class_.__module__.partition(".")[0]
     for env_id, entry in gymnasium.registry.items():
         target = entry.entry_point
         if isinstance(target, str):
             is_of_class = target.endswith(f":{name}") and _package_of(env_id) == package
         else:
-            is_of_class = inspect.isclass(target) and target is given
+            is_of_class = inspect.isclass(target) and target is class_
         if is_of_class:
             return f"{name} is a class, not an id; write {prefix}{env_id}"
     return (
         f'{name} is a class, not an id: gymnasium.register("{name}-v0", '
-        f'entry_point="{given.__module__}:{name}") in that module makes it '
+        f'entry_point="{class_.__module__}:{name}") in that module makes it '
         f"{prefix}{name}-v0"
     )
 
@@ -354,14 +430,14 @@ def _nearest_id(env_id: str, known: Sequence[str]) -> str | None:
     if not nearest or slips[nearest] > max(len(wanted), len(nearest)) // 4:
         return None
     # The newest version in any namespace (as ALE/); Gymnasium's ids come first.
-    same_name = [each for each in known if _parted(each)[0] == nearest]
+    same_name = [candidate for candidate in known if _parted(candidate)[0] == nearest]
     return max(same_name, key=lambda i: (_package_of(i) == "gymnasium", _parted(i)[1]))
 
 
-def _slips(one: str, other: str) -> int:
+def _slips(name: str, other: str) -> int:
     """The number of letters of the longer name without a match in the shorter one."""
-    blocks = SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks()
-    return max(len(one), len(other)) - sum(block.size for block in blocks)
+    blocks = SequenceMatcher(None, name, other, autojunk=False).get_matching_blocks()
+    return max(len(name), len(other)) - sum(block.size for block in blocks)
 
 
 def _parted(env_id: str) -> tuple[str, int]:

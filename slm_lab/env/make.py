@@ -22,7 +22,6 @@ from gymnasium.vector.utils import CloudpickleWrapper
 from slm_lab.core.errors import (
     LabError,
     MissingExtraError,
-    Problem,
     SpecError,
     undone_on_failure,
 )
@@ -31,10 +30,9 @@ from slm_lab.core.registry import import_failure
 from slm_lab.env.check import check_env, native_refused
 from slm_lab.env.convert.action import ActionConverter
 from slm_lab.env.convert.flatten import COMPOSITE, flatten_parts
-from slm_lab.env.convert.frames import FrameJoiner
 from slm_lab.env.convert.image import is_image
 from slm_lab.env.convert.normalize import ObservationNormalizer, RunningStatistics
-from slm_lab.env.convert.observation import ObservationConverter
+from slm_lab.env.convert.observation import FrameJoiner, ObservationConverter
 from slm_lab.env.convert.reward import RewardConverter
 from slm_lab.env.failure import as_exception, close_all
 from slm_lab.env.interface import Env, check_spaces, name_of
@@ -139,11 +137,13 @@ class EnvFactory(NamedTuple):
         if self.spec.backend != "envpool":
             of_a_pool = frozenset()
         arguments = self.spec.arguments_of(copy)
-        given = {key: value for key, value in arguments.items() if key not in of_a_pool}
+        kwargs = {
+            key: value for key, value in arguments.items() if key not in of_a_pool
+        }
         entry = _unchecked(self.entry)
         # As those of the entry: `make` has arguments of its own, which these may be
         # called like.
-        entry = dataclasses.replace(entry, kwargs={**entry.kwargs, **given})
+        entry = dataclasses.replace(entry, kwargs={**entry.kwargs, **kwargs})
         with known_warnings_ignored():
             log_mujoco_warnings(entry)
             env = gymnasium.make(entry, max_episode_steps=-1)
@@ -195,8 +195,8 @@ def make_env(
 def make_one(spec: EnvSpec) -> tuple[Env, Conversions]:
     """One environment as `spec` makes it, and what the spec puts between it and an
     agent. The statistics of the conversions stay constant. Raises as `make_env`."""
-    one = {"num_envs": 1, "vectorization_mode": "sync", "info_keys": ()}
-    factory = EnvFactory.of(spec.model_copy(update=one))
+    single = {"num_envs": 1, "vectorization_mode": "sync", "info_keys": ()}
+    factory = EnvFactory.of(spec.model_copy(update=single))
     env = _constructed(factory, factory.make_single)
     with undone_on_failure(partial(close_all, [env.close], spec.name)):
         return env, _conversions(factory, env, training=False, gamma=1.0)
@@ -226,8 +226,8 @@ def describe_spaces(spec: EnvSpec) -> Spaces:
     """The facts about the environment of a spec, which is constructed. Raises as
     `make_env`."""
     mode = spec.vectorization_mode if _needs_its_mode(spec) else "sync"
-    one = spec.model_copy(update={"num_envs": 1, "vectorization_mode": mode})
-    with closing(make_env(one, seed=0)) as env:
+    single = spec.model_copy(update={"num_envs": 1, "vectorization_mode": mode})
+    with closing(make_env(single, seed=0)) as env:
         space = env.action_space
         bounds = (space.low, space.high) if isinstance(space, spaces.Box) else (0, 0)
         low, high = (bool(np.isfinite(bound).all()) for bound in bounds)
@@ -243,7 +243,8 @@ def _needs_its_mode(spec: EnvSpec) -> bool:
 
 
 def _constructed(factory: EnvFactory, make: Callable[[], MadeT]) -> MadeT:
-    """What `make` returns. Raises MissingExtraError or LabError if it fails."""
+    """Returns the result of `make`. Raises MissingExtraError or LabError if it
+    fails."""
     name = factory.entry.id
     arguments = factory.spec.arguments
     try:
@@ -256,14 +257,14 @@ def _constructed(factory: EnvFactory, make: Callable[[], MadeT]) -> MadeT:
         error = as_exception(raised)
         if not isinstance(error, Exception):
             raise
-        given = ""
+        with_arguments = ""
         if arguments:
-            given = f" with {dict(arguments)}"
+            with_arguments = f" with {dict(arguments)}"
         why = (
             f"{type(error).__name__}: {error}" if str(error) else import_failure(error)
         )
         why += fix_of_mujoco(error)
-        raise LabError(f"{name} cannot be made{given}: {why}") from raised
+        raise LabError(f"{name} cannot be made{with_arguments}: {why}") from raised
 
 
 def _vectorise(
@@ -357,7 +358,7 @@ def _conversions(
         message = (
             "its observations are images, which agent.net.normalize scales; remove it"
         )
-        raise SpecError("env", [Problem("env.normalize_obs", message, True)])
+        raise SpecError.of("env", "env.normalize_obs", message, True)
     space = observation.space
     sizes = (
         math.prod(space.shape or ()) * spec.normalize_obs,

@@ -176,8 +176,12 @@ def load_env_state(env: Env, state: StateDict) -> bool:
     way. Returns whether its generator is restored; if not, the next `reset` needs a
     seed."""
     saved = state["rng"]
-    own = _generator_state(env)
-    if saved is None or own is None or own["bit_generator"] != saved["bit_generator"]:
+    current = _generator_state(env)
+    if (
+        saved is None
+        or current is None
+        or current["bit_generator"] != saved["bit_generator"]
+    ):
         return False
     env.unwrapped.np_random.bit_generator.state = saved
     episode = state["episode"]

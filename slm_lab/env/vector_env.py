@@ -20,9 +20,8 @@ from slm_lab.core.types import (
     Unnormalized,
 )
 from slm_lab.env.convert.action import ActionConverter
-from slm_lab.env.convert.frames import FrameJoiner
 from slm_lab.env.convert.normalize import ObservationNormalizer
-from slm_lab.env.convert.observation import ObservationConverter
+from slm_lab.env.convert.observation import FrameJoiner, ObservationConverter
 from slm_lab.env.convert.reward import RewardConverter
 from slm_lab.env.failure import raise_if_exit
 from slm_lab.env.vector.raw import RawEnvs
@@ -96,7 +95,7 @@ class CurrentNormalization(Normalization):
 
 @dataclass(frozen=True)
 class Conversions:
-    """What a spec puts between raw environments and an agent."""
+    """The converters that a spec puts between raw environments and an agent."""
 
     observation: ObservationConverter
     action: ActionConverter

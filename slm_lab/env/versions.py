@@ -1,5 +1,5 @@
-"""What an environment is run with: its step limit, all arguments, and its code. Scores
-depend on them."""
+"""The step limit, all arguments and the code of an environment. Scores depend on
+them."""
 
 import ast
 import functools
@@ -78,9 +78,9 @@ def code_digest(spec: EnvSpec) -> str:
         package = module.partition(".")[0]
         if file is None or package in sys.stdlib_module_names or package == "slm_lab":
             continue
-        found = _installed_version(package, file)
-        if found is not None:
-            parts.append(f"{package} {found}")
+        package_version = _installed_version(package, file)
+        if package_version is not None:
+            parts.append(f"{package} {package_version}")
             continue
         content = file.read_bytes()
         parts.append(f"{module} {hashlib.sha256(content).hexdigest()}")
@@ -123,11 +123,11 @@ def _file_of(module: str) -> Path | None:
     places = None
     for end in range(module.count(".") + 1) if origin is None else ():
         name = ".".join(module.split(".")[: end + 1])
-        found = PathFinder.find_spec(name, places)
-        if found is None:
+        module_spec = PathFinder.find_spec(name, places)
+        if module_spec is None:
             return None
-        origin = found.origin
-        places = found.submodule_search_locations
+        origin = module_spec.origin
+        places = module_spec.submodule_search_locations
     if origin is not None and Path(origin).is_file():
         return Path(origin)
     return None

@@ -1,19 +1,140 @@
 """`env.wrappers`: classes or functions of other packages that wrap each single
-environment."""
+environment; and the keyword arguments that a class or function accepts."""
 
 import inspect
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import NoneType, SimpleNamespace, UnionType
+from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import gymnasium
 
 from slm_lab.core.errors import LabError, Problem
-from slm_lab.core.registry import import_failure, load_target, suggestion
+from slm_lab.core.registry import import_failure, load_target, nearest_name, suggestion
 from slm_lab.env.interface import Env
-from slm_lab.env.lookup import known_warnings_ignored, not_there
-from slm_lab.env.simulators.arguments import arguments_of
+from slm_lab.env.lookup import known_warnings_ignored, missing_module_message
 from slm_lab.spec.schema.env import EnvSpec
+from slm_lab.spec.schema.messages import FOREIGN, TYPES
+
+PLAIN: Mapping[type, str] = {
+    bool: TYPES["bool_type"],
+    int: TYPES["int_type"],
+    float: TYPES["float_type"],
+    str: TYPES["string_type"],
+    NoneType: "null",
+}
+"""The types in annotations that values are checked against, alone or in a union."""
+
+
+class Argument(NamedTuple):
+    """One keyword argument."""
+
+    annotation: Any
+    examples: tuple[Any, ...] = ()
+    """Values whose types are valid with any annotation: the default, and others."""
+    scope: Mapping[str, Any] = {}
+    """The globals for annotations that are strings."""
+
+    def fault(self, value: Any) -> str | None:
+        """The message for an invalid `value`; None if it is valid, or if that is
+        unknown. An int is valid for a float."""
+        allowed = self._plain_types()
+        if allowed is None or type(value) in allowed | set(map(type, self.examples)):
+            return None
+        if type(value) is int and float in allowed:
+            return None
+        message = (
+            "must be "
+            f"{' or '.join(words for t, words in PLAIN.items() if t in allowed)}"
+        )
+        if int in allowed and isinstance(value, float) and value.is_integer():
+            return f"{message}; write {int(value)}"
+        return message
+
+    def _plain_types(self) -> set[type] | None:
+        """The allowed types; None without an annotation, or if it has other types than
+        PLAIN."""
+        annotation = self.annotation
+        if isinstance(annotation, str):
+            written = SimpleNamespace(__annotations__={"it": annotation})
+            try:
+                annotation = get_type_hints(written, dict(self.scope))["it"]
+            except Exception:  # e.g. a name that is imported only for type checkers
+                return None
+        union = get_origin(annotation) in (Union, UnionType)
+        parts = get_args(annotation) if union else (annotation,)
+        known = {plain for plain in PLAIN for part in parts if part is plain}
+        if len(known) == len(parts):
+            return known
+        return None
+
+
+class Arguments(NamedTuple):
+    """The keyword arguments of a class or function."""
+
+    named: dict[str, Argument]
+    open_ended: bool
+    """Whether it accepts any other argument."""
+
+    def problems(
+        self,
+        name: str,
+        path: str,
+        given: Mapping[str, Any],
+        other_names: Mapping[str, str | None],
+    ) -> Iterator[Problem]:
+        """The problems of the arguments `given` to `name` in the block at `path`.
+        `other_names` are known names of the same argument."""
+        for key, value in given.items():
+            argument = self.named.get(key)
+            if argument is not None:
+                message = argument.fault(value)
+            else:
+                message = None
+                if not self.open_ended:
+                    message = self._unknown(name, key, other_names)
+            if message is not None:
+                yield Problem(f"{path}.{key}", message, value)
+
+    def _unknown(
+        self, name: str, key: str, other_names: Mapping[str, str | None]
+    ) -> str:
+        if key in FOREIGN and key not in other_names:
+            return f"{name} does not accept it; {FOREIGN[key]}"
+        nearest = other_names.get(key) or nearest_name(key, sorted(self.named))
+        if nearest is not None:
+            return f"{name} does not accept it; did you mean {nearest}?"
+        listed = ", ".join(sorted(self.named)) or "no keys"
+        return f"{name} does not accept it; it accepts {listed}"
+
+
+def arguments_of(creator: Callable[..., Any]) -> Arguments:
+    """The keyword arguments of a class or function; of a class with **kwargs, also of
+    its bases."""
+    if not inspect.isclass(creator):
+        return _declared(creator)
+    named: dict[str, Argument] = {}
+    makers = [
+        vars(cls)["__init__"] for cls in creator.__mro__[:-1] if "__init__" in vars(cls)
+    ]
+    for maker in makers:
+        declared = _declared(maker)
+        declared.named.pop("self", None)
+        named = declared.named | named
+        if not declared.open_ended:
+            return Arguments(named, False)
+    return Arguments(named, bool(makers))
+
+
+def _declared(function: Callable[..., Any]) -> Arguments:
+    parameters = inspect.signature(function).parameters.values()
+    scope = getattr(inspect.unwrap(function), "__globals__", {})
+    named = {
+        p.name: Argument(p.annotation, (p.default,), scope)
+        for p in parameters
+        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    }
+    return Arguments(named, any(p.kind is p.VAR_KEYWORD for p in parameters))
 
 
 def wrap(env: Env, wrappers: Sequence[tuple[str, Mapping[str, Any]]]) -> Env:
@@ -44,7 +165,7 @@ def _problems(path: str, name: str, kwargs: Mapping[str, Any]) -> Iterator[Probl
         with known_warnings_ignored():
             creator = load_target(name)
     except (Exception, SystemExit) as error:
-        yield Problem(path, _why_not_loaded(name, error), name)
+        yield Problem(path, _loading_fault(name, error), name)
         return
     is_class = inspect.isclass(creator)
     is_function = callable(creator) and not is_class and not inspect.isbuiltin(creator)
@@ -69,12 +190,12 @@ def _problems(path: str, name: str, kwargs: Mapping[str, Any]) -> Iterator[Probl
             yield Problem(f"{path}.{other.name}", f"is missing: {name} needs it")
 
 
-def _why_not_loaded(name: str, error: BaseException) -> str:
+def _loading_fault(name: str, error: BaseException) -> str:
     module, _, attribute = name.rpartition(":")
     if module in sys.modules and isinstance(error, AttributeError):
         return (
             f"{module} has no "
             f"{attribute}{suggestion(attribute, dir(sys.modules[module]))}"
         )
-    why = not_there(module, error)
+    why = missing_module_message(module, error)
     return why or f"the module {module} does not import: {import_failure(error)}"

@@ -42,7 +42,7 @@ def on_grid(lines: Sequence[Line], grid: FloatArray) -> FloatArray:
 
 
 def mean_lines(lines: Sequence[Line], group_of: Sequence[int]) -> list[Line]:
-    """For each group of lines their mean, where more than half of those with points
+    """The mean of each group of lines, where more than half of the lines with points
     have data."""
     means = []
     groups: dict[int, list[Line]] = {group: [] for group in group_of}

@@ -111,7 +111,8 @@ class RowFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.cuts = 0
-        """How often rows were cut off; reading then began again at the first row."""
+        """The number of times that rows were cut off; reading then began again at the
+        first row."""
         self._begin()
 
     def _begin(self) -> None:
@@ -131,25 +132,25 @@ class RowFile:
             self.columns = column_names(lines.pop(0))
             self._lines = 1
         first = self._lines + 1
-        found = []
+        rows = []
         self._lines += len(lines)
         for number, line in enumerate(lines, first):
             try:
-                found.append(
+                rows.append(
                     dict(zip(self.columns, parse_row(self.columns, line), strict=True))
                 )
             except ValueError as error:
                 raise DamagedRowsError(f"{self.path}, line {number}: {error}") from None
-        return found
+        return rows
 
     def read(self) -> Rows:
         """All complete rows, none without a file; not beside `new_rows`. Raises as
         `read_rows`."""
         try:
-            about = self.path.stat()
+            status = self.path.stat()
         except FileNotFoundError:
             return NO_ROWS
-        seen = (about.st_ino, about.st_size, about.st_mtime_ns)
+        seen = (status.st_ino, status.st_size, status.st_mtime_ns)
         if seen == self._seen:
             return self._rows
         if self._seen is not None and seen[0] != self._seen[0]:
@@ -167,7 +168,7 @@ class RowFile:
                 [[row[name] for name in self.columns] for row in new], np.float64
             )
             parts = [
-                each.reshape(-1, len(self.columns)) for each in (self._values, cells)
+                block.reshape(-1, len(self.columns)) for block in (self._values, cells)
             ]
             self._values = np.concatenate(parts)
             self._rows = Rows(*_completed(self.columns, self._values.T.copy()))

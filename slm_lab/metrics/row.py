@@ -26,8 +26,8 @@ ones."""
 LABELS: dict[str, dict[str, str]] = json.loads(
     Path(__file__).with_name("labels.json").read_text(encoding="utf-8")
 )
-"""For people: of columns whose name does not say enough, and of a Trial's metrics and
-speeds."""
+"""Labels for people: of columns whose name does not say enough, and of a Trial's
+metrics and speeds."""
 
 COLUMNS: dict[str, Column] = {
     name: Column(name, *texts)

@@ -82,8 +82,10 @@ class _EventFile:
             self._write(wall_time=now, step=0, session_log=start)
 
     def add(self, step: int, wall_time: float, scalars: dict[str, float]) -> None:
-        one = self._summary.Value
-        values = [one(tag=name, simple_value=value) for name, value in scalars.items()]
+        make_value = self._summary.Value
+        values = [
+            make_value(tag=name, simple_value=value) for name, value in scalars.items()
+        ]
         self._write(wall_time=wall_time, step=step, summary=self._summary(value=values))
 
     def _write(self, **fields: Any) -> None:

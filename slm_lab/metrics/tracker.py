@@ -47,6 +47,7 @@ class Tracker(SavedFields):
     saved: ClassVar = {
         "last_frame": "last_frame",
         "last_wall_t": "last_wall_t",
+        "best_return": "best_return",
         "improved": "improved",
         "episodes": "episodes",
         "has_episode": "_has_episode",
@@ -197,7 +198,6 @@ class Tracker(SavedFields):
         return {
             **super().state_dict(),
             "columns": list(self.columns),
-            "best_return": self.best_return,
             "last_row": None if last_row is None else list(last_row.cells),
             "sums": [self._sums[name] for name in self._reported],
             "counts": [self._counts[name] for name in self._reported],
@@ -205,16 +205,14 @@ class Tracker(SavedFields):
 
     def resume_after_rows(self, rows: Rows) -> None:
         """Continues after `rows` of another process, whose state is lost. The best
-        return stays that of the last checkpoint, which also has the best agent. Single
+        return stays as in the last checkpoint, which also has the best agent. Single
         episodes are lost with the process: each episode of a row counts with the row's
         mean return and frame."""
         if not len(rows):
             return
         last = {name: float(rows[name][-1]) for name in ("frame", "wall_t", "epi")}
-        self.last_frame = int(last["frame"])
-        self.last_wall_t = last["wall_t"]
+        self._close(self.last_row, int(last["frame"]), last["wall_t"])
         self.episodes = int(last["epi"])
-        self._next_due = next_multiple(self.last_frame, self._log_frequency)
         self._returns_since_row = []
         # of the interval since the last row
         self._sums = dict.fromkeys(self._reported, 0.0)
@@ -240,7 +238,6 @@ class Tracker(SavedFields):
                 f"env.num_envs = {here}: the checkpoint has {known} environments"
             )
         super().load_state_dict(state)
-        self.best_return = state["best_return"]
         self._sums = dict(zip(self._reported, state["sums"], strict=True))
         self._counts = dict(zip(self._reported, state["counts"], strict=True))
         cells = state["last_row"]
@@ -285,7 +282,7 @@ def next_multiple(frame: int, frequency: int) -> int:
 
 
 def info_means(keys: Sequence[str], info: FloatArray) -> dict[str, float | None]:
-    """By column, the mean over the episodes of `info` (K, I) with a number; None
+    """The mean over the episodes of `info` (K, I) with a number, by column; None
     without any."""
     known = [numbers[~np.isnan(numbers)] for numbers in info.T]
     means = [float(numbers.mean()) if len(numbers) else None for numbers in known]
@@ -306,6 +303,7 @@ class EvaluationTracker(SavedFields):
 
     saved: ClassVar = {
         "last_frame": "last_frame",
+        "best_return": "best_return",
         "recent": "_recent",
         "row_returns": "_row_returns",
     }
@@ -344,8 +342,8 @@ class EvaluationTracker(SavedFields):
         opt_step: int,
     ) -> Row:
         """The row of an evaluation of K >= 1 episodes, (K,) and `info` (K, I), at the
-        training's clocks. Sets `improved`: whether its mean return exceeds that of all
-        earlier ones."""
+        training's clocks. Sets `improved`: whether its mean return exceeds all earlier
+        ones."""
         _check_finite(episode_return, np.arange(len(episode_return)))
         mean = float(episode_return.mean())
         self._row_returns.append(mean)
@@ -376,18 +374,13 @@ class EvaluationTracker(SavedFields):
 
     @override
     def state_dict(self) -> StateDict:
-        return {
-            **super().state_dict(),
-            "columns": list(self.columns),
-            "best_return": self.best_return,
-        }
+        return {**super().state_dict(), "columns": list(self.columns)}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
         """Restores `state`. Raises CheckpointError if the columns differ."""
         _check_columns("evaluation rows", state["columns"], self.columns)
         super().load_state_dict(state)
-        self.best_return = state["best_return"]
         self._next_due = next_multiple(self.last_frame, self._eval_frequency)
 
 
@@ -400,9 +393,10 @@ def _check_finite(episode_return: FloatArray, env_index: IntArray) -> None:
         )
 
 
-def _check_columns(what: str, saved: Sequence[str], own: Sequence[str]) -> None:
-    if list(saved) != list(own):
+def _check_columns(what: str, saved: Sequence[str], current: Sequence[str]) -> None:
+    if list(saved) != list(current):
         raise CheckpointError(
             f"the checkpoint's {what} have the columns {', '.join(saved)}, this run's "
-            f"{', '.join(own)}; resume with the version and env.info_keys of the run"
+            f"{', '.join(current)}; resume with the version and env.info_keys of the "
+            "run"
         )

@@ -1,10 +1,9 @@
 """Scalar metrics of a Session and of a Trial, and how fast it trained.
 `docs/metrics.md` has the formulas in print.
 
-The final return is that of the last row, see `RecentEpisodes`. For the other metrics,
-R_i is `total_reward` of the i-th row that has one, R_rand the random agent's mean
-return, and s_i = R_i − R_rand. An undefined metric is None, with its reason in
-`reasons`."""
+The final return is in the last row, see `RecentEpisodes`. For the other metrics, R_i is
+`total_reward` of the i-th row that has one, R_rand the random agent's mean return, and
+s_i = R_i − R_rand. An undefined metric is None, with its reason in `reasons`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from slm_lab.metrics.row import LABELS
 from slm_lab.metrics.tracker import MA_WINDOW
 
 TRIAL_METRICS = tuple(LABELS["metrics"])
-"""In the order of columns and graphs."""
+"""The metrics of a Trial in the order of columns and graphs."""
 SESSION_METRICS = tuple(name for name in TRIAL_METRICS if name != "consistency")
 
 MAX_OPPOSITE_SHARE = 0.1
@@ -36,12 +35,12 @@ errors."""
 
 @dataclass(frozen=True, kw_only=True)
 class Metrics:
-    """What Sessions and Trials have. `reasons` has an entry for each metric that is
-    None."""
+    """The metrics that Sessions and Trials have. `reasons` has an entry for each metric
+    that is None."""
 
     final_return: float | None
     final_return_episodes: int
-    """Of all Sessions together."""
+    """The episodes of all Sessions together."""
     total_reward_ma: float | None
     strength: float | None
     max_strength: float | None
@@ -133,7 +132,7 @@ def trial_metrics(
     """The metrics of a Trial from the rows of its Sessions. `run_of` has the run of
     each in a repeated training: consistency and deviation are over runs, each the mean
     of its Sessions."""
-    sessions = [session_metrics(each, random_return, why_unknown) for each in rows]
+    sessions = [session_metrics(table, random_return, why_unknown) for table in rows]
     scalars: dict[str, Scalar] = {}
     rests_on: dict[str, int] = {}
     for name in SESSION_METRICS:
@@ -145,7 +144,7 @@ def trial_metrics(
             continue
         reasons = dict.fromkeys(session.reasons.get(name, "") for session in sessions)
         scalars[name] = Scalar(None, "; ".join(reasons) or "no Sessions")
-    lines = [_returns_over_frames(each) for each in rows]
+    lines = [_returns_over_frames(table) for table in rows]
     with_returns = [line for line in lines if line.x.size]
     rests_on["consistency"] = len(with_returns)
     lines = mean_lines(lines, run_of) if run_of else with_returns
@@ -156,8 +155,12 @@ def trial_metrics(
         rests_on["consistency"] = 0
     return TrialMetrics(
         **{name: scalar.value for name, scalar in scalars.items()},
-        final_return_std=_deviation([each.final_return for each in sessions], run_of),
-        final_return_episodes=sum(each.final_return_episodes for each in sessions),
+        final_return_std=_deviation(
+            [metrics.final_return for metrics in sessions], run_of
+        ),
+        final_return_episodes=sum(
+            metrics.final_return_episodes for metrics in sessions
+        ),
         num_sessions=len(rows),
         rests_on=rests_on,
         random_return=random_return,
@@ -216,7 +219,8 @@ def consistency(lines: Sequence[Line], random_return: float | None) -> Scalar:
 def _deviation(
     returns: Sequence[float | None], run_of: Sequence[int] | None
 ) -> float | None:
-    """Over the Sessions, or over the runs that they are workers of."""
+    """The standard deviation over the Sessions, or over the runs that they are workers
+    of."""
     runs: dict[int, list[float]] = {}
     for run, value in zip(run_of or range(len(returns)), returns, strict=True):
         if value is not None:
@@ -290,7 +294,7 @@ def throughput(rows: Sequence[Rows], training_of: Sequence[int]) -> Throughput:
     of workers add up. If one Session writes the rows of a training, they count the
     frames of all workers."""
     alone = [training_of.count(training) == 1 for training in training_of]
-    frames = ["total_frame" if one else "frame" for one in alone]
+    frames = ["total_frame" if is_alone else "frame" for is_alone in alone]
     opt_steps = ["opt_step"] * len(rows)
     speeds = (
         _per_second(rows, training_of, frames),
@@ -299,7 +303,9 @@ def throughput(rows: Sequence[Rows], training_of: Sequence[int]) -> Throughput:
     reduced: dict[str, Callable[[FloatArray], float]]
     reduced = {"eps": np.nanmedian, "policy_lag_max": np.nanmax}
     columns = Throughput._fields[len(speeds) :]
-    values = (_of_all(rows, each, reduced.get(each, np.nanmean)) for each in columns)
+    values = (
+        _combined(rows, column, reduced.get(column, np.nanmean)) for column in columns
+    )
     return Throughput(*speeds, *values)
 
 
@@ -307,22 +313,22 @@ def _per_second(
     rows: Sequence[Rows], training_of: Sequence[int], counts: Sequence[str]
 ) -> float | None:
     speeds: dict[int, float] = {}
-    for each, training, count in zip(rows, training_of, counts, strict=True):
-        if len(each) and each["wall_t"][-1] > 0:
-            speed = float(each[count][-1] / each["wall_t"][-1])
+    for table, training, count in zip(rows, training_of, counts, strict=True):
+        if len(table) and table["wall_t"][-1] > 0:
+            speed = float(table[count][-1] / table["wall_t"][-1])
             speeds[training] = speeds.get(training, 0.0) + speed
     if speeds:
         return float(np.mean(list(speeds.values())))
     return None
 
 
-def _of_all(
+def _combined(
     rows: Sequence[Rows], column: str, what: Callable[[FloatArray], float]
 ) -> float | None:
     known = [
-        each[column]
-        for each in rows
-        if column in each.columns and each.has_values(column)
+        table[column]
+        for table in rows
+        if column in table.columns and table.has_values(column)
     ]
     if known:
         return float(what(np.concatenate(known)))

@@ -38,12 +38,14 @@ class TrialState:
     params: Params
     status: Status = Status.WAITING
     frame: int = 0
-    """Of its last report."""
+    """The frame of its last report."""
     score: float | None = None
     reports: int = 0
     seconds: float = 0.0
     restarts: int = 0
     has_begun: bool = False
+    folder: str | None = None
+    """The name of its own run folder; None if it has none yet, or shares one."""
     metrics: Mapping[str, float | None] = field(default_factory=dict)
     error: str | None = None
     last_failure: str | None = None
@@ -73,9 +75,9 @@ TABLE_TRIALS = 10
 
 
 def ranked(trials: Iterable[TrialState]) -> list[TrialState]:
-    """The best first: those that spent the whole budget, by score; those stopped early,
-    by frames, then score; those that have not ended, likewise; those without a score.
-    Equals by number."""
+    """The trials, the best first. Trials that spent the whole budget come first, by
+    score. Trials stopped early follow, by frames, then score, and trials that have not
+    ended likewise. Trials without a score are last. Equals are ordered by number."""
     return sorted(trials, key=_place)
 
 

@@ -109,10 +109,10 @@ class RowWriter:
 
 
 @final
-class RowFiles:
+class SessionRows:
     """The files of rows of one Session, which a resume cuts back together. `columns`
-    maps the name of each file in `folder` to its columns. `extents` are those of the
-    checkpoint to resume from; without them the files start empty. Raises
+    maps the name of each file in `folder` to its columns. `extents` are the extents in
+    the checkpoint to resume from; without them the files start empty. Raises
     CheckpointError as `truncate_rows` and RowWriter do, and OSError if the disk
     fails."""
 
@@ -148,9 +148,9 @@ class RowFiles:
                 content = (folder / name).read_bytes()
             header, *lines = content.splitlines(keepends=True) or [b""]
             whole = [line for line in lines if line.endswith(b"\n")]
-            kept = [line for line in whole if int(line.split(b",")[0]) <= frame]
+            rows = [line for line in whole if int(line.split(b",")[0]) <= frame]
             extents[name] = Extent.of(
-                b"".join([header, *kept]) if header.endswith(b"\n") else b""
+                b"".join([header, *rows]) if header.endswith(b"\n") else b""
             )
         return extents
 
@@ -183,10 +183,9 @@ def truncate_rows(path: str | Path, extent: Extent) -> None:
 
 def _check_continuable(path: Path, content: bytes, header: bytes) -> None:
     if not content.startswith(header):
-        found = content.split(b"\n")[0].decode(errors="replace").strip()
-        message = (
-            f"has the columns {found}, but this run writes {header.decode().strip()}"
-        )
+        first_line = content.split(b"\n")[0].decode(errors="replace").strip()
+        columns = header.decode().strip()
+        message = f"has the columns {first_line}, but this run writes {columns}"
         raise UnusableCheckpointError(f"{path} {message}")
     if not content.endswith(b"\n"):
         message = "ends in half a row; cut it back to a checkpoint first"

@@ -75,8 +75,8 @@ def new_process(
 def _in_environment(
     environ: Mapping[str, str], target: Callable[..., None], args: Sequence[Any]
 ) -> None:
-    """What a fresh interpreter would have: these variables, entropy, and functions at
-    its exit."""
+    """Calls the target with what a fresh interpreter would have: these variables,
+    entropy, and functions at its exit."""
     import numpy as np
 
     _set_environment(environ)

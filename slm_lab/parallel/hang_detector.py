@@ -23,7 +23,7 @@ hang."""
 
 
 class Limits(NamedTuple):
-    """How many seconds environments may take."""
+    """The seconds that environments may take."""
 
     step: float
     reset: float | None
@@ -31,19 +31,19 @@ class Limits(NamedTuple):
 
     @classmethod
     def of(cls, meta: MetaSpec) -> "Limits":
-        """Those of a spec."""
+        """The limits of a spec."""
         return cls(meta.step_seconds, meta.reset_seconds)
 
 
 class Work(NamedTuple):
-    """What a Session does, and how long it may take."""
+    """The work of a Session, and the seconds that it may take."""
 
     what: str
     seconds: float
     key: str = ""
     """The key of the spec that sets the limit."""
 
-    def why_hung(self, session: int) -> str:
+    def hang_reason(self, session: int) -> str:
         """The message once it has taken longer."""
         see = ""
         if self.key:
@@ -93,7 +93,7 @@ class HangDetector:
             self._silent[index] = self._silent[index] + since if is_silent else 0.0
             self._signs[index] = sign
             if self._silent[index] > work.seconds:
-                hung.append((session, work.why_hung(session)))
+                hung.append((session, work.hang_reason(session)))
         return hung
 
     def _work(self, session: int, marks: bytes) -> Work:
@@ -120,7 +120,7 @@ class HangDetector:
 
 def _copies(marks: bytes, mark: int) -> str:
     """ "copy 1", or "copies 0, 3"."""
-    numbers = [str(copy) for copy, each in enumerate(marks) if each == mark]
+    numbers = [str(copy) for copy, state in enumerate(marks) if state == mark]
     return f"{'copy' if len(numbers) == 1 else 'copies'} {', '.join(numbers)}"
 
 

@@ -1,4 +1,4 @@
-"""What every Session imports, for the fork server of the Sessions."""
+"""The imports of every Session, for the fork server of the Sessions."""
 
 from contextlib import suppress
 

@@ -10,9 +10,8 @@ from typing import Any, final
 
 from typing_extensions import override
 
-from slm_lab.core.errors import undone_on_failure
-from slm_lab.core.process import kill_with_children, waits_for_disk, why_it_exited
-from slm_lab.core.system_limits import limit_reached
+from slm_lab.core.errors import limit_reached, undone_on_failure
+from slm_lab.core.process import exit_reason, kill_with_children, waits_for_disk
 from slm_lab.parallel.fork_server import CONTEXT, end, new_process, start
 from slm_lab.parallel.hang_detector import session_due
 from slm_lab.parallel.supervisor import Runner, SessionEnd, Supervisor
@@ -63,7 +62,7 @@ class Child:
                 result = self._receiver.recv()
         self.process.join(seconds)
         self.kill()
-        return result, _how_it_ended(self.process.exitcode)
+        return result, _end_text(self.process.exitcode)
 
     def kill(self) -> None:
         """Kills it if it still runs, and waits for that."""
@@ -71,15 +70,13 @@ class Child:
         self._receiver.close()
 
 
-def _how_it_ended(code: int | None) -> str:
-    """How a process without a result ended."""
+def _end_text(code: int | None) -> str:
+    """The end of a process without a result, as text."""
     if code == 255:  # the code that Python reports then
         return LOST_SERVER
     if code is None or code >= 0:
-        return f"process ended early (exit code {code}){why_it_exited(code or 0)}"
-    return (
-        f"process was killed by signal {-code} (exit code {code}){why_it_exited(code)}"
-    )
+        return f"process ended early (exit code {code}){exit_reason(code or 0)}"
+    return f"process was killed by signal {-code} (exit code {code}){exit_reason(code)}"
 
 
 @final
@@ -108,7 +105,11 @@ class Processes(Runner):
     @override
     def ended(self, seconds: float) -> list[SessionEnd]:
         wait(
-            [each for child in self._running.values() for each in child.waitables],
+            [
+                waitable
+                for child in self._running.values()
+                for waitable in child.waitables
+            ],
             seconds,
         )
         ended = []

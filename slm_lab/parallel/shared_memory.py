@@ -27,9 +27,9 @@ def aligned_record(
 ) -> np.dtype[np.void]:
     """A record of arrays with these types and shapes, each from the start of a cache
     line."""
-    formats = [np.dtype(each) for each in arrays.values()]
+    formats = [np.dtype(array) for array in arrays.values()]
     ends = list(
-        accumulate(ALIGNMENT * -(-each.itemsize // ALIGNMENT) for each in formats)
+        accumulate(ALIGNMENT * -(-dtype.itemsize // ALIGNMENT) for dtype in formats)
     )
     names = list(arrays)
     offsets = [0, *ends[:-1]]

@@ -24,11 +24,11 @@ CLUSTER_STOP_SECONDS = 15.0
 
 
 class SessionEnd(NamedTuple):
-    """How a Session ended, or why it died; `lost`: with its machine."""
+    """The end of a Session, or why it died; `lost`: with its machine."""
 
     session: int
     result: SessionResult | None
-    """What it reported; None if it died first."""
+    """The result that it reported; None if it died first."""
     why: str = ""
     exit_code: int | None = None
     """The exit code of its process, if that ran on this machine."""
@@ -47,8 +47,8 @@ class Runner(ABC):
 
     @abstractmethod
     def ended(self, seconds: float) -> list[SessionEnd]:
-        """Waits up to `seconds` for a Session to end; returns those that have ended
-        since."""
+        """Waits up to `seconds` for a Session to end; returns the Sessions that have
+        ended since."""
 
     @abstractmethod
     def kill(self, session: int) -> None:
@@ -124,8 +124,8 @@ class Supervisor:
         self._vital = frozenset(vital)
         self._stop_seen: float | None = None
         self._saving_at: dict[int, float] = {}
-        """When a Session was last seen to save after the stop: only then its step goes
-        on."""
+        """The time at which a Session was last seen to save after the stop: only then
+        its step goes on."""
         self._given_up: dict[int, bool] = {}
         """Sessions killed after a stop: whether each had begun."""
         self._watched: list[tuple[HangDetector, str | None]] = []
@@ -138,7 +138,7 @@ class Supervisor:
     def failed(self) -> list[SessionResult]:
         """Results of Sessions that have failed and are not restarted, in the order of
         failure."""
-        return [each for each in self._results if each.ending is Ending.FAILED]
+        return [result for result in self._results if result.ending is Ending.FAILED]
 
     def run(self, on_tick: Callable[[], None]) -> list[SessionResult]:
         """Results in the order of the Sessions; `on_tick` is called a few times a
@@ -218,13 +218,13 @@ class Supervisor:
         if result is None and session in self._given_up:
             error = None
             if self._given_up[session]:
-                error = self._why_ended(session)
+                error = self._end_reason(session)
             result = replace(self._interrupted(session), error=error)
         elif result is None:
-            kept = self._kept(session)
+            result_so_far = self._kept(session)
             ended_why = ended.why
-            if kept is not None:
-                ended_why = f"{ended.why}; {kept}"
+            if result_so_far is not None:
+                ended_why = f"{ended.why}; {result_so_far}"
             why = self._hung.pop(session, "") or ended_why
             result = self._failed(session, why, ended.lost)
         result = replace(
@@ -291,16 +291,17 @@ class Supervisor:
                 self._given_up.setdefault(session, has_begun)
                 self._runner.kill(session)
         if now - self._stop_seen > self._stop_seconds and not self._board.stage:
-            self._board.stage = self._what_is_slow()
+            self._board.stage = self._slow_disk_text()
 
-    def _what_is_slow(self) -> str:
-        """What a stop waits for beyond its time, as text; "" if it is no disk."""
+    def _slow_disk_text(self) -> str:
+        """The disk that a stop waits for beyond its time, as text; "" if there is
+        none."""
         runner = self._runner
         saving = self._board.saving
         late = [
-            each
-            for each in runner.running
-            if saving[each] or runner.waits_for_disk(each)
+            session
+            for session in runner.running
+            if saving[session] or runner.waits_for_disk(session)
         ]
         names = ", ".join(f"Session {session}" for session in late)
         if late:
@@ -317,7 +318,7 @@ class Supervisor:
         frame = int(self._board.clock_slots[session])
         return SessionResult(session, Ending.FAILED, frame, why, lost=lost)
 
-    def _why_ended(self, session: int) -> str:
+    def _end_reason(self, session: int) -> str:
         """The reason of a kill after a stop, and the checkpoint that is kept."""
         return (
             f"its step did not end within {self._stop_seconds:g} s of the stop; it "
@@ -326,8 +327,8 @@ class Supervisor:
         )
 
     def _kept(self, session: int) -> str | None:
-        """What a resume of a Session begins with, as text; None without a
-        checkpoint."""
+        """The checkpoint with which a resume of a Session begins, as text; None without
+        one."""
         manifest = None
         with suppress(CheckpointError):  # a resume reports it
             manifest = read_manifest(self._tasks[session].paths.manifest)

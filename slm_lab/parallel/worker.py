@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from slm_lab.core import errors, process
+from slm_lab.core.errors import limit_reached
 from slm_lab.core.files import open_own
 from slm_lab.core.plugins import import_plugins
-from slm_lab.core.system_limits import limit_reached
 from slm_lab.core.text import error_text
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.seeding import SessionSeeds, process_seeds
@@ -151,10 +151,10 @@ def _seeds(task: SessionTask, board: StatusBoard) -> SessionSeeds:
 def _run(task: SessionTask, board: StatusBoard) -> "SessionResult":
     with process.importing():
         from slm_lab.agent.device import assign_gpu
-        from slm_lab.session.torch_setup import set_up_torch
+        from slm_lab.session.build import set_up_torch
 
         seeds = _seeds(task, board)
-        process.seed_global_generators(seeds.processes.own)
+        process.seed_global_generators(seeds.processes.session)
         with process.printing_to(task.paths.log):
             import_plugins(task.imports)
     set_up_torch(task.spec.meta.threads)
@@ -170,6 +170,16 @@ def _run(task: SessionTask, board: StatusBoard) -> "SessionResult":
         strategy = task.make_strategy(
             board.part(task.workers), task.workers.index(task.session)
         )
-    given = task.spec, task.session, seeds, task.paths, board, task.resume, task.checked
-    with closing(Session(*given, strategy=strategy, replaces=task.replaces)) as session:
+    session = Session(
+        spec=task.spec,
+        index=task.session,
+        seeds=seeds,
+        paths=task.paths,
+        board=board,
+        resume=task.resume,
+        checked=task.checked,
+        strategy=strategy,
+        replaces=task.replaces,
+    )
+    with closing(session):
         return session.run()

@@ -11,8 +11,8 @@ from slm_lab.core.errors import CheckpointError, UsageError
 from slm_lab.core.types import FloatArray, StateDict
 from slm_lab.records.run_record import RunRecord
 from slm_lab.session.evaluator import load_snapshot, snapshot_of
+from slm_lab.session.initial import check_fits
 from slm_lab.storage.checkpoint import CheckpointStore, reading
-from slm_lab.storage.compatibility import check_fits
 from slm_lab.storage.manifest import Manifest, previous_path, read_manifest
 from slm_lab.storage.run_dir import SessionPaths
 

@@ -1,15 +1,13 @@
-"""The event log, the only state of a search: one line per event, written as it happens.
-A resumed search replays every event to the searcher and the scheduler.
+"""The event log, the only state of a study: one line per event, written as it happens.
+A resumed study replays every event to its policy.
 
-Each line ends with a checksum of itself and the previous line. So a changed, lost,
-doubled or moved line is detected. A log with lines cut off at the end is a valid
-earlier log."""
+Each line ends with a checksum of itself and its number. So a changed, lost, doubled or
+moved line is detected. A log with lines cut off at the end is a valid earlier log."""
 
 import errno
-import hashlib
 import json
 import os
-import re
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import fmean
@@ -31,6 +29,8 @@ class Began(NamedTuple):
     """The trial started, for the first time or again."""
 
     trial: int
+    folder: str | None = None
+    """The name of its own run folder in that of the study; None without one."""
 
 
 class Reported(NamedTuple):
@@ -123,7 +123,7 @@ _KINDS: dict[str, type[Event]] = {
 
 @final
 class SearchState:
-    """The state of a search after all events so far."""
+    """The state of a study after all events so far."""
 
     def __init__(self) -> None:
         self.trials: dict[int, TrialState] = {}
@@ -158,6 +158,7 @@ class SearchState:
             case Began():
                 state.status = Status.RUNNING
                 state.has_begun = True
+                state.folder = event.folder
             case Reported():
                 state.frame = event.frame
                 state.score = event.score
@@ -214,8 +215,8 @@ class SearchState:
         return all(state.status.is_over for state in self.trials.values())
 
 
-_CHAIN = re.compile(rb'(\{.*), "chain": "([0-9a-f]{16})"\}')
-"""A line: the event, and the checksum that links it to the previous line."""
+_SUM = b', "sum": "'
+"""What stands between an event and the checksum of its line."""
 
 
 @final
@@ -225,19 +226,14 @@ class EventLog:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._stream: int | None = None
-        self._last_checksum = b""
+        self._lines = 0
 
     def read(self) -> Iterator[Event]:
         """The events, in order. Raises UsageError if a line is no event, or if its
-        checksum does not match. Logs of earlier versions have no checksums."""
-        lines = self._whole_lines()
-        chain = b"" if not lines or _CHAIN.fullmatch(lines[0]) else None
-        for number, line in enumerate(lines, 1):
+        checksum does not match. Lines of earlier versions have no such checksum."""
+        for number, line in enumerate(self._whole_lines(), 1):
             try:
-                content = line
-                if chain is not None:
-                    content, chain = _unlinked(line, chain)
-                yield _event(json.loads(content))
+                yield _event(_content(line, number))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise UsageError(
                     f"{self._file}, line {number}, is no event: {error}"
@@ -266,12 +262,13 @@ class EventLog:
     def _append(self, content: bytes, durably: bool) -> None:
         if self._stream is None:
             self._stream = self._opened()
-        chain = _link(content, self._last_checksum)
-        line = content[:-1] + b', "chain": "' + chain + b'"}\n'
+        body = content.removesuffix(b"}")
+        number = self._lines + 1
+        line = body + _SUM + _checksum(body, number) + b'"}\n'
         if os.write(self._stream, line) < len(line):
             self.close()  # the next write truncates this incomplete line
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self._last_checksum = chain
+        self._lines = number
         if durably:
             os.fsync(self._stream)
 
@@ -280,10 +277,7 @@ class EventLog:
         stream = open_own(self._file, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         lines = self._whole_lines()
         os.truncate(stream, sum(len(line) + 1 for line in lines))
-        last = None
-        if lines:
-            last = _CHAIN.fullmatch(lines[-1])
-        self._last_checksum = last[2] if last else b""
+        self._lines = len(lines)
         return stream
 
     def close(self) -> None:
@@ -293,23 +287,25 @@ class EventLog:
             self._stream = None
 
 
-def _link(content: bytes, before: bytes) -> bytes:
-    """The checksum of an event; `before` is the checksum of the previous line."""
-    return hashlib.sha256(before + content).hexdigest()[:16].encode()
+def _checksum(body: bytes, number: int) -> bytes:
+    """The checksum of an event in this line of its log."""
+    return b"%08x" % zlib.crc32(body, number)
 
 
-def _unlinked(line: bytes, before: bytes) -> tuple[bytes, bytes]:
-    """The event of a line, and the line's checksum. Raises ValueError on a wrong
-    checksum."""
-    match = _CHAIN.fullmatch(line)
-    content = b""
-    if match:
-        content = match[1] + b"}"
-    if match is None or _link(content, before) != match[2]:
+def _content(line: bytes, number: int) -> dict[str, Any]:
+    """The event of a line. Raises ValueError on a wrong checksum."""
+    body, has_sum, rest = line.rpartition(_SUM)
+    if not has_sum:
+        content: dict[str, Any] = json.loads(line)
+        # Earlier versions summed each line together with the one before.
+        content.pop("chain", None)
+        return content
+    if rest != _checksum(body, number) + b'"}':
         raise ValueError(
             "it does not follow from the lines before, which were changed or lost"
         )
-    return content, match[2]
+    event: dict[str, Any] = json.loads(body + b"}")
+    return event
 
 
 def _event(content: dict[str, Any]) -> Event:

@@ -21,19 +21,19 @@ from slm_lab.env.adapter import PolicyAdapter
 from slm_lab.records.archive import archive_of, unpacked
 from slm_lab.records.checkpoints import TrialCheckpoints, Which
 from slm_lab.records.lookup import find_trial
+from slm_lab.session.build import on_cpu
 from slm_lab.session.initial import (
     Values,
     begin_with,
     built_values,
+    check_snapshot,
     normalizers_in,
     roles_of,
     taken_names,
     values_of,
 )
-from slm_lab.session.torch_setup import on_cpu
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.checkpoint import reading, write_state
-from slm_lab.storage.compatibility import check_snapshot
 from slm_lab.storage.run_dir import RunDir
 
 NOT_SEEN_IN_SHAPES = (

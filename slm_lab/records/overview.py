@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, final
 
@@ -55,14 +56,14 @@ class Overview:
     status: RunStatus = RunStatus.DAMAGED
     is_dev: bool = False
     frames: int = 0
-    """Of all Sessions."""
+    """The environment steps of all Sessions."""
     budget: int | None = None
     """The frames of all Sessions at the end; None if those of trials may differ."""
     final_return: float | None = None
     """While it trains, or without a final return, the mean over Sessions of the recent
     return."""
     final_return_std: float | None = None
-    """Over its Sessions, or its trainings in parallel."""
+    """The spread over its Sessions, or its trainings in parallel."""
     seeds: int = 0
     """The number of Sessions, or trainings in parallel; of a search, those of a
     trial."""
@@ -71,13 +72,27 @@ class Overview:
     """While it trains: the frames that are left over `frames_per_s`."""
     bytes: int = 0
 
+    def matches(self, patterns: Sequence[str], status: str | None) -> bool:
+        """Whether it has a status, or is of the mode dev, and one of `patterns`: a part
+        of a name, or a name with `*`; a path that exists stands for its last part."""
+        has_status = status in (None, self.status) or (status == "dev" and self.is_dev)
+        if not patterns or not has_status:
+            return has_status
+        names = (self.run, self.name, self.label, self.env, self.note)
+        words = [name.lower() for name in names]
+        parts = [Path(text).name if os.path.exists(text) else text for text in patterns]
+        return any(
+            part.lower() in word or fnmatch(word, part.lower())
+            for part in parts
+            for word in words
+        )
+
     def cells(self) -> dict[str, str]:
         """The texts of the columns; empty where they are unknown. What was set on the
         command line is named by the last parts of the keys, after label and note."""
         settings = [text for text in self.changed if not sets_env(text)]
         changes = [re.sub(r"^[^=]*\.", "", text) for text in settings]
         words = [self.label, self.note, *changes]
-        seconds_left = self.seconds_left
         speed = self.frames_per_s
         return {
             "run": in_line(self.run),
@@ -85,7 +100,9 @@ class Overview:
             "changed": in_line(", ".join(word for word in words if word)),
             "mode": self.mode,
             "status": f"{self.status} (dev)" if self.is_dev else str(self.status),
-            "left": "" if seconds_left is None else duration_text(seconds_left),
+            "left": ""
+            if self.seconds_left is None
+            else duration_text(self.seconds_left),
             "frames": f"{self.frames:,}",
             "final_return": with_spread(self.final_return, self.final_return_std),
             "frames_per_s": "" if speed is None else significant(speed),
@@ -141,9 +158,9 @@ def overview_of_comparison(
     """All trainings of a comparison together, from its plan file. Raises as damaged
     JSON does."""
     content = json.loads(read_file(plan))
-    plan_keys = content[PLAN_BLOCK]
+    plan_block = content[PLAN_BLOCK]
     spec = next(iter(content.values()))
-    planned = len(plan_keys["variants"]) * len(plan_keys["seeds"])
+    planned = len(plan_block["variants"]) * len(plan_block["seeds"])
     done = [run for run in runs if run.status is RunStatus.DONE]
     training = [run for run in runs if run.status is RunStatus.TRAINING]
     status = RunStatus.STOPPED
@@ -157,14 +174,14 @@ def overview_of_comparison(
     frames = sum(run.frames for run in runs)
     speed = sum(run.frames_per_s or 0 for run in training)
     return Overview(
-        started=plan_keys["started"],
-        name=plan_keys["name"],
+        started=plan_block["started"],
+        name=plan_block["name"],
         env=spec["env"]["name"],
         mode=f"comparison, {len(done)} of {planned} trainings",
         status=status,
         frames=frames,
         budget=budget,
-        seeds=len(plan_keys["seeds"]),
+        seeds=len(plan_block["seeds"]),
         frames_per_s=speed or None,
         seconds_left=_seconds_left(frames, budget, speed) if is_training else None,
         bytes=sum(run.bytes for run in runs),
@@ -208,9 +225,9 @@ def run_document(run_dir: RunDir, code: int) -> dict[str, Any]:
     exit code."""
     metrics = {f"t{trial}": trial_metrics(run_dir, trial) for trial in run_dir.trials}
     known = {trial: values for trial, values in metrics.items() if values}
-    results = (
-        {"trials": known} if run_dir.is_search else {"metrics": known.get("t0", {})}
-    )
+    results: dict[str, Any] = {"metrics": known.get("t0", {})}
+    if run_dir.is_search:
+        results = {"trials": known}
     return {
         **asdict(overview_of(run_dir)),
         "folder": str(run_dir.root),

@@ -18,6 +18,7 @@ from slm_lab.core.plugins import import_plugins
 from slm_lab.core.recorded import differences
 from slm_lab.env.simulators.film import Film
 from slm_lab.env.vector_env import FinishedEpisodes
+from slm_lab.env.window import window_of
 from slm_lab.records.archive import archive_of, unpacked
 from slm_lab.records.checkpoints import PARTS, AgentCheckpoint, TrialCheckpoints, Which
 from slm_lab.records.lookup import find_folder, find_saved, required_seed
@@ -33,6 +34,7 @@ from slm_lab.records.trust import (
 from slm_lab.session.evaluator import Evaluator
 from slm_lab.session.play_episodes import even_num_envs
 from slm_lab.session.seeding import session_seeds
+from slm_lab.session.video import filmed_spec
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.schema.spec import Spec
 
@@ -110,6 +112,20 @@ class PlayableRun:
         with undone_on_failure(evaluator.close):
             agent.load_into(evaluator.networks, evaluator.env.statistics)
         return evaluator
+
+    def stage(
+        self, agent: AgentCheckpoint, render: bool, film: Film | None
+    ) -> Evaluator:
+        """An evaluator with one environment, with its window open (`render`) or filmed.
+        Raises as `evaluator`, and UsageError if its window cannot open."""
+        if film is not None:
+            return self.evaluator(agent, 1, filmed_spec(self.spec), film)
+        env = self.spec.env.model_copy(update={"vectorization_mode": "sync"})
+        if not render:
+            return self.evaluator(agent, 1, self.spec.model_copy(update={"env": env}))
+        shown = env.model_copy(update={"render_mode": "human"})
+        with window_of(env):
+            return self.evaluator(agent, 1, self.spec.model_copy(update={"env": shown}))
 
     def play(
         self, agent: AgentCheckpoint, count: int

@@ -13,7 +13,7 @@ from slm_lab.env.failure import closing_env
 from slm_lab.records.archive import naming
 from slm_lab.records.checkpoints import AgentCheckpoint
 from slm_lab.records.playable_run import PlayableRun
-from slm_lab.session.torch_setup import on_cpu
+from slm_lab.session.build import on_cpu
 
 
 class Policy(NamedTuple):

@@ -1,11 +1,13 @@
 """What the live display shows of a training or search in another process, read from its
 folder."""
 
-from typing import final
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, final
 
 import numpy as np
 
-from slm_lab.core.errors import UsageError
+from slm_lab.core.errors import CheckpointError, UsageError
 from slm_lab.core.recorded import value_at
 from slm_lab.metrics.reader import NO_ROWS, RowFile
 from slm_lab.metrics.trial_state import Status
@@ -13,6 +15,7 @@ from slm_lab.records.event_log import Interrupted, SearchState
 from slm_lab.records.run_record import RunRecord
 from slm_lab.session.status_board import Flow, Phase, SessionProgress
 from slm_lab.spec.search import dimensions, num_trials
+from slm_lab.storage.manifest import read_manifest
 from slm_lab.storage.result import Ending, SessionResult
 
 PHASES = {
@@ -120,7 +123,7 @@ class TrialProgress:
 
 @final
 class SearchProgress:
-    """What an Experiment has of a search, read from its folder."""
+    """What a Study has of a search, read from its folder."""
 
     stopping = False
 
@@ -155,3 +158,30 @@ def _look_again(record: RunRecord) -> RunRecord:
     if not record.run_dir.spec_file.exists():
         raise UsageError(f"{record.folder} is gone: it was deleted or renamed")
     return RunRecord(record.run_dir, None if record.is_search else record.trial)
+
+
+def read_news(trial: RunRecord) -> Iterator[tuple[Any, ...] | None]:
+    """The new rows and checkpoints of a Trial, each as an event with its arguments,
+    then None; and so on."""
+    sessions = trial.sessions
+    followers = {session: RowFile(paths.rows) for session, paths in sessions.items()}
+    frames = dict.fromkeys(sessions, -1.0)
+    serials = dict.fromkeys(sessions, -1)
+    while True:
+        for session, follower in followers.items():
+            rows = []
+            with suppress(ValueError):  # damaged from outside; `run.rows` reports it
+                rows = follower.new_rows()
+            for row in rows:
+                frame = row["frame"] or 0.0
+                if frame > frames[session]:  # else written again after a restart
+                    frames[session] = frame
+                    yield "on_row", {"session": session, **row}
+        for session, paths in sessions.items():
+            saved = None
+            with suppress(CheckpointError):
+                saved = read_manifest(paths.manifest)
+            if saved is not None and saved.serial != serials[session]:
+                serials[session] = saved.serial
+                yield "on_checkpoint", session, saved.frame
+        yield None

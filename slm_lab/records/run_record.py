@@ -16,6 +16,7 @@ from slm_lab.core.errors import (
 )
 from slm_lab.core.files import read_object
 from slm_lab.core.recorded import LARGEST_NUMBER, value_at
+from slm_lab.core.text import error_summary
 from slm_lab.metrics.reader import RowFile, Rows
 from slm_lab.metrics.trial_state import Status
 from slm_lab.records.event_log import SearchState
@@ -269,6 +270,28 @@ class RunRecord:
         paths = self.sessions[session]
         return self._row_files.read(paths, paths.eval_rows)
 
+    def readable_rows(self) -> "ReadableRows":
+        """The rows of each Session that has any. A damaged file hides no other. Raises
+        SpecError as `meta`."""
+        rows = dict[int, Rows]()
+        evaluations = dict[int, Rows]()
+        problems = list[str]()
+        for session, paths in self.sessions.items():
+            for file, tables in ((paths.rows, rows), (paths.eval_rows, evaluations)):
+                try:
+                    table = self._row_files.read(paths, file)
+                except UsageError as error:
+                    problems.append(f"{file.name}: {error_summary(str(error))}")
+                    continue
+                if len(table):
+                    tables[session] = table
+        return ReadableRows(rows, evaluations, problems)
+
+    @property
+    def cluster(self) -> object:
+        """The Ray cluster that its spec names; None without one."""
+        return value_at(self.run_spec_or_empty, "meta.cluster")
+
     @cached_property
     def search_state(self) -> SearchState:
         """What the search has done. Raises UsageError if its event log is damaged."""
@@ -315,12 +338,15 @@ class RunRecord:
         return [Ending.FAILED if all_failed else Ending.FINISHED]
 
     def _is_damaged(self) -> bool:
-        """Whether its spec, its metrics or its rows cannot be read."""
+        """Whether its specs, its metrics or its rows cannot be read."""
         if not value_at(self.run_spec_or_empty, "env", {}):
             return True
-        trial = self.run_dir.trial_spec_file(self.trial)
-        metrics = self.run_dir.trial_metrics_file(self.trial)
-        files = [file for file in (trial, metrics) if file.exists()]
+        trials = [self.trial]
+        if self.is_search:
+            trials = self.run_dir.trials
+        specs = [self.run_dir.trial_spec_file(trial) for trial in trials]
+        metrics = [self.run_dir.trial_metrics_file(trial) for trial in trials]
+        files = [file for file in (*specs, *metrics) if file.exists()]
         is_whole = all(read_object(file) for file in files)
         return not is_whole or any(not row.values for row in self.last_rows)
 
@@ -382,6 +408,14 @@ class RunRecord:
     def stamp(self) -> str:
         """Its start time from the folder's name; the whole name if it contains none."""
         return self.folder.resolve().name.removeprefix(f"{self.run_dir.prefix}_")
+
+
+class ReadableRows(NamedTuple):
+    """The rows and those of evaluations, by Session, and why others cannot be read."""
+
+    rows: dict[int, Rows]
+    evaluations: dict[int, Rows]
+    problems: list[str]
 
 
 class LastRow(NamedTuple):

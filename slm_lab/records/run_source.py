@@ -1,26 +1,28 @@
-"""What a command works on: a spec in a file or a run of it, with the user's changes."""
+"""What is to be run: a spec in a file or a run of it, with all options of the user."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, final
-
-from slm_lab.records.lookup import resolve_spec_name
-from slm_lab.records.trust import check_source
-from slm_lab.spec.limits import check_writable
-from slm_lab.spec.load import load_spec
-from slm_lab.spec.schema.spec import Spec
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
 
 if TYPE_CHECKING:
     from slm_lab.records.init_from import Parent
+    from slm_lab.spec.schema.spec import Spec
+
+OutputForm: TypeAlias = Literal["text", "json", "nothing"]
 
 
 @final
 @dataclass(frozen=True)
 class RunSource:
-    """A spec in a file, or a run of it, with the options that all commands have."""
+    """A spec in a file, or a run of it, with the options of `slm-lab run`.
 
-    spec_file: str
+    The command line and the Python API each fill it by name, and it is passed on whole:
+    a new option is a field here, which the code that it concerns reads. Nothing heavy
+    is imported for it."""
+
+    spec_file: str = ""
+    """Empty: that of the run."""
     spec_name: str | None = None
     """None: the only spec of the file."""
     run: str | None = None
@@ -31,26 +33,53 @@ class RunSource:
     """Replaces `meta.random_seed`."""
     data_dir: Path = Path("data")
     imports: tuple[str, ...] = ()
-    """Modules already imported. A run folder may name no others."""
+    """Modules to import; a run folder may name no others."""
+    trust: bool = False
+    """Whether all modules that the run or file names are imported too."""
+
+    # a run that begins
     label: str | None = None
     """The user's name for a new run; it is recorded, and finds the run."""
-    is_only: bool = False
-    """Whether no other run may have its label."""
+    resume: bool = False
+    """Whether the run with this label is resumed, if there is one. No second one then
+    begins."""
     note: str | None = None
     """The user's note about a new run."""
+    init_from: str | None = None
+    """The run whose weights and normalisers a new run begins with."""
+    init_parts: tuple[str, ...] = ()
+    """What to take of it; by default everything."""
     parent: "Parent | None" = None
-    """The saved agent that a new run begins with."""
-    archive: Path | None = None
-    """The shared run that `run` is unpacked from."""
+    """The saved agent that `init_from` names, once it is found."""
+
+    # a run that resumes, and a search
     schedules: Literal["stretch", "hold"] | None = None
     """What the schedules of a resumed run do with a new budget; None: not said."""
+    keep: int | None = None
+    """The number of the best trials that keep checkpoints; None: all."""
+
+    # saved agents, to be played or to begin with
+    which: Literal["best", "latest"] | None = None
+    session: int | None = None
+    episodes: int | None = None
+    render: bool = False
+    video: bool = False
+    save: bool = False
+    archive: Path | None = None
+    """The shared run that `run` is unpacked from."""
+
+    # what is printed
+    output: OutputForm = "text"
+    all_metrics: bool = False
 
     def name(self) -> str:
         """The name of the spec. Raises UsageError if the file holds several and none is
         named."""
+        from slm_lab.records.lookup import resolve_spec_name
+
         return resolve_spec_name(self.spec_file, self.spec_name)
 
-    def where(self, spec: Spec) -> str:
+    def where(self, spec: "Spec") -> str:
         """The place of `spec`, for messages."""
         return f"{self.spec_file}: {spec.name}"
 
@@ -59,14 +88,24 @@ class RunSource:
         overrides: Mapping[str, Any] | None = None,
         for_search: bool = False,
         warn: bool = True,
-    ) -> Spec:
+    ) -> "Spec":
         """The spec of the file with `sets` and `overrides`, by default only `seed`.
         `warn` logs suspicious keys. Raises SpecError with every problem, UsageError if
         it names modules not in `imports`."""
+        from slm_lab.records.trust import check_source
+        from slm_lab.spec.limits import check_writable
+        from slm_lab.spec.load import load_spec
+
         if overrides is None:
             overrides = {} if self.seed is None else {"meta.random_seed": self.seed}
-        args = self.spec_file, self.spec_name, self.sets, overrides
-        spec = load_spec(*args, warn=warn, for_search=for_search)
+        spec = load_spec(
+            self.spec_file,
+            self.spec_name,
+            self.sets,
+            overrides,
+            warn=warn,
+            for_search=for_search,
+        )
         check_writable(spec.to_json(), self.where(spec))
         check_source(self.spec_file, spec, self.imports, self.sets)
         return spec

@@ -80,8 +80,8 @@ class Evaluator(SavedFields):
     def finished_episodes(
         self, per_env: int, stop: Callable[[], bool] = lambda: False
     ) -> Iterator[FinishedEpisodes]:
-        """Like `play`, but yields each episode as it ends; fewer if `stop` becomes
-        true. Raises EnvironmentFailedError if an environment raises an exception of its
+        """Yields each episode of `play` as it ends; fewer if `stop` becomes true.
+        Raises EnvironmentFailedError if an environment raises an exception of its
         own."""
         actor = self._actor
         actor.end_episodes(np.ones(self.env.num_envs, np.bool_))
@@ -174,7 +174,7 @@ class RigorousEval(HasState):
 
     @override
     def state_dict(self) -> StateDict:
-        """After a failure, that before the evaluation."""
+        """The state; after a failure, the state before the evaluation."""
         evaluator = self._before if self.has_failed else self._evaluator.state_dict()
         return {"evaluator": evaluator, "tracker": self.tracker.state_dict()}
 

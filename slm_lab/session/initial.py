@@ -3,29 +3,115 @@ name.
 
 A name begins with the network's role, `net`, `critic` or `alpha`. So the body of a
 policy and of a Q-network have the same names, and one algorithm can begin with the body
-of another."""
+of another.
 
-from collections.abc import Iterable, Mapping, Sequence
+A checkpoint fits if it has the networks that the spec builds, all finite."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from slm_lab.agent.agent import Agent
 from slm_lab.agent.optim.flat import MOMENTS, FlatParameters, saved_values
-from slm_lab.core.errors import UsageError
+from slm_lab.core.errors import UnusableCheckpointError, UsageError
 from slm_lab.core.registry import suggestion
 from slm_lab.core.types import FloatArray, StateDict
 from slm_lab.env.convert.normalize import RunningStatistics
 from slm_lab.storage.checkpoint import read_initial, reading
 
+
+def check_fits(
+    snapshot: StateDict,
+    networks: Mapping[str, FlatParameters],
+    statistics: FloatArray,
+    file: Path,
+) -> None:
+    """Raises CheckpointError if the snapshot in `file`, of a run folder, is of another
+    agent, or has non-finite weights or statistics. The spec builds `networks` (flat
+    vectors by name) and the normalisers' `statistics` (S,). The message names the
+    folder, the file and the first difference."""
+    for difference in _differences(snapshot, networks, statistics):
+        raise UnusableCheckpointError(
+            f"{file.parent.parent}: the spec in it was changed and no longer builds "
+            f"the agent in {file.name}: {difference}; undo the change in its "
+            "*_spec.json"
+        )
+    check_snapshot(snapshot, file)
+
+
+def check_snapshot(snapshot: StateDict, file: Path) -> None:
+    """Raises CheckpointError if weights or statistics of the agent in `file` are not
+    finite."""
+    check_finite(snapshot["flats"], file)
+    _check_finite("the statistics of the normalisers are", snapshot["statistics"], file)
+
+
+def check_finite(flats: Mapping[str, StateDict], file: Path) -> None:
+    """Raises CheckpointError if weights or running statistics of a network in `file`
+    are NaN or infinite. `flats` are the states of the networks' flat vectors, by
+    network."""
+    for network, flat in flats.items():
+        _check_finite(f"weights of the network {network} are", flat["vector"], file)
+        _check_finite(
+            f"running statistics of the network {network} are", flat["statistics"], file
+        )
+
+
+def _check_finite(what: str, values: ArrayLike, file: Path) -> None:
+    array = np.asarray(values)
+    count = array.size - int(np.isfinite(array).sum())
+    if count:
+        raise UnusableCheckpointError(
+            f"{file}: {what} not finite ({count} of {array.size}), so the agent "
+            "cannot act; put back a copy, or start a new run"
+        )
+
+
+def _differences(
+    snapshot: StateDict, networks: Mapping[str, FlatParameters], statistics: FloatArray
+) -> Iterator[str]:
+    flats = snapshot["flats"]
+    if set(flats) != set(networks):
+        saved, built = (
+            ", ".join(sorted(names)) or "none" for names in (flats, networks)
+        )
+        yield f"the saved networks are {saved}, the spec builds {built}"
+    for network, flat in networks.items():
+        layouts = flats[network]["layout"], flat.state_dict()["layout"]
+        before, now = (
+            {layer: list(shape) for layer, shape in layout} for layout in layouts
+        )
+        for layer in dict.fromkeys([*before, *now]):
+            if before.get(layer) != now.get(layer):
+                yield (
+                    f"{layer} of the network {network} was saved as "
+                    f"{_shown(before.get(layer))} and is built as "
+                    f"{_shown(now.get(layer))}"
+                )
+    if len(snapshot["statistics"]) != len(statistics):
+        yield (
+            "the normalisers (env.normalize_obs, env.normalize_reward) were saved "
+            f"with {len(snapshot['statistics'])} statistics and are built with "
+            f"{len(statistics)}"
+        )
+
+
+def _shown(shape: Sequence[int] | None) -> str:
+    if shape is None:
+        return "nothing"
+    return "×".join(map(str, shape)) or "a number"
+
+
 Values: TypeAlias = Mapping[str, Tensor]
 """Parameters and running statistics of all networks, by name."""
 
 WRAPPERS = {"actor": "net.", "actor_critic": "0.net.", "q": ""}
-"""What stands before the names inside `agent.net` in the policy's network, by its
-key."""
+"""The prefix of the names inside `agent.net` in the policy's network, by its key."""
 OUTPUTS = ("heads", "tails", "scale", *MOMENTS)
 """Names of what depends on an output: the body of a network is the rest."""
 BODY = ".body"
@@ -75,8 +161,8 @@ def taken_names(
     for part in wanted:
         here = [name for name in built if _is_in(name, part)]
         there = [name for name in saved if _is_in(name, part)]
-        for found, where in ((here, "this spec"), (there, source)):
-            if not found:
+        for matches, where in ((here, "this spec"), (there, source)):
+            if not matches:
                 known = _parts_of(built if where == "this spec" else saved)
                 hint = suggestion(part, known)
                 raise UsageError(
@@ -121,13 +207,13 @@ def begin_with(
         return
     state = read_initial(file)
     with reading(file):
-        own = built_values(agent.learner.flats)
+        values = built_values(agent.learner.flats)
         for name, value in state["values"].items():
-            if value.shape != own[name].shape:
+            if value.shape != values[name].shape:
                 raise ValueError(
-                    f"{name} is {tuple(value.shape)}, not {tuple(own[name].shape)}"
+                    f"{name} is {tuple(value.shape)}, not {tuple(values[name].shape)}"
                 )
-            own[name].copy_(value)
+            values[name].copy_(value)
         parts = normalizers_in(statistics, normalizes_reward)
         for name, saved in state["normalizers"].items():
             parts[name][:] = saved

@@ -1,38 +1,127 @@
 """The parts of a Session: built from a spec, saved to a checkpoint and restored from
-it."""
+it; the files it writes; and the checks of the dev mode."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, final
 
 import numpy as np
+import torch
 from typing_extensions import override
 
 from slm_lab.agent.agent import Agent
+from slm_lab.agent.memory.memory import AppendLog
+from slm_lab.core.errors import CheckpointError, LabError
 from slm_lab.core.state import HasState, SavedFields
 from slm_lab.core.types import FloatArray, StateDict
 from slm_lab.env.vector.raw import CopyMarks
 from slm_lab.env.vector_env import FinishedEpisodes, VectorEnv
 from slm_lab.metrics.reader import NO_ROWS, read_rows
-from slm_lab.metrics.row import Row
+from slm_lab.metrics.row import Cell, Row
 from slm_lab.metrics.tracker import Tracker
-from slm_lab.metrics.writer import RowFiles
+from slm_lab.metrics.writer import Extent, SessionRows
 from slm_lab.session.build import env_and_agent
-from slm_lab.session.clock import Clock
 from slm_lab.session.evaluator import RigorousEval, snapshot_of
-from slm_lab.session.experience import Experience
-from slm_lab.session.records import Records
+from slm_lab.session.experience import Clock, Experience
+from slm_lab.session.initial import check_fits
 from slm_lab.session.seeding import SessionSeeds
 from slm_lab.session.status_board import Flow
 from slm_lab.session.strategy import Strategy
 from slm_lab.session.video import VideoRecorder
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.storage.checkpoint import reading
-from slm_lab.storage.compatibility import check_fits
+from slm_lab.storage.checkpoint import (
+    CheckpointStore,
+    previous_checkpoint_text,
+    reading,
+)
 from slm_lab.storage.manifest import Manifest
 from slm_lab.storage.run_dir import SessionPaths
+
+
+@final
+class Records:
+    """The files of one Session. Rows can be added once `open` has been called."""
+
+    def __init__(self, paths: SessionPaths) -> None:
+        self._paths = paths
+        self.store = CheckpointStore(paths.models, paths.prefix)
+        self.best: StateDict | None = None
+        """The best agent, until the next checkpoint writes it; it may be beaten before
+        then."""
+        self.saved_at = time.perf_counter()
+        """The time of the last checkpoint; a kill would lose the training since
+        then."""
+
+    def open(
+        self,
+        columns: Mapping[str, Sequence[str]],
+        extents: Mapping[str, Extent] | None,
+        frame: int,
+    ) -> None:
+        """Creates the files of rows or continues them, see RowFiles; `frame` is the
+        Session's current frame."""
+        with self._writing_rows(frame):
+            self._rows = SessionRows(self._paths.info, columns, extents)
+
+    def append(self, name: str, row: Row) -> None:
+        """Adds a row to the file `name`. Raises CheckpointError if the disk is full."""
+        with self._writing_rows(row["frame"]):
+            self._rows.append(name, row)
+
+    def save(
+        self,
+        frame: int,
+        state: StateDict,
+        log: AppendLog | None,
+        finished: bool,
+        commit_barrier: Callable[[], None],
+    ) -> list[str]:
+        """Writes a checkpoint; rows first, so that the manifest never names missing
+        rows. Returns the names of its parts. For the arguments and errors see
+        CheckpointStore."""
+        with self._writing_rows(frame):
+            rows = self._rows.sync()
+        parts = {"state": state}
+        if self.best is not None:
+            parts["best"] = self.best
+        self.store.save(
+            frame,
+            rows,
+            parts,
+            finished=finished,
+            log=log,
+            commit_barrier=commit_barrier,
+        )
+        self.best = None
+        self.saved_at = time.perf_counter()
+        return list(parts)
+
+    def save_copy(self, frame: int, state: StateDict) -> str:
+        """Writes a faulty state for a person to inspect; returns the frame and file as
+        text."""
+        path = self._paths.models / f"{self._paths.prefix}_nonfinite_{frame}.pt"
+        self.store.save_copy(path, state)
+        previous = previous_checkpoint_text(self.store.manifest())
+        return f"at frame {frame}; the state is in {path}; {previous}"
+
+    def close(self) -> None:
+        """Closes the files of rows."""
+        self._rows.close()
+
+    @contextmanager
+    def _writing_rows(self, frame: Cell) -> Iterator[None]:
+        """Reports a full disk together with the checkpoint from which a run can
+        resume."""
+        try:
+            yield
+        except OSError as error:
+            previous = previous_checkpoint_text(self.store.manifest())
+            raise CheckpointError(
+                f"cannot write rows to {self._paths.info} at frame {frame}: "
+                f"{error.strerror or error}; {previous}"
+            ) from error
 
 
 class Elapsed(NamedTuple):
@@ -40,7 +129,8 @@ class Elapsed(NamedTuple):
 
     wall_t: float
     cpu_t: float
-    """Of this process only; environments in worker processes are not counted."""
+    """CPU seconds of this process only; environments in worker processes are not
+    counted."""
 
 
 @final
@@ -134,7 +224,7 @@ class SessionParts(SavedFields):
         return evaluates_no_more or self.experience.has_failed
 
     def snapshot(self) -> StateDict:
-        """What acting needs: weights and normaliser statistics."""
+        """The state that acting needs: weights and normaliser statistics."""
         return {
             "frame": self.clock.frame,
             "flats": {
@@ -282,7 +372,7 @@ def open_rows(
     if manifest is not None:
         extents = manifest.rows
     if replaces is not None:
-        extents = RowFiles.whole_lines(paths.info, columns, parts.clock.frame)
+        extents = SessionRows.whole_lines(paths.info, columns, parts.clock.frame)
     parts.records.open(columns, extents, parts.clock.frame)
 
 
@@ -302,3 +392,36 @@ def take_over(parts: SessionParts, manifest: Manifest | None) -> None:
     if manifest is not None:
         parts.agent.break_off(parts.env.obs, parts.env.raw_obs)
     parts.env.reset()
+
+
+class AgentChecks:
+    """Checks one agent in the dev mode: views stay views, learning changes weights, and
+    weights stay finite."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._initial = {n: f.vector.clone() for n, f in agent.learner.flats.items()}
+
+    def after_learning(self) -> None:
+        """Raises LabError if a training event broke the flat vectors or made them
+        non-finite."""
+        for name, flat in self._agent.learner.flats.items():
+            try:
+                flat.check()
+            except RuntimeError as error:
+                raise LabError(f"dev check of {name}: {error}") from error
+            if not torch.isfinite(flat.vector).all():
+                raise LabError(f"dev check of {name}: a weight is not finite")
+
+    def at_end(self) -> None:
+        """Raises LabError if training left a network unchanged."""
+        if self._agent.memory is None:
+            return
+        if self._agent.learner.opt_step == 0:
+            raise LabError(
+                "dev check: no training event happened in the whole run; "
+                "env.max_frame is too short for the frames that one event takes"
+            )
+        for name, flat in self._agent.learner.flats.items():
+            if torch.equal(flat.vector, self._initial[name]):
+                raise LabError(f"dev check of {name}: learning changed no weight")

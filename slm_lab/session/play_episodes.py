@@ -39,6 +39,20 @@ def join_episodes(parts: Sequence[FinishedEpisodes]) -> FinishedEpisodes:
     return FinishedEpisodes(*map(np.concatenate, zip(*parts, strict=True)))
 
 
+def summarise_episodes(episodes: FinishedEpisodes) -> dict[str, float]:
+    """Their number, the mean, population standard deviation and extremes of their
+    returns, and their mean length."""
+    returns = episodes.episode_return
+    return {
+        "episodes": len(returns),
+        "mean": float(returns.mean()),
+        "std": float(returns.std()),
+        "min": float(returns.min()),
+        "max": float(returns.max()),
+        "length": float(episodes.episode_length.mean()),
+    }
+
+
 def finished_episodes(
     env: VectorEnv,
     choose_action: Callable[[Array], Array],
@@ -76,7 +90,7 @@ def finished_episodes(
                         f"{name}: episodes ended with returns {returns.tolist()}: "
                         "a return must be finite"
                     )
-                yield FinishedEpisodes._make(each[wanted] for each in step.finished)
+                yield FinishedEpisodes._make(column[wanted] for column in step.finished)
         if now >= next_check and counts.min() < per_env:
             next_check = int(began[counts < per_env].min()) + max_steps
             if now >= next_check:

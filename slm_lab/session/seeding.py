@@ -13,12 +13,12 @@ class ProcessSeeds:
     `core.process.seed_global_generators`. They have 128 bits, so that no two are
     equal."""
 
-    own: int
+    session: int
     """the Session's process"""
     copies: int
     """the environments that have a process each"""
     evaluation: int
-    """those of evaluations during training"""
+    """the environments of evaluations during training"""
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,7 @@ class SessionSeeds:
     rigorous_eval: int
     """evaluations during training"""
     eval_command: int
-    """episodes played after training; they differ from those that selected the best
-    agent"""
+    """episodes played after training; other episodes selected the best agent"""
     video: int
     """episodes recorded during training"""
     processes: ProcessSeeds
@@ -65,7 +64,7 @@ def process_seeds(root_seed: int, trial: int, session: int, frame: int) -> Proce
     words = (
         child.generate_state(4) for child in sequence.spawn(len(fields(ProcessSeeds)))
     )
-    return ProcessSeeds(*(int.from_bytes(each.tobytes(), "little") for each in words))
+    return ProcessSeeds(*(int.from_bytes(word.tobytes(), "little") for word in words))
 
 
 def search_seeds(root_seed: int) -> tuple[int, int]:

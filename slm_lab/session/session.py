@@ -9,9 +9,14 @@ from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.core.text import significant
 from slm_lab.core.types import StateDict
 from slm_lab.env.vector_env import NO_EPISODES, FinishedEpisodes
-from slm_lab.session.dev_checks import AgentChecks
 from slm_lab.session.initial import begin_with
-from slm_lab.session.parts import build_parts, open_rows, restore, take_over
+from slm_lab.session.parts import (
+    AgentChecks,
+    build_parts,
+    open_rows,
+    restore,
+    take_over,
+)
 from slm_lab.session.seeding import SessionSeeds
 from slm_lab.session.status_board import Phase, StatusBoard
 from slm_lab.session.strategy import Strategy, Vote, independent
@@ -106,8 +111,8 @@ class Session:
                     strategy.episodes.send(finished)
                 self._after_step()
         except NonFiniteLossError as error:
-            kept = self.records.save_copy(self.clock.frame, self.parts.state_dict())
-            raise NonFiniteLossError(f"{error}\n{kept}") from error
+            saved = self.records.save_copy(self.clock.frame, self.parts.state_dict())
+            raise NonFiniteLossError(f"{error}\n{saved}") from error
         except Exception as error:
             if self.parts.has_failed_env and self.clock.frame > 0:
                 self._save_after(error)
@@ -292,14 +297,14 @@ class Session:
         was requested: the evaluation is dropped, and repeated on resume."""
         evaluation = self._evaluation
         with self._paused() as snapshot:
-            own: FinishedEpisodes | None = NO_EPISODES
+            played: FinishedEpisodes | None = NO_EPISODES
             try:
                 if evaluation is not None:
-                    own = evaluation.play(snapshot, self._is_stop_requested)
+                    played = evaluation.play(snapshot, self._is_stop_requested)
             except Exception:
                 self.strategy.episodes.gather_evaluation(None)  # peers wait for it
                 raise
-            episodes = self.strategy.episodes.gather_evaluation(own)
+            episodes = self.strategy.episodes.gather_evaluation(played)
         if episodes is None:
             if evaluation is not None:
                 evaluation.take_back()

@@ -15,7 +15,7 @@ class Phase(IntEnum):
     """The phase of a Session."""
 
     WAITING = 0
-    """For its first start, or for its replacement after a failure."""
+    """Waits for its first start, or for its replacement after a failure."""
     STARTING = 1
     RUNNING = 2
     DONE = 3
@@ -49,7 +49,7 @@ class SessionProgress(NamedTuple):
     phase: Phase
     frame: int
     restarts: int
-    """How often its process died and was replaced."""
+    """The number of times that its process died and was replaced."""
     fps: float | None
     recent_return: float | None
     """Mean over the last episodes, like the column, but also given when only a few have
@@ -105,8 +105,8 @@ class StatusBoard:
         """Why Sessions last failed or restarted, as known to this process; not
         shared."""
         self.stage = ""
-        """What the Trial's process does or waits for beside its Sessions, as a user
-        reads it; empty while they train. Not shared."""
+        """The work of the Trial's process beside its Sessions, as a user reads it;
+        empty while they train. Not shared."""
 
     def _show(self, records: Array, marks: Array) -> None:
         self.num_sessions = len(records)

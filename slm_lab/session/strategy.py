@@ -14,16 +14,15 @@ from slm_lab.core.state import SavedFields
 from slm_lab.core.types import IntArray, StateDict
 from slm_lab.env.vector_env import FinishedEpisodes, VectorEnv
 from slm_lab.session.build import MakeMemory
-from slm_lab.session.clock import Clock
-from slm_lab.session.experience import Acting, Experience
+from slm_lab.session.experience import Acting, Clock, Experience
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.spec import Spec
 
 
 class Vote(IntEnum):
-    """What a Session proposes to do next. The largest of several proposals is granted
-    to all."""
+    """A Session's proposal for its next act. The largest of several proposals is
+    granted to all."""
 
     LEARN = 0
     FINISH = 1
@@ -72,12 +71,13 @@ class StartBarrier:
         """Waits until the next step may be taken; ends a pause."""
 
     def pause(self) -> None:
-        """Until `resume` this Session changes nothing shared, and no peer waits for
-        it."""
+        """Pauses: until `resume` this Session changes nothing shared, and no peer waits
+        for it."""
 
 
 class Ballot:
-    """How Sessions agree on what comes next. By default every proposal is granted."""
+    """The agreement of Sessions on what comes next. By default every proposal is
+    granted."""
 
     def agree(self, vote: Vote, num_samples: int = 1) -> Vote:
         """Proposes `vote`; returns the vote that is granted to all. A Session whose
@@ -148,8 +148,8 @@ class JointCheckpoint:
 
 
 class Strategy(SavedFields):
-    """How one Session trains with others; the base class is for an independent Session.
-    A resumed Session loads its state before `join`."""
+    """The part of a Session that trains with others; the base class is for an
+    independent Session. A resumed Session loads its state before `join`."""
 
     def __init__(
         self,
@@ -194,14 +194,14 @@ class Strategy(SavedFields):
         """The values of `Blueprint.columns` for the `seconds` since the last row."""
         return {}
 
-    def cpu_t(self, own: float) -> float:
-        """CPU seconds of all Sessions that this one's rows cover; `own` are this
-        one's."""
-        return own
+    def cpu_t(self, own_seconds: float) -> float:
+        """CPU seconds of all Sessions that this one's rows cover; `own_seconds` are its
+        own."""
+        return own_seconds
 
 
 StrategyFactory: TypeAlias = Callable[[StatusBoard, int], Strategy]
-"""Makes the strategy of Session number i of those that train together; it must
+"""Makes the strategy of Session number i in a group that trains together; it must
 pickle."""
 
 

@@ -1,6 +1,9 @@
-"""Videos of greedy episodes: `meta.record_video`, and `enjoy@RUN --video`."""
+"""Videos of greedy episodes: `meta.record_video`, and `enjoy@RUN --video`; and the mp4
+file, written frame by frame."""
 
 import logging
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -11,15 +14,117 @@ import numpy as np
 from typing_extensions import override
 
 from slm_lab.core.errors import LabError, UsageError
+from slm_lab.core.files import link_error
 from slm_lab.core.text import error_summary
 from slm_lab.core.types import Array, StateDict
-from slm_lab.env.check import why_not_filmed
+from slm_lab.env.check import film_fault
 from slm_lab.env.simulators.film import IMAGE_MODE, Film, headless
 from slm_lab.env.vector.raw import CopyMarks
 from slm_lab.session.evaluator import Evaluator
-from slm_lab.session.video_file import VideoFile
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.run_dir import SessionPaths
+
+END_SECONDS = 60.0
+"""How long ffmpeg may take at most to end once it has all frames."""
+
+
+@final
+class VideoFile:
+    """Frames (H, W, 3) uint8 as H.264 in an mp4 file, at `fps` frames per second. The
+    file gets its name when it is complete: until `close` a dot precedes the name. Odd
+    sizes are padded by one line, because players support only even ones. Raises
+    LabError if the frames cannot be written. The writer of imageio_ffmpeg would lose
+    ffmpeg's message and exit code."""
+
+    def __init__(self, path: Path, frame: Array, fps: float) -> None:
+        """`frame` only sets the size; it is not written."""
+        from imageio_ffmpeg import get_ffmpeg_exe
+
+        self.path = path
+        self._shape = frame.shape
+        self._unfinished = path.with_name(f".{path.name}")
+        height, width, _ = frame.shape
+        raw = [
+            "-f",
+            "rawvideo",
+            "-pix_fmt",
+            "rgb24",
+            "-s",
+            f"{width}x{height}",
+            "-r",
+            f"{fps}",
+        ]
+        even = ["-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2"]
+        video = ["-c:v", "libx264", "-pix_fmt", "yuv420p", "-threads", "1", *even]
+        output = ["-f", "mp4", "-movflags", "+faststart", str(self._unfinished)]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if self._unfinished.is_symlink():  # ffmpeg would write through it
+            raise link_error(self._unfinished)
+        self._ffmpeg = subprocess.Popen(
+            [
+                get_ffmpeg_exe(),
+                "-xerror",
+                "-v",
+                "error",
+                "-y",
+                *raw,
+                "-i",
+                "-",
+                *video,
+                *output,
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,  # with -xerror it gets the first error only
+            # Ctrl-C reaches only us; ffmpeg ends with its input
+            start_new_session=True,
+        )
+        assert self._ffmpeg.stdin is not None
+        self._input = self._ffmpeg.stdin
+
+    def write(self, frame: Array) -> None:
+        """Writes the next frame."""
+        if frame.shape != self._shape:
+            raise LabError(
+                f"{self.path}: a frame of {frame.shape} comes after {self._shape}"
+            )
+        try:
+            self._input.write(frame.tobytes())
+        except OSError as error:
+            raise self._end() from error
+
+    def close(self) -> None:
+        """Completes the file and renames it to `path`."""
+        failure = self._end()
+        if self._ffmpeg.returncode != 0:
+            raise failure
+        os.replace(self._unfinished, self.path)
+
+    def drop(self) -> None:
+        """Discards the file, after a failure or if it is not needed."""
+        self._ffmpeg.kill()
+        self._end()
+        self._unfinished.unlink(missing_ok=True)
+
+    def _end(self) -> LabError:
+        """Waits for ffmpeg, which has all its input; returns the error to raise if it
+        failed."""
+        messages = b""
+        if not self._input.closed:
+            try:
+                _, messages = self._ffmpeg.communicate(timeout=END_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._ffmpeg.kill()
+                _, messages = self._ffmpeg.communicate()
+        lines = messages.decode(errors="replace").strip().splitlines()
+        # Without ffmpeg's prefix, such as "[out#0/mp4 @ 0x55d1] ".
+        why = (
+            lines[-1].rpartition("] ")[2]
+            if lines
+            else f"exit code {self._ffmpeg.returncode}"
+        )
+        return LabError(f"{self.path} cannot be written: ffmpeg: {why}")
+
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +168,7 @@ class VideoFilm(Film):
 def filmed_spec(spec: Spec) -> Spec:
     """The spec with rendering on. Raises UsageError if the environment cannot render
     images."""
-    reason = why_not_filmed(spec.env)
+    reason = film_fault(spec.env)
     if reason is not None:
         raise UsageError(f"{spec.env.name} cannot be drawn: {reason}")
     env = spec.env.model_copy(
@@ -95,7 +200,7 @@ class VideoRecorder:
         self._last = max([0, *map(int, filter(str.isdecimal, ends))])
         # a simulator that does not import; `record` reports it
         with suppress(LabError):
-            self._failed = why_not_filmed(spec.env) is not None
+            self._failed = film_fault(spec.env) is not None
 
     def due(self, frame: int) -> bool:
         """Whether `frame` has passed a multiple of `record_video` since the last

@@ -11,8 +11,7 @@ from pydantic_core import PydanticCustomError
 from slm_lab.core.errors import Problem
 from slm_lab.spec.budget import resolved
 from slm_lab.spec.modes import words_of
-from slm_lab.spec.role import optimizer_paths
-from slm_lab.spec.schema.agent import PARTS, AgentSpec
+from slm_lab.spec.schema.agent import PARTS, AgentSpec, optimizer_paths
 from slm_lab.spec.schema.algorithm import AlgorithmSpec
 from slm_lab.spec.schema.block import Block
 from slm_lab.spec.schema.env import EnvSpec
@@ -187,8 +186,8 @@ Check: TypeAlias = Callable[[Blocks], Iterable[Problem]]
 def findings(
     blocks: Blocks, kinds: tuple[type[Rule], ...], checks: Iterable[Check]
 ) -> list[Problem]:
-    """What the checks find and what breaks rules of these kinds, in the order of the
-    blocks in a file."""
+    """The problems that the checks find and that break rules of these kinds, in the
+    order of the blocks in a file."""
     return sorted(_every(blocks, kinds, checks), key=_place)
 
 
@@ -205,7 +204,7 @@ def _every(
 
 
 def is_within(path: str, block: str) -> bool:
-    """Whether a path is that of the block, or below it."""
+    """Whether a path leads to the block, or below it."""
     return f"{path}.".startswith(f"{block}.")
 
 

@@ -2,7 +2,7 @@
 end with it.
 
 `resolved` replaces the shares before a spec is validated, so that its models hold
-numbers alone."""
+numbers alone. The dev profile is a short budget."""
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
@@ -12,9 +12,10 @@ from slm_lab.spec.limits import nodes
 from slm_lab.spec.schema.bounds import FRAMES
 from slm_lab.spec.schema.fields import share_of
 from slm_lab.spec.schema.schedule import DECAYS
+from slm_lab.spec.schema.spec import Spec
 
 LINEAR_RATES = ("LinearToZero", "LinearToMin")
-"""Learning-rate schedules on the frame clock; those of torch have arguments of their
+"""Learning-rate schedules on the frame clock; torch's schedules have arguments of their
 own."""
 
 SHARED_KEYS = frozenset(
@@ -59,9 +60,9 @@ class Decay(NamedTuple):
 
 
 def resolved(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """The raw spec with frames in place of shares. A schedule without an end gets that
-    of the budget. Without a valid budget, numbers that pass every check stand in: the
-    budget itself is reported."""
+    """The raw spec with frames in place of shares. A schedule without an end gets the
+    end of the budget. Without a valid budget, numbers that pass every check stand in:
+    the budget itself is reported."""
     budget = budget_of(raw)
     blocks = {key: raw[key] for key in ("agent", "meta") if key in raw}
     return {**raw, **{key: _resolved(block, budget) for key, block in blocks.items()}}
@@ -155,3 +156,40 @@ def _is_decay(block: Mapping[str, Any]) -> bool:
 
 def _rounded(frames: Fraction) -> int:
     return int(frames + Fraction(1, 2))
+
+
+DEV_TRAININGS = 4
+"""Training events, or more if they come in quick succession."""
+DEV_ROWS = 8
+DEV_SESSIONS = 2
+DEV_EVAL_ENVS = 2
+
+
+def dev_profile(spec: Spec) -> Spec:
+    """The spec with a budget of a few training events, at most two Sessions and one
+    trial. It has at most two evaluation environments, and logs often enough for a
+    graph. The agent itself is unchanged."""
+    num_envs = spec.env.num_envs
+    sessions = min(spec.meta.max_session, DEV_SESSIONS)
+    # A learner trains on the frames of all its actors, so their number does not
+    # multiply these.
+    workers = 1
+    if spec.meta.mode.shares_budget:
+        workers = sessions
+    frames = spec.agent.algorithm.frames_of_events(DEV_TRAININGS, num_envs, spec.meta)
+    max_frame = min(spec.env.max_frame, frames * workers)
+    per_row = max(1, max_frame // workers // DEV_ROWS)
+    env = spec.env.model_copy(update={"max_frame": max(max_frame, num_envs)})
+    meta = spec.meta.model_copy(
+        update={
+            "max_session": sessions,
+            "max_trial": 1,
+            "max_run": 1,
+            "log_frequency": per_row
+            if spec.logs_by_default
+            else min(spec.log_frequency, per_row),
+            "eval_frequency": min(spec.meta.eval_frequency, per_row),
+            "rigorous_eval": min(spec.meta.rigorous_eval, DEV_EVAL_ENVS),
+        }
+    )
+    return spec.model_copy(update={"env": env, "meta": meta})

@@ -18,7 +18,8 @@ YAML_BYTES = 500_000
 
 JSON_VALUES = 100_000
 YAML_VALUES = 10_000
-"""Values of keys and entries of lists; those of a YAML alias count at every use."""
+"""The most values of keys and entries of lists; values of a YAML alias count at every
+use."""
 
 WRITTEN_BYTES = 2_000_000
 WRITTEN_VALUES = 50_000
@@ -38,8 +39,8 @@ LONGEST_STRING = 20_000
 
 
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE, b"{\0", b"\0{")
-"""How a file in another encoding of Unicode begins, with or without a byte order
-mark."""
+"""The first bytes of a file in another encoding of Unicode, with or without a byte
+order mark."""
 
 
 def read_bounded(path: Path, most: int, where: str) -> str:
@@ -70,9 +71,9 @@ def check_extent(
     """Raises SpecError if `tree` is too deep or holds more than `most` values. `parts`
     returns the children of a node."""
     seen = 0
-    left = [(tree, 0)]
-    while left:
-        part, level = left.pop()
+    pending = [(tree, 0)]
+    while pending:
+        part, level = pending.pop()
         seen += 1
         if level > MOST_LEVELS:
             raise too_deep(where)
@@ -81,7 +82,7 @@ def check_extent(
                 f"holds more than {most:,} values, the most that a spec file may hold"
             )
             raise SpecError.of(where, "file", message)
-        left.extend((each, level + 1) for each in parts(part))
+        pending.extend((child, level + 1) for child in parts(part))
 
 
 def check_writable(spec: Mapping[str, Any], where: str) -> None:

@@ -86,7 +86,7 @@ def load_specs(
     if warn:
         _warn(where, list(loaded.values()))
     return {
-        name: _spec_or_error(f"{where}: {name}", one) for name, one in loaded.items()
+        name: _spec_or_error(f"{where}: {name}", spec) for name, spec in loaded.items()
     }
 
 
@@ -100,24 +100,24 @@ def check_file(file: str | Path, sets: Sequence[str] = ()) -> list[parsing.Parse
     settings, problems = _settings_of(sets, {})
     if problems:
         raise SpecError("the command line", problems)
-    found = []
+    placeholders = []
     for name in names:
-        own = content[name]
-        raw, setting_problems = _settle(own, settings)
-        left = variables(
+        raw_spec = content[name]
+        raw, setting_problems = _settle(raw_spec, settings)
+        unfilled_names = variables(
             {key: value for key, value in raw.items() if key != "spec_params"}
         )
         parsed = (
             parsing.parse_template(name, raw)
-            if left
-            else _parse(name, raw, own, settings)
+            if unfilled_names
+            else _parse(name, raw, raw_spec, settings)
         )
         all_problems = [*setting_problems, *parsed.problems]
         parsed = parsed._replace(
-            problems=all_problems, where=f"{in_file}: {name}", variables=left
+            problems=all_problems, where=f"{in_file}: {name}", variables=unfilled_names
         )
-        found.append(parsed)
-    return found
+        placeholders.append(parsed)
+    return placeholders
 
 
 def parse_spec(name: str, raw: Mapping[str, Any]) -> Spec:
@@ -165,13 +165,15 @@ def _loaded(
     data, setting_problems = _settle(raw, settings)
     if not isinstance(raw, Mapping):
         return parsing.Parsed(None, [*problems, *setting_problems], [], None)
-    left = unfilled({key: value for key, value in data.items() if key != "spec_params"})
+    unfilled_names = unfilled(
+        {key: value for key, value in data.items() if key != "spec_params"}
+    )
     parsed = _parse(name, data, raw, settings)
-    reported = {problem.path for problem in left}
+    reported = {problem.path for problem in unfilled_names}
     rest = [problem for problem in parsed.problems if problem.path not in reported]
     return parsed._replace(
-        problems=[*problems, *setting_problems, *left, *rest],
-        of_search=[*filter(parsing.is_of_search, left), *parsed.of_search],
+        problems=[*problems, *setting_problems, *unfilled_names, *rest],
+        of_search=[*filter(parsing.is_of_search, unfilled_names), *parsed.of_search],
     )
 
 
@@ -216,11 +218,11 @@ def _parse(
 def _with_defaults(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     """The valid blocks of a spec with all their defaults."""
     plain, _ = drop_legacy_keys(with_lab_names(raw)[0])
-    found = vars(well_formed_blocks(plain)).items()
+    blocks = vars(well_formed_blocks(plain)).items()
     known = {
-        key: each.model_dump(mode="json")
-        for key, each in found
-        if isinstance(each, Block)
+        key: block.model_dump(mode="json")
+        for key, block in blocks
+        if isinstance(block, Block)
     }
     return {"agent": {key: known.pop(key) for key in PARTS if key in known}, **known}
 
@@ -251,7 +253,8 @@ def recorded_spec(file: Path) -> tuple[str, Mapping[str, Any]]:
 
 
 def chosen_name(where: str, content: Mapping[str, Any], name: str | None) -> str:
-    """`name`, or that of the only spec in the content of a file. Raises SpecError."""
+    """`name`, or the name of the only spec in the content of a file. Raises
+    SpecError."""
     names = spec_names(content)
     if name is not None and name in content:
         return name
@@ -276,15 +279,17 @@ def _spec_or_error(where: str, parsed: parsing.Parsed) -> Spec:
 
 def _warn(where: str, parsed: Sequence[parsing.Parsed]) -> None:
     """Logs one line per file and kind of warning, for all specs and keys."""
-    renamed = [note for one in parsed for note in one.renamed]
-    ignored = [note for one in parsed for note in one.legacy]
+    renamed = [note for spec in parsed for note in spec.renamed]
+    ignored = [note for spec in parsed for note in spec.legacy]
     unfit = [
-        str(each)
-        for one in parsed
-        for each in one.of_search
-        if each not in one.problems
+        str(note)
+        for spec in parsed
+        for note in spec.of_search
+        if note not in spec.problems
     ]
-    suspicious = [note for one in parsed if not one.problems for note in one.suspicious]
+    suspicious = [
+        note for spec in parsed if not spec.problems for note in spec.suspicious
+    ]
     for message, notes in (
         ("%s: names of other libraries: %s", renamed),
         ("%s: keys without meaning here are ignored: %s", ignored),
@@ -293,5 +298,5 @@ def _warn(where: str, parsed: Sequence[parsing.Parsed]) -> None:
     ):
         if notes:
             logger.warning(message, where, "; ".join(dict.fromkeys(notes)))
-    for note in dict.fromkeys(note for one in parsed for note in one.adapted):
+    for note in dict.fromkeys(note for spec in parsed for note in spec.adapted):
         logger.info("%s: %s", where, note)

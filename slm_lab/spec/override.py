@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from slm_lab.core.errors import Problem, SpecError
 from slm_lab.core.registry import nearest_name
-from slm_lab.spec.json_text import json_value
 from slm_lab.spec.limits import check_text, nodes
+from slm_lab.spec.read import json_value
 from slm_lab.spec.schema.env import EnvSpec, arguments_beside
 from slm_lab.spec.schema.messages import FOREIGN
 from slm_lab.spec.schema.spec import Spec
@@ -90,7 +90,8 @@ def apply_settings(
         try:
             if "." not in setting.key and setting.key not in ("search", "name"):
                 raise SpecError(
-                    "-s", [_no_variable(setting.key, known, defaults(spec) or spec)]
+                    "-s",
+                    [_unknown_variable(setting.key, known, defaults(spec) or spec)],
                 )
             _refuse_unlikely_env_key(spec, setting)
             path = _path_beside(setting.key.split("."))
@@ -139,7 +140,9 @@ def _path_beside(path: Sequence[str]) -> Sequence[str]:
     return path
 
 
-def _no_variable(key: str, known: Sequence[str], spec: Mapping[str, Any]) -> Problem:
+def _unknown_variable(
+    key: str, known: Sequence[str], spec: Mapping[str, Any]
+) -> Problem:
     if key in Spec.model_fields:
         return Problem(
             f"-s {key}", f"is a whole block; set a key of it, as {key}.name=…"

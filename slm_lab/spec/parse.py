@@ -1,6 +1,6 @@
 """Parses JSON data into a Spec, and finds all problems at once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,8 +13,8 @@ from slm_lab.spec.budget import resolved
 from slm_lab.spec.checks.algorithm import contradictions
 from slm_lab.spec.checks.legacy import drop_legacy_keys, with_lab_names
 from slm_lab.spec.checks.warnings import suspicious_settings, unused_keys
-from slm_lab.spec.override import VARIABLE
-from slm_lab.spec.read import not_json
+from slm_lab.spec.override import VARIABLE, variables
+from slm_lab.spec.read import json_problems
 from slm_lab.spec.schema.block import problems_of
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.spec import Spec
@@ -55,7 +55,7 @@ def parse(name: str, raw: Mapping[str, Any]) -> Parsed:
     """The spec in `raw`, with all its problems. They concern single keys, keys that do
     not fit together, the search space, and parts that are not available yet."""
     unwrapped, problems = unwrap_lists_of_one(raw)
-    problems = [*not_json(unwrapped), *problems]
+    problems = [*json_problems(unwrapped), *problems]
     of_search = [problem for problem in problems if is_of_search(problem)]
     if len(of_search) < len(problems):
         return Parsed(None, problems, [], None)
@@ -118,8 +118,8 @@ def validate(data: Mapping[str, Any]) -> tuple[Spec | None, list[Problem]]:
 
 
 def parse_template(name: str, raw: Mapping[str, Any]) -> Parsed:
-    """Like `parse`, with some `${var}` left: values with one count as valid; `spec` is
-    None."""
+    """Parses a spec in which some `${var}` are left: values with one count as valid;
+    `spec` is None."""
     parsed = parse(name, raw)
     problems = [
         problem
@@ -149,3 +149,17 @@ def unwrap_lists_of_one(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[Pr
                 )
                 problems.append(Problem(prefix + key, message))
     return data, problems
+
+
+def setting_names(raw: Mapping[str, Any]) -> Iterator[str]:
+    """What `-s` may set in a spec: its variables, and the dotted paths of its keys with
+    those that have defaults; of a template only the keys that are written."""
+    spec, _ = validate(raw)
+    yield from variables(raw)
+    yield from _paths(raw if spec is None else spec.to_json())
+
+
+def _paths(tree: Any, above: str = "") -> Iterator[str]:
+    for key, value in tree.items() if isinstance(tree, Mapping) else ():
+        yield f"{above}{key}"
+        yield from _paths(value, f"{above}{key}.")

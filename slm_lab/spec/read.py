@@ -1,7 +1,7 @@
 """Finds and reads spec files, JSON or YAML.
 
 A duplicate key, a syntax error, NaN or a too large file raises SpecError, with the line
-if known.
+if known. JSON may have comments and trailing commas.
 """
 
 import datetime
@@ -16,8 +16,93 @@ from typing import Any
 from slm_lab.core.errors import Problem, SpecError
 from slm_lab.core.recorded import recordable
 from slm_lab.core.registry import nearest_name
-from slm_lab.spec.json_text import parse_json
-from slm_lab.spec.limits import JSON_BYTES, YAML_BYTES, check_text, nodes, read_bounded
+from slm_lab.spec.limits import (
+    JSON_BYTES,
+    JSON_VALUES,
+    YAML_BYTES,
+    check_extent,
+    check_text,
+    nodes,
+    read_bounded,
+    too_deep,
+)
+
+STRING = r'"(?:[^"\\]++|\\.)*+"?'
+"""Matches a string, also an unterminated one, so that it is scanned once, not from each
+quote in it."""
+OPEN_COMMENT = r"/\*(?:[^*]++|\*(?!/))*+"
+COMMENT = re.compile(
+    rf"({STRING}|{OPEN_COMMENT}\Z)|//[^\r\n]*+|{OPEN_COMMENT}\*/", re.DOTALL
+)
+"""Its group matches what stays: strings, and a comment without an end, which is an
+error there."""
+TRAILING_COMMA = re.compile(rf"({STRING})|,(?=\s*+[}}\]])", re.DOTALL)
+
+
+def parse_json(text: str, where: str) -> Any:
+    """The content of a JSON text of the file `where`. Raises SpecError with the
+    line."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        mapping = dict(pairs)
+        if len(mapping) < len(pairs):
+            raise SpecError(where, [_fault(plain, where)])
+        return mapping
+
+    def no_number(_: str) -> Any:
+        raise SpecError(where, [_fault(plain, where)])
+
+    without_comments = COMMENT.sub(lambda match: match[1] or _blank(match[0]), text)
+    plain = TRAILING_COMMA.sub(lambda match: match[1] or " ", without_comments)
+    try:
+        content = json.loads(plain, object_pairs_hook=unique, parse_constant=no_number)
+    except json.JSONDecodeError as error:
+        if not plain.strip():
+            raise SpecError.of(where, "file", "is empty") from None
+        message = f"is not JSON: {error.msg} (column {error.colno})"
+        raise SpecError.of(where, f"line {error.lineno}", message) from None
+    except RecursionError:
+        raise too_deep(where) from None
+    except ValueError:  # Python limits the digits of an int
+        message = "holds a whole number of thousands of digits"
+        raise SpecError.of(where, "file", message) from None
+    check_extent(content, _parts, JSON_VALUES, where)
+    return content
+
+
+def json_value(text: str) -> Any:
+    """Parses a JSON value, without NaN and Infinity. Raises ValueError."""
+
+    def no_number(name: str) -> Any:
+        raise ValueError(f"{name} is not a JSON number")
+
+    return json.loads(text, parse_constant=no_number)
+
+
+def _blank(comment: str) -> str:
+    """The comment as spaces and line breaks, so that later places keep their line and
+    column."""
+    return re.sub(r"[^\n]", " ", comment)
+
+
+def _parts(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return tree.values()
+    if isinstance(tree, list):
+        return tree
+    return ()
+
+
+def _fault(text: str, where: str) -> Problem:
+    """The first duplicate key, NaN or Infinity. Its line is known as far as YAML may be
+    read."""
+    from slm_lab.spec.yaml_text import first_fault
+
+    problem = None
+    if len(text) <= YAML_BYTES:
+        problem = first_fault(text.replace("\t", " "), where)
+    return problem or Problem("file", "has a key twice, or a number that is not finite")
+
 
 SHIPPED = Path(__file__).parent
 SUFFIXES = (".json", ".yaml", ".yml")
@@ -55,8 +140,8 @@ replaces each, and why. A row counts only if that file is shipped."""
 
 def shipped_files() -> list[Path]:
     """The spec files shipped with the lab, demo first."""
-    found = [path for path in SHIPPED.rglob("*") if path.suffix in SUFFIXES]
-    specs = [path for path in found if path.name not in NOT_SPECS]
+    paths = [path for path in SHIPPED.rglob("*") if path.suffix in SUFFIXES]
+    specs = [path for path in paths if path.name not in NOT_SPECS]
     return sorted(specs, key=lambda path: (len(path.parts), path))
 
 
@@ -110,7 +195,7 @@ def find_file(file: str | Path) -> Path:
 
 
 def _successor(stem: str, shipped: Mapping[str, str]) -> str | None:
-    """Which file replaces SLM Lab's file of this stem, and why; None for any other
+    """The file that replaces SLM Lab's file of this stem, and why; None for any other
     stem. `shipped` has the names of shipped files by their stems."""
     for pattern, replacement, why in REPLACED:
         match = pattern.fullmatch(stem)
@@ -178,7 +263,7 @@ def _read_strictly(path: Path) -> dict[str, Any]:
     return content
 
 
-def not_json(tree: Mapping[str, Any]) -> list[Problem]:
+def json_problems(tree: Mapping[str, Any]) -> list[Problem]:
     """Problems of values that JSON cannot hold: NaN, infinity, dates, keys that are no
     strings."""
     problems = []

@@ -146,12 +146,12 @@ def _with_targets_as_often(net: NetSpec, count: int, steps: int) -> NetSpec:
     once."""
     if count == 1:
         return net
-    given = net.model_dump(mode="json")
+    keys = net.model_dump(mode="json")
     changed: dict[str, Any] = {}
     for prefix in ("", *(f"{role}_" for role in ROLES)):
-        if prefix and not any(prefix + key in given for key in TARGET_KEYS):
+        if prefix and not any(prefix + key in keys for key in TARGET_KEYS):
             continue
-        kind, frames, tau = (given.get(prefix + key, given[key]) for key in TARGET_KEYS)
+        kind, frames, tau = (keys.get(prefix + key, keys[key]) for key in TARGET_KEYS)
         if kind == "replace":
             frames = -(-frames // count)
         elif (at_once := steps if frames == 1 else count) > 1:
@@ -159,12 +159,12 @@ def _with_targets_as_often(net: NetSpec, count: int, steps: int) -> NetSpec:
         # Sets both keys even if a role has only one: the other one now differs from the
         # net's.
         changed |= {f"{prefix}update_frequency": frames, f"{prefix}polyak_coef": tau}
-    return type(net).model_validate({**given, **changed})
+    return type(net).model_validate({**keys, **changed})
 
 
 def _with_larger_rates(net: NetSpec, times: float) -> NetSpec:
-    """The net with multiplied rates in all optimizers and schedules, those of a role
-    too."""
+    """The net with multiplied rates in all optimizers and schedules, also of a single
+    role."""
     data = net.model_dump(mode="json")
     for name, model, rates in RATES:
         for key in (name, *(f"{role}_{name}" for role in ROLES)):
@@ -179,5 +179,5 @@ def _with_larger_rates(net: NetSpec, times: float) -> NetSpec:
 
 def _times(rate: Any, times: float) -> Any:
     if isinstance(rate, list | tuple):
-        return [each * times for each in rate]
+        return [number * times for number in rate]
     return rate * times

@@ -124,9 +124,11 @@ def dimensions(search: Mapping[str, Any], above: str = "") -> Iterator[Dimension
 def num_trials(searched: Collection[Dimension], max_trial: int) -> int:
     """The trials of a search. Grid points are visited once, if nothing is drawn
     besides; otherwise whole grids repeat up to at least `max_trial`."""
-    lists = [each.args for each in searched if each.sampler == "grid_search"]
-    points = prod(len(each) for each in lists if isinstance(each, list)) or 1
-    is_grid = all(each.sampler == "grid_search" for each in searched)
+    lists = [
+        dimension.args for dimension in searched if dimension.sampler == "grid_search"
+    ]
+    points = prod(len(values) for values in lists if isinstance(values, list)) or 1
+    is_grid = all(dimension.sampler == "grid_search" for dimension in searched)
     if is_grid:
         return points
     return -(-max_trial // points) * points
@@ -266,8 +268,8 @@ def extremes(dimension: Dimension) -> list[Any]:
         # Tune excludes the upper end, up to rounding; Optuna includes it.
         return [first, second, _between(first, second, q)]
     mean, below, above = (
-        each if q is None else round(each / q) * q
-        for each in (first, first - second, first + second)
+        value if q is None else round(value / q) * q
+        for value in (first, first - second, first + second)
     )
     return [mean, below, above, _between(mean, above, q)]
 
@@ -300,16 +302,16 @@ def _tried(
         changed = with_value(spec, dimension.path.split("."), value)
     except SpecError as error:
         return [Problem(f"search.{dimension.key}", p.message) for p in error.problems]
-    found = []
+    problems = []
     for problem in validate(changed)[1]:
         if str(problem) not in before:
-            at = ""
+            place = ""
             if problem.path != dimension.path:
-                at = f"{problem.path}: "
-            found.append(
-                Problem(f"search.{dimension.key}", f"{at}{problem.message}", value)
+                place = f"{problem.path}: "
+            problems.append(
+                Problem(f"search.{dimension.key}", f"{place}{problem.message}", value)
             )
-    return found
+    return problems
 
 
 def search_cross_check(search: Mapping[str, Any], blocks: Blocks) -> Iterator[Problem]:
@@ -324,7 +326,7 @@ def search_cross_check(search: Mapping[str, Any], blocks: Blocks) -> Iterator[Pr
     if scheduler is None:
         return
     facts = Facts("meta.search_scheduler", scheduler, blocks)
-    yield from _at_equal_frames(meta)
+    yield from _single_run(meta)
     yield from broken_rules(REFUSING, facts)
     if scheduler.COUNTS_ALL_TRIALS and meta.search_alg != "random":
         message = (
@@ -363,7 +365,7 @@ def _grid_has_an_end(space: list[Dimension]) -> Iterator[Problem]:
         )
 
 
-def _at_equal_frames(meta: MetaSpec) -> Iterator[Problem]:
+def _single_run(meta: MetaSpec) -> Iterator[Problem]:
     if meta.max_run > 1:
         message = (
             "must be 1 beside search_scheduler, which compares trials while they run, "

@@ -1,1 +1,1 @@
-"""What a Session writes: file names, checkpoints, manifests, results."""
+"""The files that a Session writes: names, checkpoints, manifests, results."""

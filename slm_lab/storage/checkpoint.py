@@ -95,7 +95,7 @@ class CheckpointStore:
                 raise
             raise CheckpointError(
                 f"cannot save a checkpoint at frame {frame} in {self._folder}: "
-                f"{error.strerror or error}; {what_remains(previous)}"
+                f"{error.strerror or error}; {previous_checkpoint_text(previous)}"
             ) from error
         try:
             _sync_folder(self._folder)
@@ -105,8 +105,8 @@ class CheckpointStore:
                 f"the checkpoint at frame {frame} in {self._folder} may be lost in a "
                 f"power cut: {error.strerror or error}; the one before it is kept"
             ) from error
-        kept = [manifest] if previous is None else [manifest, previous]
-        delete_unnamed(self._folder, self._prefix, kept)
+        newest = [manifest] if previous is None else [manifest, previous]
+        delete_unnamed(self._folder, self._prefix, newest)
 
     def _save_log(
         self,
@@ -170,20 +170,20 @@ class CheckpointStore:
 
 
 def delete_unnamed(
-    folder: Path, prefix: str, kept: Iterable[manifests.Manifest]
+    folder: Path, prefix: str, retained: Iterable[manifests.Manifest]
 ) -> None:
-    """Deletes files that no manifest in `kept` names: of older checkpoints, or left by
-    a kill."""
-    named = {name for manifest in kept for name in manifest.names}
-    own = re.compile(rf"{re.escape(prefix)}_[a-z]+_\d{{6,}}_\d+\.pt")
+    """Deletes files that no manifest in `retained` names: of older checkpoints, or left
+    by a kill."""
+    named = {name for manifest in retained for name in manifest.names}
+    checkpoint_name = re.compile(rf"{re.escape(prefix)}_[a-z]+_\d{{6,}}_\d+\.pt")
     for path in folder.iterdir():
-        if own.fullmatch(path.name) and path.name not in named:
+        if checkpoint_name.fullmatch(path.name) and path.name not in named:
             # the new checkpoint is safe; the next save tries again
             with suppress(OSError):
                 path.unlink()
 
 
-def what_remains(manifest: manifests.Manifest | None) -> str:
+def previous_checkpoint_text(manifest: manifests.Manifest | None) -> str:
     """The part of a failed write's message about the previous checkpoint."""
     if manifest is None:
         return "there is no checkpoint before it"
@@ -392,20 +392,20 @@ def plan_segments(
     only if its file grows by at least half. No checkpoint writes more than 1/32 of the
     log beyond the new steps."""
     longest = max(log.capacity // SHARE, SHORT)
-    kept = [segment for segment in saved if segment.end > log.first]
+    segments = [segment for segment in saved if segment.end > log.first]
     # Rewrite the newest saved step: its episodes may have been truncated since.
     first = log.first
-    if kept:
-        first = max(kept[-1].end - 1, log.first)
-    while kept and kept[-1].end - kept[-1].first <= min(
+    if segments:
+        first = max(segments[-1].end - 1, log.first)
+    while segments and segments[-1].end - segments[-1].first <= min(
         2 * (log.count - first), longest // 2
     ):
-        first = max(kept.pop().first, log.first)
+        first = max(segments.pop().first, log.first)
     written = [
         range(start, min(start + longest, log.count))
         for start in range(first, log.count, longest)
     ]
-    return kept, written
+    return segments, written
 
 
 def check_whole(segments: Sequence[Segment], log: AppendLog, where: str) -> None:

@@ -34,18 +34,20 @@ def fall_back(spec: Spec, run_dir: RunDir, trial: int) -> list[str]:
     lines: list[str] = []
     for sessions in meta.trainings:
         members = [
-            run_dir.session(trial, each) for each in sessions if not meta.is_actor(each)
+            run_dir.session(trial, session)
+            for session in sessions
+            if not meta.is_actor(session)
         ]
         if meta.mode.has_ranks:
             lines += settle(members)
             continue
         reports = {paths.prefix: settle([paths]) for paths in members}
-        lines += [line for each in reports.values() for line in each]
+        lines += [line for report in reports.values() for line in report]
         if meta.mode.lock_free:
             lines += settle([run_dir.shared_by_training(trial, sessions.start)])
             if any(reports.values()):
                 lines += _step_back(
-                    [each for each in members if not reports[each.prefix]]
+                    [paths for paths in members if not reports[paths.prefix]]
                 )
     return lines
 
@@ -56,20 +58,22 @@ def settle(members: Sequence[SessionPaths]) -> list[str]:
     if it is one member's newest, the others have it too, possibly with a pending
     manifest. Returns and raises as `fall_back`."""
     saved = [_saved(paths) for paths in members]
-    newest = max(each.newest for each in saved)
-    common = set.intersection(*(set(each.manifests) for each in saved))
-    if not common and not any(each.was_saved for each in saved):
+    newest = max(checkpoints.newest for checkpoints in saved)
+    common = set.intersection(*(set(checkpoints.manifests) for checkpoints in saved))
+    if not common and not any(checkpoints.was_saved for checkpoints in saved):
         return []  # nothing, or a first joint checkpoint that was never complete
     problems = [
-        problem for each in saved if (problem := each.problem(newest)) is not None
+        problem
+        for checkpoints in saved
+        if (problem := checkpoints.problem(newest)) is not None
     ]
     for serial in sorted(
         (s for s in common if s <= newest or not newest), reverse=True
     ):
         damage = [
             what
-            for each in saved
-            for what in _damage(each.paths, each.manifests[serial])
+            for checkpoints in saved
+            for what in _damage(checkpoints.paths, checkpoints.manifests[serial])
         ]
         if not damage:
             break
@@ -79,9 +83,9 @@ def settle(members: Sequence[SessionPaths]) -> list[str]:
             f"{_names(members)}: no checkpoint is intact: {'; '.join(problems[:3])}; "
             "put back a copy, or start a new run"
         )
-    lines = [line for each in saved for line in each.make_newest(serial)]
+    lines = [line for checkpoints in saved for line in checkpoints.make_newest(serial)]
     if problems:
-        frames = [each.manifests[serial].frame for each in saved]
+        frames = [checkpoints.manifests[serial].frame for checkpoints in saved]
         lines.append(f"{_names(members)} {_falls_back(frames)}: {problems[0]}")
     return lines
 
@@ -91,7 +95,7 @@ def settle(members: Sequence[SessionPaths]) -> list[str]:
 class _Saved:
     paths: SessionPaths
     manifests: Mapping[int, Manifest]
-    """By serial."""
+    """The manifests by serial."""
     newest: int
     """The serial of its newest checkpoint; 0: it cannot be read."""
     unreadable: str | None
@@ -194,10 +198,10 @@ def _misfit(path: Path, file: SavedFile) -> str | None:
                 f"{path} is damaged: it has {path.stat().st_size} bytes of {file.bytes}"
             )
         with open(path, "rb") as stream:
-            found = hashlib.file_digest(stream, "sha256").hexdigest()
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         return f"{path} cannot be read: {error.strerror}"
-    if found == file.sha256:
+    if digest == file.sha256:
         return None
     return f"{path} is damaged: its checksum does not match"
 

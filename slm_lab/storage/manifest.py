@@ -120,7 +120,7 @@ def _manifest(content: dict[str, Any]) -> Manifest:
         manifest.serial,
         *(extent.size for extent in rows.values()),
     ]
-    counts += [each for segment in segments for each in (segment.first, segment.end)]
+    counts += [count for segment in segments for count in (segment.first, segment.end)]
     counts += [file.bytes for file in (*files.values(), *segments)]
     for number in counts:
         if not isinstance(number, int) or not 0 <= number < 2**63:

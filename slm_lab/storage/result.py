@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # the process of a Session does not need these modules
 
 
 class Ending(StrEnum):
-    """How a Session ended."""
+    """The ending of a Session."""
 
     FINISHED = "finished"
     INTERRUPTED = "interrupted"
@@ -30,7 +30,7 @@ class SessionResult:
     exit_code: int | None = None
     """The exit code of the process; negative: the signal that killed it."""
     restarts: int = 0
-    """How often its process died and was replaced."""
+    """The number of times that its process died and was replaced."""
     restarted_because: str | None = None
     """Why the last replaced process died."""
     would_repeat: bool = False
@@ -52,7 +52,9 @@ class SessionResult:
 
 def never_began(sessions: Sequence[SessionResult]) -> bool:
     """Whether all of them failed before their first step."""
-    failed = [each.ending is Ending.FAILED and each.frame == 0 for each in sessions]
+    failed = [
+        result.ending is Ending.FAILED and result.frame == 0 for result in sessions
+    ]
     return bool(failed) and all(failed)
 
 

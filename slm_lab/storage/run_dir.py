@@ -112,9 +112,11 @@ class RunDir:
         stems = {
             file.name.removesuffix(_SPEC_END) for file in root.glob(f"*{_SPEC_END}")
         }
-        own = [stem for stem in stems if _OF_TRIAL.sub("", stem) not in stems - {stem}]
-        if len(own) == 1:
-            return cls(root, own[0])
+        of_run = [
+            stem for stem in stems if _OF_TRIAL.sub("", stem) not in stems - {stem}
+        ]
+        if len(of_run) == 1:
+            return cls(root, of_run[0])
         return None
 
     @property
@@ -151,18 +153,18 @@ class RunDir:
         if match:
             stamp = match[1]
             number = int(match[2] or 0)
-        about = origin_of(self.spec_file)
+        origin = origin_of(self.spec_file)
         try:
             started = datetime.fromisoformat(
-                about.get(ORDER) or about["started"]
+                origin.get(ORDER) or origin["started"]
             ).astimezone(UTC)
         except (KeyError, TypeError, ValueError, OverflowError):
             started = _local(stamp)
-        return about.get("mode") != "dev", started, number
+        return origin.get("mode") != "dev", started, number
 
     @property
     def stem(self) -> str:
-        """The folder's name without the time: that of the spec, and perhaps of an
+        """The folder's name without the time: the name of the spec, and perhaps of an
         environment."""
         return _STAMP_PATTERN.sub("", self.root.name)
 
@@ -187,7 +189,7 @@ class RunDir:
         return self.root / f"{self.prefix}_search.jsonl"
 
     def trial_prefix(self, trial: int) -> str:
-        """{spec_name}_t{trial}"""
+        """The beginning of a Trial's file names, `{spec_name}_t{trial}`."""
         return f"{self.prefix}_t{trial}"
 
     def trial_spec_file(self, trial: int) -> Path:
@@ -211,8 +213,8 @@ class RunDir:
 def runs_in(data_dir: Path) -> list[RunDir]:
     """All runs and searches in `data_dir`, by name, whose folders may be read."""
     inside = sorted(data_dir.iterdir()) if os.path.isdir(data_dir) else []
-    readable = [each for each in inside if each.is_dir() and may_be_read(each)]
-    return [run for each in readable if (run := RunDir.at(each)) is not None]
+    readable = [folder for folder in inside if folder.is_dir() and may_be_read(folder)]
+    return [run for folder in readable if (run := RunDir.at(folder)) is not None]
 
 
 def newest_first(runs: Sequence[RunDir]) -> list[RunDir]:
@@ -245,9 +247,9 @@ def safe_name(spec_name: str) -> str:
 
 def origin_of(spec_file: Path) -> dict[str, Any]:
     """The origin block of a run's spec file; empty if it cannot be read."""
-    about = read_object(spec_file).get(RUN_BLOCK)
-    if isinstance(about, dict):
-        return about
+    origin = read_object(spec_file).get(RUN_BLOCK)
+    if isinstance(origin, dict):
+        return origin
     return {}
 
 

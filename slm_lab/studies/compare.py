@@ -8,24 +8,26 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
-from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple, final
+
+from typing_extensions import override
 
 from slm_lab.charts.comparison import draw_comparison, write_tables
 from slm_lab.charts.speeds import (
     BASELINE,
     Comparison,
-    Outcome,
     Training,
     Variant,
+    VariantResult,
     training_of,
     window_of,
 )
 from slm_lab.core.errors import (
-    LabError,
     MissingRunError,
     Problem,
     SpecError,
@@ -35,6 +37,15 @@ from slm_lab.core.errors import (
 from slm_lab.core.files import write_json
 from slm_lab.core.process import usable_cores
 from slm_lab.metrics.reader import read_existing
+from slm_lab.metrics.trial_state import Params, Status, TrialState
+from slm_lab.records.event_log import (
+    Began,
+    Ended,
+    Event,
+    EventLog,
+    Interrupted,
+    Proposed,
+)
 from slm_lab.records.lock import RunLock
 from slm_lab.records.origin import check_format, processor, provenance
 from slm_lab.records.run_source import RunSource
@@ -51,11 +62,11 @@ from slm_lab.spec.modes import MODES, mode_of
 from slm_lab.spec.override import Setting, apply_settings
 from slm_lab.spec.parse import Parsed, parse
 from slm_lab.spec.read import read_file
-from slm_lab.spec.role import optimizer_paths
+from slm_lab.spec.schema.agent import optimizer_paths
 from slm_lab.spec.schema.messages import not_among
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.manifest import FORMAT
-from slm_lab.storage.result import Ending
+from slm_lab.storage.result import Ending, TrialResult
 from slm_lab.storage.run_dir import (
     PLAN_BLOCK,
     PLAN_FILE,
@@ -64,10 +75,15 @@ from slm_lab.storage.run_dir import (
     safe_name,
 )
 from slm_lab.studies.baseline import RANDOM_RETURNS_FILE
+from slm_lab.studies.pool import ThisProcess, TrialEnd, end_of
 from slm_lab.studies.run import Run, check_machine, check_spaces
+from slm_lab.studies.study import Policy, Study
+from slm_lab.studies.trial import TrialTask
 
 logger = logging.getLogger(__name__)
 
+ALONE = {"meta.distributed": False, "meta.max_session": 1, "meta.max_run": 1}
+"""What makes the baseline of any spec."""
 BUSY = 0.5
 """The load of other processes, in cores, from which on a note reports it."""
 
@@ -128,73 +144,126 @@ class Plan(NamedTuple):
         }
 
 
-def _variant(mode: str, workers: int, cores: int) -> Variant:
-    has_learner = mode != BASELINE and mode_of(mode).has_learner
-    return Variant(mode, workers, workers > cores, has_learner)
-
-
 def make_plan(request: CompareRequest) -> Plan:
     """The plan for a request. Raises UsageError, or SpecError with every problem of any
     variant."""
     cores = usable_cores()
+    source = request.source
+    modes = _modes(request)
+    base = source.load(ALONE)
+    optimizers = {}
+    if any(mode_of(mode).lock_free for mode in modes):
+        optimizers = _global_twins(base)
+    notes = [
+        f"{path}: {old} replaced by {new} in all variants, because modes without a "
+        "lock need it"
+        for path, (old, new) in optimizers.items()
+    ]
+    where = source.where(base)
     workers = request.workers
     if workers is None:  # 1, 2, 4, … up to the number of cores
         workers = tuple(1 << power for power in range(cores.bit_length()))
+    twins = {path: new for path, (_, new) in optimizers.items()}
+    variants = [_variant(mode, count, cores) for mode in modes for count in workers]
+    parsed = {
+        variant: _parsed(base, variant, twins)
+        for variant in (Variant(BASELINE, 1), *variants)
+    }
+    if request.modes is None:
+        for variant in variants:
+            if variant in parsed and parsed[variant].problems:
+                why = parsed[variant].problems[0]
+                notes.append(f"{variant.mode} is left out: {why}")
+                parsed = {v: p for v, p in parsed.items() if v.mode != variant.mode}
+    if base.meta.cluster is not None:
+        message = (
+            "a comparison measures this machine; leave it out with -s meta.cluster=null"
+        )
+        raise SpecError(where, [Problem("meta.cluster", message, base.meta.cluster)])
+    specs = _specs(where, parsed)
+    check_spaces(where, base)
+    check_machine(where, base)
+    first = base.meta.random_seed
+    if source.seed is not None:
+        first = source.seed
+    if first is None:
+        first = draw_root_seed()
+    load = os.getloadavg()[0]
+    if load >= BUSY:
+        busy = f"about {load:.1f} of the {cores} cores when the comparison began"
+        notes.append(f"other processes used {busy}")
+    return Plan(
+        name=base.name,
+        specs=specs,
+        seeds=tuple(range(first, first + request.seeds)),
+        threshold=request.threshold,
+        cores=cores,
+        processor=processor(),
+        imports=source.imports,
+        notes=tuple(notes),
+    )
+
+
+def _modes(request: CompareRequest) -> Sequence[str]:
+    """The modes to compare; by default all. Raises UsageError."""
     for mode in request.modes or ():
         if mode == BASELINE:
             message = "this is the baseline and always included; leave it out"
             raise UsageError(f"--modes false: {message}")
         if mode not in MODES.names():
             raise UsageError(f"--modes {mode}: {not_among(mode, MODES.names())}")
-    alone = {"meta.distributed": False, "meta.max_session": 1, "meta.max_run": 1}
-    base = request.source.load(alone)
-    named = set(MODES.names() if request.modes is None else request.modes)
-    optimizers = dict[str, str]()
-    replaced = list[str]()
-    if any(mode_of(word).lock_free for word in named):
-        for path, optim in optimizer_paths(base.agent.net, base.agent.critic_net):
-            twin = GLOBAL_TWIN.get(optim.name)
-            if twin is not None:
-                optimizers[path] = twin
-                change = f"{path}: {optim.name} replaced by {twin} in all variants"
-                replaced.append(f"{change}, because modes without a lock need it")
-    modes = request.modes
-    left_out = list[str]()
-    if modes is None:
-        modes, left_out = _possible_modes(base, workers, optimizers)
-    where = request.source.where(base)
-    if base.meta.cluster is not None:
-        message = (
-            "a comparison measures this machine; leave it out with -s meta.cluster=null"
-        )
-        raise SpecError(where, [Problem("meta.cluster", message, base.meta.cluster)])
-    parallel = (_variant(mode, count, cores) for mode in modes for count in workers)
-    variants = [Variant(BASELINE, 1), *parallel]
-    specs = _specs(where, base, variants, optimizers)
-    check_spaces(where, base)
-    check_machine(where, base)
-    seed = base.meta.random_seed
-    if request.source.seed is not None:
-        seed = request.source.seed
-    first = seed
-    if first is None:
-        first = draw_root_seed()
-    seeds = range(first, first + request.seeds)
-    notes = (*replaced, *left_out)
-    load = os.getloadavg()[0]
-    if load >= BUSY:
-        busy = f"about {load:.1f} of the {cores} cores when the comparison began"
-        notes = (*notes, f"other processes used {busy}")
-    return Plan(
-        name=base.name,
-        specs=specs,
-        seeds=tuple(seeds),
-        threshold=request.threshold,
-        cores=cores,
-        processor=processor(),
-        imports=request.source.imports,
-        notes=notes,
-    )
+    if request.modes is None:
+        return MODES.names()
+    return request.modes
+
+
+def _global_twins(base: Spec) -> dict[str, tuple[str, str]]:
+    """The names of optimizers and of their twins that need no lock, by path."""
+    return {
+        path: (optim.name, GLOBAL_TWIN[optim.name])
+        for path, optim in optimizer_paths(base.agent.net, base.agent.critic_net)
+        if optim.name in GLOBAL_TWIN
+    }
+
+
+def _variant(mode: str, workers: int, cores: int) -> Variant:
+    has_learner = mode != BASELINE and mode_of(mode).has_learner
+    return Variant(mode, workers, workers > cores, has_learner)
+
+
+def _parsed(base: Spec, variant: Variant, optimizers: Mapping[str, str]) -> Parsed:
+    settings = [Setting(f"{path}.name", name) for path, name in optimizers.items()]
+    name = f"{base.name}_{variant.mode}"
+    if variant.mode != BASELINE:
+        name = f"{name}_{variant.workers}"
+        settings.append(Setting("meta.distributed", variant.mode))
+        settings.append(Setting("meta.max_session", variant.workers))
+        if base.logs_by_default:
+            # the default of its share
+            settings.append(Setting("meta.log_frequency", None))
+    data, problems = apply_settings(base.to_json(), settings, dict)
+    parsed = parse(name, data).for_training()
+    return parsed._replace(problems=[*problems, *parsed.problems])
+
+
+def _specs(where: str, parsed: Mapping[Variant, Parsed]) -> dict[Variant, Spec]:
+    """The specs of the variants. Raises SpecError with the problems of all. Warns once
+    of each suspicious key, but those of the baseline were reported at loading."""
+    problems = {str(p): p for variant in parsed.values() for p in variant.problems}
+    if problems:
+        raise SpecError(where, list(problems.values()))
+    specs = {}
+    reported: set[str] = set()
+    for variant, content in parsed.items():
+        suspicious = [text for text in content.suspicious if text not in reported]
+        if suspicious and variant.mode != BASELINE:
+            logger.warning(
+                "%s: suspicious setting: %s", variant.label, "; ".join(suspicious)
+            )
+        reported.update(suspicious)
+        assert content.spec is not None
+        specs[variant] = content.spec
+    return specs
 
 
 def read_plan(
@@ -261,78 +330,13 @@ def _plan_block(folder: Path) -> tuple[Path, dict[str, Any]]:
     return files[0], about
 
 
-def _specs(
-    where: str, base: Spec, variants: Sequence[Variant], optimizers: Mapping[str, str]
-) -> dict[Variant, Spec]:
-    """A spec for each variant. Raises SpecError with the problems of all. Warns of
-    suspicious keys of the other variants. Those of the baseline were reported at
-    loading."""
-    parsed = {variant: _parsed(base, variant, optimizers) for variant in variants}
-    problems = {
-        str(problem): problem for each in parsed.values() for problem in each.problems
-    }
-    if problems:
-        raise SpecError(where, list(problems.values()))
-    reported: set[str] = set()
-    for variant, each in parsed.items():
-        suspicious = [
-            suspicion for suspicion in each.suspicious if suspicion not in reported
-        ]
-        if suspicious and variant.mode != BASELINE:
-            logger.warning(
-                "%s: suspicious setting: %s", variant.label, "; ".join(suspicious)
-            )
-        reported.update(suspicious)
-    return {
-        variant: each.spec for variant, each in parsed.items() if each.spec is not None
-    }
-
-
-def _parsed(base: Spec, variant: Variant, optimizers: Mapping[str, str]) -> Parsed:
-    settings = [Setting(f"{path}.name", name) for path, name in optimizers.items()]
-    name = f"{base.name}_{variant.mode}"
-    if variant.mode != BASELINE:
-        name = f"{name}_{variant.workers}"
-        settings.append(Setting("meta.distributed", variant.mode))
-        settings.append(Setting("meta.max_session", variant.workers))
-        if base.logs_by_default:
-            # the default of its share
-            settings.append(Setting("meta.log_frequency", None))
-    data, found = apply_settings(base.to_json(), settings, dict)
-    parsed = parse(name, data).for_training()
-    return parsed._replace(problems=[*found, *parsed.problems])
-
-
-def _possible_modes(
-    base: Spec, workers: Sequence[int], optimizers: Mapping[str, str]
-) -> tuple[tuple[str, ...], list[str]]:
-    """The parallel modes that suit the spec, and a note on why each other mode does
-    not."""
-    possible = []
-    notes = []
-    for mode in MODES.names():
-        variants = [Variant(mode, count) for count in workers]
-        problems = [
-            p for each in variants for p in _parsed(base, each, optimizers).problems
-        ]
-        if problems:
-            notes.append(f"{mode} is left out: {problems[0]}")
-        else:
-            possible.append(mode)
-    return tuple(possible), notes
-
-
 class Planned(NamedTuple):
     """One training of a comparison."""
 
+    number: int
     variant: Variant
     spec: Spec
     seed: int
-
-    @property
-    def key(self) -> str:
-        """Its key in the comparison's record."""
-        return f"{self.spec.name} seed {self.seed}"
 
     @property
     def label(self) -> str:
@@ -340,32 +344,51 @@ class Planned(NamedTuple):
         return f"{self.variant.label}, seed {self.seed}"
 
 
-class TrainingRecord(NamedTuple):
-    """The record of a training that was begun: its run folder, and how it ended."""
-
-    folder: str
-    ending: Ending | None = None
-    """None while it trains, or if it was killed."""
-    error: str | None = None
-    would_repeat: bool = False
-    """Whether a restart would fail in the same way."""
-
-
 @final
-class CompareRun:
+class CompareRun(Policy):
     """A comparison in its folder `data/{spec_name}_compare_{time}`: all run folders,
-    the plan (a spec file with every variant), the record of how trainings ended, graphs
+    the plan (a spec file with every variant), the log of how trainings ended, graphs
     and tables."""
 
+    redoes_failed = True
+
     def __init__(self, folder: Path, plan: Plan, is_reader: bool = False) -> None:
-        """Raises UsageError when another process works in the folder. One that
-        `is_reader` takes no lock, and trains and writes nothing."""
+        """Raises UsageError when another process works in the folder, or if the log is
+        damaged. One that `is_reader` takes no lock, and trains and writes nothing."""
+        super().__init__()
         self.folder = folder
         self.plan = plan
-        self._lock = None if is_reader else RunLock(folder)
-        self._record_file = folder / f"{safe_name(plan.name)}_compare_record.json"
-        self._record = _read_record(self._record_file)
-        self._read: dict[str, Training] = {}
+        self.planned = [
+            Planned(number, variant, spec, seed)
+            for number, (seed, (variant, spec)) in enumerate(
+                product(plan.seeds, plan.specs.items())
+            )
+        ]
+        """Every training in order: all variants with one seed, then all with the next
+        seed. So a temporary disturbance of the machine affects all variants."""
+        self.num_trials = len(self.planned)
+        self._read: dict[int, Training] = {}
+        self._runs: dict[int, Run] = {}
+        self._stem = safe_name(plan.name)
+        file = folder / f"{self._stem}_compare.jsonl"
+        log = EventLog(file)
+        earlier: Iterable[Event] = ()
+        if not file.is_file():
+            earlier = self._earlier_events()
+        if is_reader:
+            for event in (*earlier, *log.read()):
+                self.search_state.apply(event)
+        else:
+            self._lock = RunLock(folder)
+            for event in earlier:
+                log.write(event)
+            self.study = Study(self, ThisProcess(self._train), log)
+        for state in self.search_state.trials.values():
+            name = state.folder or "none"
+            if Path(name).name != name or name == "..":
+                raise UsageError(
+                    f"{file}: {name!r} must be the name of a folder beside it"
+                )
 
     @classmethod
     @warnings_held()
@@ -374,9 +397,8 @@ class CompareRun:
         before anything runs."""
         plan = make_plan(request)
         data_dir = request.source.data_dir
-        folder = fresh_folder(
-            data_dir, f"{safe_name(plan.name)}_compare", datetime.now()
-        )
+        stem = f"{safe_name(plan.name)}_compare"
+        folder = fresh_folder(data_dir, stem, datetime.now())
         with undone_on_failure(lambda: shutil.rmtree(folder)):
             run = cls(folder, plan)
         write_json(plan.file(run.folder), plan.to_json())
@@ -398,91 +420,41 @@ class CompareRun:
         SpecError."""
         return cls(folder, read_plan(folder, to_resume=False), is_reader=True)
 
-    @cached_property
-    def planned(self) -> list[Planned]:
-        """Every training in order: all variants with one seed, then all with the next
-        seed. So a temporary disturbance of the machine affects all variants."""
-        return [
-            Planned(variant, spec, seed)
-            for seed in self.plan.seeds
-            for variant, spec in self.plan.specs.items()
-        ]
-
     @property
     def to_run(self) -> list[Planned]:
         """The trainings not yet finished, failed ones included."""
-        return [each for each in self.planned if not self._has_finished(each)]
+        finished = {state.trial for state in self.search_state.of(Status.FINISHED)}
+        return [planned for planned in self.planned if planned.number not in finished]
 
     @property
-    def failures(self) -> Iterator[tuple[Planned, str]]:
+    def failures(self) -> list[tuple[Planned, str]]:
         """The trainings that failed, and why."""
-        for each in self.planned:
-            entry = self._record.get(each.key)
-            if entry is not None and entry.ending is Ending.FAILED:
-                yield each, entry.error or "unknown reason"
+        return [
+            (self.planned[state.trial], state.error or "unknown reason")
+            for state in self.search_state.of(Status.FAILED)
+        ]
 
     @property
     def would_repeat(self) -> bool:
         """Whether all trainings left to run have failed and would fail in the same way
         again."""
-        left = [self._record.get(each.key) for each in self.to_run]
-        return all(entry is not None and entry.would_repeat for entry in left)
+        failed = self.search_state.of(Status.FAILED)
+        hopeless = {state.trial for state in failed if state.would_repeat}
+        return all(planned.number in hopeless for planned in self.to_run)
 
-    def prepare(self, planned: Planned) -> Run | None:
-        """The new or resumed run of a training; None if it cannot begin, which is
-        recorded."""
-        entry = self._record.get(planned.key)
-        begun = None
-        if entry is not None:
-            begun = RunDir(self.folder / entry.folder, planned.spec.name)
-        try:
-            name = planned.spec.name
-            imports = self.plan.imports
-            data_dir = self.folder
-            if begun is not None and begun.spec_file.is_file():
-                file = str(begun.spec_file)
-                run_name = str(begun.root)
-                source = RunSource(
-                    file, name, run_name, data_dir=data_dir, imports=imports
-                )
-            else:
-                file = str(self.plan.file(self.folder))
-                source = RunSource(
-                    spec_file=file,
-                    spec_name=name,
-                    run=None,
-                    sets=(),
-                    seed=planned.seed,
-                    data_dir=data_dir,
-                    imports=imports,
-                )
-            run = Run(source)
-        except LabError as error:
-            folder = ""
-            if entry is not None:
-                folder = entry.folder
-            self._note(planned, TrainingRecord(folder, Ending.FAILED, str(error)))
-            return None
-        self._note(planned, TrainingRecord(run.run_dir.root.name))
-        return run
-
-    def train(self, planned: Planned, run: Run, on_tick: Callable[..., None]) -> Ending:
-        """Trains to the end, and records how it ended."""
-        folder = run.run_dir.root.name
-        try:
-            result = run.start(on_tick)
-            entry = TrainingRecord(
-                folder, Ending.INTERRUPTED if result.interrupted else Ending.FINISHED
-            )
-            if result.failed:
-                again = any(session.would_repeat for session in result.failed)
-                entry = TrainingRecord(
-                    folder, Ending.FAILED, result.failed[0].error, again
-                )
-        except LabError as error:
-            entry = TrainingRecord(folder, Ending.FAILED, str(error))
-        self._note(planned, entry)
-        return entry.ending or Ending.FAILED
+    def run(
+        self,
+        opens: Callable[[Planned], None] = lambda planned: None,
+        trains: Callable[[Planned, Run], TrialResult] = lambda planned, run: run.start(
+            lambda board: None
+        ),
+    ) -> None:
+        """Runs what is left to run. Calls `opens` before each training, and `trains` to
+        run it and to show its progress. Raises KeyboardInterrupt if the user stops
+        it."""
+        self._opens = opens
+        self._trains = trains
+        self.study.run()
 
     def comparison(self) -> Comparison:
         """What has been measured so far."""
@@ -495,7 +467,7 @@ class CompareRun:
         )
         return Comparison(
             title=f"{spec.agent.algorithm.name} on {spec.env.name}",
-            outcomes=tuple(self._outcome(variant) for variant in plan.specs),
+            outcomes=tuple(self._result(variant) for variant in plan.specs),
             max_frame=spec.env.max_frame,
             seeds=len(plan.seeds),
             cores=plan.cores,
@@ -509,72 +481,121 @@ class CompareRun:
         """Graphs and tables of what has been measured so far; the dashboard's PNG comes
         first."""
         tables = self.write_tables()
-        name = safe_name(self.plan.name)
-        return [*draw_comparison(self.comparison(), self.folder, name), *tables]
+        return [*draw_comparison(self.comparison(), self.folder, self._stem), *tables]
 
     def write_tables(self) -> list[Path]:
         """The tables of what has been measured so far."""
-        return write_tables(self.comparison(), self.folder, safe_name(self.plan.name))
+        return write_tables(self.comparison(), self.folder, self._stem)
+
+    @override
+    def propose(self, trial: int) -> Params:
+        planned = self.planned[trial]
+        return {"spec": planned.spec.name, "seed": planned.seed}
+
+    @override
+    def label(self, trial: int) -> str:
+        return self.planned[trial].label
+
+    @override
+    def task(self, state: TrialState) -> TrialTask:
+        planned = self.planned[state.trial]
+        self._opens(planned)
+        source = RunSource(
+            spec_file=str(self.plan.file(self.folder)),
+            spec_name=planned.spec.name,
+            seed=planned.seed,
+            data_dir=self.folder,
+            imports=self.plan.imports,
+        )
+        begun = self._run_dir(state)
+        if begun is not None and begun.spec_file.is_file():
+            source = replace(
+                source, spec_file=str(begun.spec_file), run=str(begun.root), seed=None
+            )
+        run = Run(source)
+        self._runs[state.trial] = run
+        return run.task
+
+    @override
+    def conclude(self, state: TrialState) -> None:
+        self.draw()
+
+    def _train(self, trial: int, task: TrialTask) -> TrialEnd:
+        result = self._trains(self.planned[trial], self._runs.pop(trial))
+        if result.interrupted and not result.failed:
+            raise KeyboardInterrupt
+        return end_of(result)
 
     @property
     def _window(self) -> float:
-        most = max(each.workers for each in self.plan.specs)
+        most = max(variant.workers for variant in self.plan.specs)
         spec = self.plan.baseline
         return window_of(spec.env.max_frame, spec.log_frequency, most)
 
-    def _outcome(self, variant: Variant) -> Outcome:
-        of_variant = [each for each in self.planned if each.variant == variant]
+    def _result(self, variant: Variant) -> VariantResult:
         failures = {
-            each.seed: why for each, why in self.failures if each.variant == variant
+            planned.seed: why
+            for planned, why in self.failures
+            if planned.variant == variant
         }
-        finished = [each for each in of_variant if self._has_finished(each)]
-        return Outcome(
-            variant, {each.seed: self._training(each) for each in finished}, failures
-        )
+        finished = [
+            self.planned[state.trial] for state in self.search_state.of(Status.FINISHED)
+        ]
+        trainings = {
+            planned.seed: self._training(planned)
+            for planned in finished
+            if planned.variant == variant
+        }
+        return VariantResult(variant, trainings, failures)
 
     def _training(self, planned: Planned) -> Training:
         """Reads a finished training once, because it does not change."""
-        if planned.key not in self._read:
-            run_dir = RunDir(
-                self.folder / self._record[planned.key].folder, planned.spec.name
-            )
-            sessions = range(planned.spec.meta.num_sessions)
-            rows = read_existing(
-                {each: run_dir.session(0, each).rows for each in sessions}
-            )
+        if planned.number not in self._read:
+            run_dir = self._run_dir(self.search_state.trials[planned.number])
+            assert run_dir is not None
+            files = {
+                session: run_dir.session(0, session).rows
+                for session in range(planned.spec.meta.num_sessions)
+            }
+            rows = list(read_existing(files).values())
             actors = 1
             if planned.variant.has_learner:
                 actors = planned.variant.workers
-            self._read[planned.key] = training_of(
-                list(rows.values()), self._window, actors
-            )
-        return self._read[planned.key]
+            self._read[planned.number] = training_of(rows, self._window, actors)
+        return self._read[planned.number]
 
-    def _has_finished(self, planned: Planned) -> bool:
-        entry = self._record.get(planned.key)
-        return entry is not None and entry.ending is Ending.FINISHED
+    def _run_dir(self, state: TrialState) -> RunDir | None:
+        if state.folder is None:
+            return None
+        return RunDir(self.folder / state.folder, self.planned[state.trial].spec.name)
 
-    def _note(self, planned: Planned, entry: TrainingRecord) -> None:
-        self._record[planned.key] = entry
-        content = {key: each._asdict() for key, each in self._record.items()}
-        write_json(self._record_file, content)
-
-
-def _read_record(file: Path) -> dict[str, TrainingRecord]:
-    if not file.is_file():
-        return {}
-    try:
-        record = {
-            key: TrainingRecord(
-                **{**each, "ending": each["ending"] and Ending(each["ending"])}
-            )
-            for key, each in json.loads(file.read_text()).items()
+    def _earlier_events(self) -> Iterator[Event]:
+        """The events in the record of an earlier version, a JSON file. Raises
+        UsageError if it is damaged."""
+        file = self.folder / f"{self._stem}_compare_record.json"
+        if not file.is_file():
+            return
+        numbers = {
+            f"{planned.spec.name} seed {planned.seed}": planned.number
+            for planned in self.planned
         }
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"{file} is damaged: {error}") from error
-    for entry in record.values():
-        if Path(entry.folder).name != entry.folder or entry.folder == "..":
-            raise UsageError(
-                f"{file}: {entry.folder!r} must be the name of a folder beside it"
-            )
-    return record
+        try:
+            for key, entry in json.loads(file.read_text()).items():
+                trial = numbers[key]
+                yield Proposed(trial, self.propose(trial))
+                yield Began(trial, entry["folder"] or None)
+                if entry["ending"] not in (Ending.FINISHED, Ending.FAILED):
+                    yield Interrupted(trial, 0.0)
+                    continue
+                yield Ended(
+                    trial=trial,
+                    status=Status(entry["ending"]),
+                    frame=0,
+                    score=None,
+                    seconds=0.0,
+                    metrics={},
+                    error=entry["error"],
+                    would_repeat=entry["would_repeat"],
+                )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UsageError(f"{file} is damaged: {error}") from error

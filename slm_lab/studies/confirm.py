@@ -12,50 +12,53 @@ from typing_extensions import override
 
 from slm_lab.core.files import read_file, write_atomically, write_json
 from slm_lab.metrics.reader import read_rows
-from slm_lab.metrics.trial_state import Status
+from slm_lab.metrics.trial_state import Params, Status, TrialState
 from slm_lab.records.event_log import Confirmed
-from slm_lab.records.lock import RunLock
 from slm_lab.records.origin import provenance
 from slm_lab.session.seeding import confirming_seed
 from slm_lab.spec.schema.meta import ConfirmSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.manifest import FORMAT, read_manifest
-from slm_lab.storage.result import Ending
-from slm_lab.storage.run_dir import FOLDERS, RUN_BLOCK, RunDir, origin_of
+from slm_lab.storage.run_dir import FOLDERS, RunDir, origin_of
 from slm_lab.studies.baseline import RANDOM_RETURNS_FILE
-from slm_lab.studies.pool import TrialRunner, request_of
+from slm_lab.studies.pool import Request, request_of
+from slm_lab.studies.resume import write_spec
 from slm_lab.studies.run import with_seed
-from slm_lab.studies.search.experiment import Experiment
+from slm_lab.studies.search.prepare import Prepared
+from slm_lab.studies.study import Policy, Study
 from slm_lab.studies.trial import TrialTask
 
 
 @final
-class Confirmation(TrialRunner):
+class Confirmation(Policy):
     """Runs the best specs of a search again, each in a run folder inside the search's
-    folder."""
+    folder. Their results are in the log of the search."""
 
-    def __init__(self, search: Experiment, asked: ConfirmSpec) -> None:
-        super().__init__(search.pool)
-        scored = [
-            state for state in search.search_state.ranked if state.score is not None
-        ]
+    def __init__(self, prepared: Prepared, asked: ConfirmSpec) -> None:
+        super().__init__()
+        self._prepared = prepared
+        self._found = prepared.search.search_state
+        scored = [state for state in self._found.ranked if state.score is not None]
         finished = [state for state in scored if state.status is Status.FINISHED]
         best = finished or [state for state in scored if state.status is Status.STOPPED]
         trials = [state.trial for state in best[: asked.top]]
-        self.candidates = {trial: _candidate(search, trial, asked) for trial in trials}
+        self.candidates = {
+            trial: _candidate(prepared, trial, asked) for trial in trials
+        }
         """The specs to run again, best first, by their trials in the search."""
-        self._search = search
-        self._waiting = self.missing
-        self._tries = dict.fromkeys(self.candidates, 0)
-        self._locks: dict[int, RunLock] = {}
+        self._to_run = self.missing
+        self.num_trials = len(self._to_run)
+        self.max_restart = prepared.spec.meta.max_restart
+        self.least = Request(cpu=0.0, gpu=0.0)
+        self.pool = prepared.pool
+        self.study = Study(self, prepared.pool)
 
     @property
     def missing(self) -> list[int]:
         """The trials of the candidates not yet confirmed."""
-        found = self._search.search_state.confirmed
         missing = []
         for trial, task in self.candidates.items():
-            before = found.get(trial)
+            before = self._found.confirmed.get(trial)
             wanted = len(task.spec.meta.trainings)
             if (
                 before is None
@@ -66,13 +69,18 @@ class Confirmation(TrialRunner):
         return missing
 
     @property
+    def running(self) -> list[int]:
+        """The trials of the candidates that run."""
+        return [self._to_run[number] for number in self.pool.running]
+
+    @property
     def files(self) -> dict[int, Path]:
         """The path of the spec file `best_{n}.json` of each candidate, by its trial.
         Candidates rank by confirmed mean; before any confirmation, by the search's
         ranking."""
-        results = self._search.search_state.results
-        root = self._search.run_dir.root
-        confirmed = [found.trial for found in results if found.mean is not None]
+        root = self._prepared.run_dir.root
+        results = self._found.results
+        confirmed = [result.trial for result in results if result.mean is not None]
         ranked = [trial for trial in confirmed if trial in self.candidates]
         ranked += [trial for trial in self.candidates if trial not in confirmed]
         return {trial: root / f"best_{n}.json" for n, trial in enumerate(ranked)}
@@ -82,95 +90,86 @@ class Confirmation(TrialRunner):
         best first. Deletes files of an earlier ranking. Returns the path of the table,
         if any spec is confirmed. Raises OSError."""
         files = self.files
-        run_dir = self._search.run_dir
-        state = self._search.search_state
+        run_dir = self._prepared.run_dir
         for trial, task in self.candidates.items():
             write_json(files[trial], {task.spec.name: task.spec.to_json()})
         for old in run_dir.root.glob("best_*.json"):
             if old not in files.values():
                 old.unlink()
-        if not state.confirmed:
+        if not self._found.confirmed:
             return []
         import pandas as pd
 
         rows = []
-        for found in state.results:
-            scores = found.scores
-            score = state.trials[found.trial].score
+        for result in self._found.results:
+            scores = result.scores
             std = None
             if scores:
                 std = pstdev(scores)
-            every = " ".join(map(str, scores))
-            rows.append((found.trial, score, found.mean, std, len(scores), every))
-        header = (
-            "trial",
-            "search_score",
-            "confirmed_mean",
-            "confirmed_std",
-            "seeds",
-            "scores",
-        )
+            rows.append(
+                {
+                    "trial": result.trial,
+                    "search_score": self._found.trials[result.trial].score,
+                    "confirmed_mean": result.mean,
+                    "confirmed_std": std,
+                    "seeds": len(scores),
+                    "scores": " ".join(map(str, scores)),
+                }
+            )
         path = run_dir.root / f"{run_dir.prefix}_confirmed.csv"
-        table = pd.DataFrame(rows, columns=header, dtype=object)
+        table = pd.DataFrame(rows, dtype=object)
         write_atomically(path, table.to_csv(index=False).encode())
         return [path]
 
     @override
-    def _fill(self) -> None:
-        while self._waiting:
-            trial = self._waiting[0]
-            task = self.candidates[trial]
-            resources = self._search.spec.meta.search_resources
-            request = request_of(task.spec, resources, self.pool.resources.cpus)
-            if not self.pool.resources.has(request):
-                return
-            self._waiting.pop(0)
-            task = replace(task, resume=task.run_dir.spec_file.is_file())
-            for folder in FOLDERS:
-                (task.run_dir.root / folder).mkdir(parents=True, exist_ok=True)
-            self._locks[trial] = RunLock(task.run_dir.root)
-            resolved = {task.spec.name: task.spec.to_json()}
-            how = {"set": [], "mode": "train", "imports": list(task.imports)}
-            about = {"format": FORMAT, **provenance(task.root_seed), **how}
-            initial = self._search.run_dir.initial_file
-            if initial.is_file():
-                write_atomically(task.run_dir.initial_file, read_file(initial))
-                about["init_from"] = origin_of(self._search.run_dir.spec_file).get(
-                    "init_from"
-                )
-            write_json(task.run_dir.trial_spec_file(0), resolved)
-            write_json(task.run_dir.spec_file, {**resolved, RUN_BLOCK: about})
-            self.pool.start(
-                trial, task, request, among_gpus=task.spec.meta.cluster is None
-            )
+    def propose(self, trial: int) -> Params:
+        return {"trial": self._to_run[trial]}
 
     @override
-    def _poll(self) -> None:
-        """Retries failed candidates, logs the scores of others."""
-        for trial, _, end in self.pool.ends():
-            self._locks.pop(trial).release()
-            if end.ending is Ending.INTERRUPTED:
-                continue
-            if (
-                end.ending is Ending.FAILED
-                and not end.would_repeat
-                and not self.stopping
-            ):
-                self._tries[trial] += 1
-                if self._tries[trial] <= self._search.spec.meta.max_restart:
-                    self._waiting.insert(0, trial)
-                    continue
-            task = self.candidates[trial]
-            error = end.error
-            scores = _seed_scores(task.spec, task.run_dir)
-            if len(scores) < len(task.spec.meta.trainings) and error is None:
-                error = "a seed has no score: it has not finished an episode"
-            self._search.note(Confirmed(trial, tuple(scores), error))
+    def request(self, state: TrialState) -> Request:
+        resources = self._prepared.spec.meta.search_resources
+        cores = self.pool.resources.cpus
+        return request_of(self._candidate(state).spec, resources, cores)
+
+    @override
+    def task(self, state: TrialState) -> TrialTask:
+        task = self._candidate(state)
+        task = replace(task, resume=task.run_dir.spec_file.is_file())
+        for folder in FOLDERS:
+            (task.run_dir.root / folder).mkdir(parents=True, exist_ok=True)
+        origin = {
+            "format": FORMAT,
+            **provenance(task.root_seed),
+            "set": [],
+            "mode": "train",
+            "imports": list(task.imports),
+        }
+        search_dir = self._prepared.run_dir
+        if search_dir.initial_file.is_file():
+            write_atomically(
+                task.run_dir.initial_file, read_file(search_dir.initial_file)
+            )
+            origin["init_from"] = origin_of(search_dir.spec_file).get("init_from")
+        write_spec(task.run_dir, task.spec, origin)
+        return task
+
+    @override
+    def conclude(self, state: TrialState) -> None:
+        task = self._candidate(state)
+        error = state.error
+        scores = _seed_scores(task.spec, task.run_dir)
+        if len(scores) < len(task.spec.meta.trainings) and error is None:
+            error = "a seed has no score: it has not finished an episode"
+        trial = self._to_run[state.trial]
+        self._prepared.search.note(Confirmed(trial, tuple(scores), error))
+
+    def _candidate(self, state: TrialState) -> TrialTask:
+        return self.candidates[self._to_run[state.trial]]
 
 
 def _seed_scores(spec: Spec, run_dir: RunDir) -> list[float]:
     """The `final_return` of each finished seed, averaged over its workers."""
-    found = []
+    means = []
     for sessions in spec.meta.trainings:
         learning = [session for session in sessions if not spec.meta.is_actor(session)]
         saved = [
@@ -180,21 +179,22 @@ def _seed_scores(spec: Spec, run_dir: RunDir) -> list[float]:
             continue
         writers = [session for session in sessions if session in spec.meta.writers]
         rows = [read_rows(run_dir.session(0, session).rows) for session in writers]
-        last = [float(each["final_return"][-1]) for each in rows if len(each)]
-        found.append(float(np.mean(last)) if last else float("nan"))
-    return [score for score in found if np.isfinite(score)]
+        last = [float(worker["final_return"][-1]) for worker in rows if len(worker)]
+        if last:
+            means.append(float(np.mean(last)))
+    return [mean for mean in means if np.isfinite(mean)]
 
 
-def _candidate(search: Experiment, trial: int, asked: ConfirmSpec) -> TrialTask:
-    spec = search.spec_of(trial)
-    seed = confirming_seed(search.root_seed, trial)
+def _candidate(prepared: Prepared, trial: int, asked: ConfirmSpec) -> TrialTask:
+    spec = prepared.policy.spec_of(trial)
+    run_dir = prepared.run_dir
+    seed = confirming_seed(prepared.root_seed, trial)
     key = "max_session" if spec.meta.distributed is False else "max_run"
     meta = spec.meta.model_copy(update={key: asked.max_session})
-    root = search.run_dir.root
     return TrialTask(
         with_seed(spec.model_copy(update={"meta": meta}), seed),
-        RunDir(root / f"confirm_t{trial}", search.run_dir.spec_name),
+        RunDir(run_dir.root / f"confirm_t{trial}", run_dir.spec_name),
         seed,
-        imports=search.imports,
-        random_returns_file=root.parent / RANDOM_RETURNS_FILE,
+        imports=prepared.imports,
+        random_returns_file=run_dir.root.parent / RANDOM_RETURNS_FILE,
     )

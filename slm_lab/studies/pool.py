@@ -1,15 +1,14 @@
-"""The running trials of a search. Each has a process, which starts and watches its
-Sessions, and occupies cores and GPUs."""
+"""Where the trainings of a study run. Each has a process, which starts and watches its
+Sessions, and occupies cores and GPUs; or all run in this process, one at a time."""
 
 import os
 import time
 import traceback
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple, final
 
-from slm_lab.core.errors import LabError, UsageError, undone_on_failure
+from slm_lab.core.errors import LabError, UsageError, limit_reached, undone_on_failure
 from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import (
     die_with_parent,
@@ -17,11 +16,11 @@ from slm_lab.core.process import (
     kill_with_children,
     usable_cores,
 )
-from slm_lab.core.system_limits import limit_reached
 from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.parallel.processes import Child
 from slm_lab.parallel.supervisor import STOP_SECONDS, TICK
 from slm_lab.parallel.worker import note_in_log
+from slm_lab.records.lock import RunLock
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.spec.schema.meta import SearchResourcesSpec
 from slm_lab.spec.schema.spec import Spec
@@ -136,6 +135,10 @@ class TrialEnd(NamedTuple):
     error: str | None = None
     would_repeat: bool = False
     """Whether a restart from the last checkpoint would fail in the same way."""
+    seconds: float = 0.0
+    """How long it ran; the pool counts it."""
+    frame: int = 0
+    """The frames spent of its budget; the pool reads them."""
 
 
 def trial_main(
@@ -155,11 +158,13 @@ def trial_main(
         os.environ[VISIBLE] = ",".join(_visible(gpus))
     try:
         import_plugins(task.imports)
+        if task.folder is not None:
+            RunLock(task.run_dir.root)  # until this process ends
         if task.resume:
             log = task.run_dir.session(task.trial, 0).log  # a trial has no terminal
             note_in_log(log, fall_back(task.spec, task.run_dir, task.trial))
         board = StatusBoard(raw_board, task.spec.meta.num_sessions)
-        outcome = _end_of(Trial(task, board=board).run())
+        outcome = end_of(Trial(task, board=board).run())
     except KeyboardInterrupt:  # a stop while it connects to a cluster
         outcome = TrialEnd(Ending.INTERRUPTED, {})
     except Exception as error:
@@ -178,7 +183,8 @@ def _visible(gpus: tuple[int, ...]) -> list[str]:
     return [names[gpu] if names != [""] else str(gpu) for gpu in gpus]
 
 
-def _end_of(result: TrialResult) -> TrialEnd:
+def end_of(result: TrialResult) -> TrialEnd:
+    """How a Trial ended; it fails if any of its Sessions does."""
     from slm_lab.metrics.trial_metrics import TRIAL_METRICS
 
     metrics = {name: getattr(result.metrics, name) for name in TRIAL_METRICS}
@@ -264,14 +270,12 @@ class Pool:
         self.running: dict[int, TrialProcess] = {}
         self._allocations: dict[int, Allocation] = {}
 
-    def start(
-        self, trial: int, task: TrialTask, request: Request, among_gpus: bool = True
-    ) -> None:
-        """Starts a trial. There must be room. `among_gpus` restricts it to its share of
-        this machine's GPUs; False for a cluster."""
+    def start(self, trial: int, task: TrialTask, request: Request) -> None:
+        """Starts a trial. There must be room. It sees its share of this machine's GPUs;
+        on a cluster all."""
         allocation = self.resources.take(request)
         gpus = None
-        if request.gpu and among_gpus:
+        if request.gpu and task.spec.meta.cluster is None:
             gpus = allocation.gpus
         with undone_on_failure(lambda: self.resources.give_back(allocation)):
             self.running[trial] = TrialProcess(task, gpus)
@@ -282,15 +286,21 @@ class Pool:
         children = [process.child for process in self.running.values()]
         wait([each for child in children for each in child.waitables], TICK)
 
-    def ends(self) -> list[tuple[int, TrialProcess, TrialEnd]]:
+    def ends(self) -> dict[int, TrialEnd]:
         """The trials that ended since the last call."""
-        found = []
+        ends = {}
         for trial, process in list(self.running.items()):
             end = process.take_end()
             if end is not None:
                 self._forget(trial)
-                found.append((trial, process, end))
-        return found
+                ends[trial] = end._replace(seconds=process.seconds, frame=process.frame)
+        return ends
+
+    def frame_of(self, trial: int) -> int:
+        """The frames of a trial; 0 unless it runs."""
+        if trial in self.running:
+            return self.running[trial].frame
+        return 0
 
     def stop(self, trial: int) -> None:
         """Makes a trial save and end."""
@@ -312,40 +322,50 @@ class Pool:
         self.resources.give_back(self._allocations.pop(trial))
 
 
-class TrialRunner(ABC):
-    """Runs trials in a pool of processes."""
+@final
+class ThisProcess:
+    """The only slot of a study whose trainings run here, one at a time. `train` runs a
+    training to its end. It raises LabError if the training fails, KeyboardInterrupt if
+    the user stops it."""
 
-    def __init__(self, pool: Pool) -> None:
-        self.pool = pool
-        self.stopping = False
+    def __init__(self, train: Callable[[int, TrialTask], TrialEnd]) -> None:
+        self.resources = Resources(cpus=1.0, gpus=0.0)
+        self.running: dict[int, TrialTask] = {}
+        self._allocations: dict[int, Allocation] = {}
+        self._train = train
+        self._ends: dict[int, TrialEnd] = {}
 
-    @abstractmethod
-    def _fill(self) -> None:
-        """Starts trials for which there is room."""
+    def start(self, trial: int, task: TrialTask, request: Request) -> None:
+        """Takes the slot; `wait` trains."""
+        self._allocations[trial] = self.resources.take(request)
+        self.running[trial] = task
 
-    @abstractmethod
-    def _poll(self) -> None:
-        """Handles what trials report, and their ends."""
+    def wait(self) -> None:
+        """Trains to the end."""
+        for trial, task in self.running.items():
+            try:
+                self._ends[trial] = self._train(trial, task)
+            except LabError as error:
+                self._ends[trial] = TrialEnd(Ending.FAILED, {}, str(error))
 
-    def run(self, on_tick: Callable[[], None]) -> None:
-        """Runs trials until none is left, or until `stop` is called; calls `on_tick` a
-        few times a second. Kills all processes before it returns or raises."""
-        try:
-            while True:
-                if self.stopping:
-                    # again: a trial may have started after the request
-                    self.pool.stop_all()
-                else:
-                    self._fill()
-                if not self.pool.running:
-                    return
-                self.pool.wait()
-                self._poll()
-                on_tick()
-        finally:
-            self.pool.kill_all()
+    def ends(self) -> dict[int, TrialEnd]:
+        """The training that has ended."""
+        ends = self._ends
+        self._ends = {}
+        for trial in ends:
+            del self.running[trial]
+            self.resources.give_back(self._allocations.pop(trial))
+        return ends
 
-    def stop(self) -> None:
-        """Makes running trials save and end, and starts no others."""
-        self.stopping = True
-        self.pool.stop_all()
+    def frame_of(self, trial: int) -> int:
+        """Always 0: a training shows its own frames."""
+        return 0
+
+    def stop(self, trial: int) -> None:
+        """Does nothing: no training runs while a study decides."""
+
+    def stop_all(self) -> None:
+        """Does nothing, as `stop`."""
+
+    def kill_all(self) -> None:
+        """Does nothing, as `stop`."""

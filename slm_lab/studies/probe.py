@@ -9,19 +9,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import count
 from math import ceil, inf
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, NamedTuple, final
 
 import numpy as np
+from typing_extensions import override
 
 from slm_lab.agent.device import resolve_device
 from slm_lab.agent.from_spec.net import with_precision
 from slm_lab.core.errors import LabError
 from slm_lab.core.process import usable_cores
 from slm_lab.core.types import FloatArray
+from slm_lab.metrics.trial_state import Params, TrialState
 from slm_lab.records.run_source import RunSource
 from slm_lab.session.status_board import LOOP_PARTS, StatusBoard
 from slm_lab.spec.budget import decays
@@ -29,8 +30,11 @@ from slm_lab.spec.modes import MODES, mode_of
 from slm_lab.spec.schema.algorithm import ReplayLearningSpec
 from slm_lab.spec.schema.net import NetSpec
 from slm_lab.spec.schema.spec import Spec
+from slm_lab.storage.result import Ending
 from slm_lab.storage.run_dir import RunDir
+from slm_lab.studies.pool import ThisProcess, TrialEnd
 from slm_lab.studies.run import check_machine
+from slm_lab.studies.study import Policy, Study
 from slm_lab.studies.trial import Trial, TrialTask, stop_on_signals
 
 ENV_FACTORS = (2, 4)
@@ -167,12 +171,13 @@ def _multiplies_much(net: NetSpec) -> bool:
 
 
 @final
-class Probe:
+class Probe(Policy):
     """A spec on this machine, and the changes that it allows; its runs are in
     `folder`."""
 
     def __init__(self, source: RunSource, folder: Path) -> None:
         """Raises SpecError and UsageError as `RunSource.load`."""
+        super().__init__()
         self._imports = source.imports
         self._folder = folder
         keys = for_probing(source.load())
@@ -184,62 +189,91 @@ class Probe:
                 spec = changed.load(keys, warn=False)
                 check_machine(change.text, spec)
                 self._specs[change] = spec
+        self._turns: list[Change] = []
+        """What each run changes."""
+        self._speeds: list[tuple[Change, Speed]] = []
+        self._study = Study(self, ThisProcess(self._train))
 
     @property
     def changes(self) -> list[Change]:
         """The changes that the spec and this machine allow."""
         return list(self._specs)[1:]
 
-    def run(self, change: Change, seconds: float) -> Speed:
-        """Measures a run with a change for `seconds`. Raises LabError if it fails,
-        KeyboardInterrupt if the user stops it."""
-        spec = self._specs[change]
-        counted = slice(1) if spec.meta.mode.has_learner else slice(None)
-        algorithm = spec.agent.algorithm
-        slow = inf if algorithm.replays else SLOW_SECONDS
-        meter = SpeedMeter(seconds, counted, algorithm.NEEDS_NET, slow)
-        run_dir = RunDir.create(self._folder, spec.name, datetime.now())
-        trial = Trial(TrialTask(spec, run_dir, 0, imports=self._imports))
-        with stop_on_signals(trial.board.request_stop):
-            results = trial.train(lambda: meter(trial.board))
-        shutil.rmtree(run_dir.root)
-        for each in results:
-            if each.error is not None and not meter.is_over:
-                raise LabError(f"a run failed: Session {each.session}: {each.error}")
-        if meter.is_late:
-            raise LabError(f"a run was not measured within {LATE_SECONDS:g} s")
-        if not meter.is_over:
-            raise KeyboardInterrupt
-        return meter.speed
-
     def survey(self, on_run: Callable[[int], None]) -> dict[Change, Speed]:
         """Short runs of the spec as it is and of the changes, then of the BEST changes
         and the spec again, because the fastest of several runs is often fast by chance.
         `on_run` gets the number of each run. Leaves out changes that cannot be run, and
-        starts none after SURVEY_SECONDS. Raises as `run`."""
-        ends = time.perf_counter() + SURVEY_SECONDS
-        number = count(1)
-
-        def turns(changes: Iterable[Change]) -> Iterator[tuple[Change, Speed]]:
-            for change in changes:
-                on_run(next(number))
-                try:
-                    if change == AS_IS or time.perf_counter() < ends:
-                        yield change, self.run(change, SHORT_SECONDS)
-                except LabError:
-                    if change == AS_IS:
-                        raise
-
-        first = list(turns(self._specs))
+        starts none after SURVEY_SECONDS. Raises LabError if the unchanged spec fails,
+        KeyboardInterrupt if the user stops it."""
+        self._on_run = on_run
+        self._ends = time.perf_counter() + SURVEY_SECONDS
+        first = self._measure(self._specs, SHORT_SECONDS)
         best = gains(in_order(_means(first)))[:BEST]
-        return _means([*first, *turns([*best, AS_IS])])
+        return _means([*first, *self._measure([*best, AS_IS], SHORT_SECONDS)])
 
     def verify(self, changes: Sequence[Change]) -> dict[Change, Speed]:
         """Longer runs of changes, between two of the unchanged spec. Raises as
-        `run`."""
-        return _means(
-            (each, self.run(each, LONG_SECONDS)) for each in (AS_IS, *changes, AS_IS)
-        )
+        `survey`, also if a change fails."""
+        self._on_run = lambda number: None
+        self._ends = inf
+        return _means(self._measure([AS_IS, *changes, AS_IS], LONG_SECONDS))
+
+    def _measure(
+        self, changes: Iterable[Change], seconds: float
+    ) -> list[tuple[Change, Speed]]:
+        """The speeds of runs of `changes`, each over `seconds`, without those that
+        failed."""
+        count = len(self._speeds)
+        self._seconds = seconds
+        self._turns += changes
+        self.num_trials = len(self._turns)
+        self._study.run()
+        return self._speeds[count:]
+
+    @override
+    def propose(self, trial: int) -> Params:
+        return {"set": self._turns[trial].sets}
+
+    @override
+    def task(self, state: TrialState) -> TrialTask:
+        change = self._turns[state.trial]
+        self._on_run(state.trial + 1)
+        if change != AS_IS and time.perf_counter() >= self._ends:
+            raise LabError("there is no time left for it")
+        spec = self._specs[change]
+        run_dir = RunDir.create(self._folder, spec.name, datetime.now())
+        return TrialTask(spec, run_dir, 0, imports=self._imports)
+
+    @override
+    def conclude(self, state: TrialState) -> None:
+        must_run = self._turns[state.trial] == AS_IS or self._ends == inf
+        if state.error is not None and must_run:
+            raise LabError(state.error)
+
+    def _train(self, trial: int, task: TrialTask) -> TrialEnd:
+        self._speeds.append((self._turns[trial], measure(task, self._seconds)))
+        return TrialEnd(Ending.FINISHED, {})
+
+
+def measure(task: TrialTask, seconds: float) -> Speed:
+    """Runs a training for `seconds` after its start, and deletes its folder. Raises
+    LabError if it fails, KeyboardInterrupt if the user stops it."""
+    counted = slice(1) if task.spec.meta.mode.has_learner else slice(None)
+    algorithm = task.spec.agent.algorithm
+    slow = inf if algorithm.replays else SLOW_SECONDS
+    meter = SpeedMeter(seconds, counted, algorithm.NEEDS_NET, slow)
+    trial = Trial(task)
+    with stop_on_signals(trial.board.request_stop):
+        results = trial.train(lambda: meter(trial.board))
+    shutil.rmtree(task.run_dir.root)
+    for result in results:
+        if result.error is not None and not meter.is_over:
+            raise LabError(f"a run failed: Session {result.session}: {result.error}")
+    if meter.is_late:
+        raise LabError(f"a run was not measured within {LATE_SECONDS:g} s")
+    if not meter.is_over:
+        raise KeyboardInterrupt
+    return meter.speed
 
 
 def _means(turns: Iterable[tuple[Change, Speed]]) -> dict[Change, Speed]:

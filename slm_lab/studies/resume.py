@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from slm_lab.core.errors import Problem, SpecError, UsageError, undone_on_failure
 from slm_lab.core.files import read_file as read_bytes
@@ -30,7 +30,17 @@ from slm_lab.spec.read import find_file, read_file
 from slm_lab.spec.schema.spec import ROWS, Spec
 from slm_lab.storage.manifest import FORMAT, Manifest
 from slm_lab.storage.result import Ending
-from slm_lab.storage.run_dir import ORDER, RunDir, order_after, runs_in, sets_env
+from slm_lab.storage.run_dir import (
+    ORDER,
+    RUN_BLOCK,
+    RunDir,
+    order_after,
+    runs_in,
+    sets_env,
+)
+
+if TYPE_CHECKING:
+    from slm_lab.records.init_from import Initial
 
 SHOWN = 5
 """The maximum number of differences in a message."""
@@ -53,19 +63,42 @@ class ResumedSpec:
 
 
 def begin_run(
-    source: RunSource, spec: Spec, mode: str, **more: Any
-) -> tuple[RunDir, RunLock, dict[str, Any]]:
-    """A new run folder, its lock, and the block about its origin, with `more`
-    entries."""
+    source: RunSource,
+    spec: Spec,
+    mode: str,
+    initial: "Initial | None" = None,
+    **more: Any,
+) -> tuple[RunDir, RunLock, tuple[str, ...]]:
+    """Makes a new run folder, and writes its spec file with its origin, which gets
+    `more` entries. Returns the folder, its lock, and notes for the user."""
     env = None
     if any(map(sets_env, source.sets)):
         env = spec.env.name
-    order = order_after(runs_in(source.data_dir), datetime.now(UTC))
-    run_dir = RunDir.create(source.data_dir, spec.name, datetime.now(), env)
-    with undone_on_failure(lambda: shutil.rmtree(run_dir.root)):
-        lock = RunLock(run_dir.root)
-        ordered = {} if order is None else {ORDER: order}
-        return run_dir, lock, {**_origin(source, spec, mode, **more), **ordered}
+    with alone(source):
+        order = order_after(runs_in(source.data_dir), datetime.now(UTC))
+        run_dir = RunDir.create(source.data_dir, spec.name, datetime.now(), env)
+        with undone_on_failure(lambda: shutil.rmtree(run_dir.root)):
+            lock = RunLock(run_dir.root)
+        with undone_on_failure(lock.release):
+            origin = _origin(source, spec, mode, **more)
+            notes: tuple[str, ...] = ()
+            if order is not None:
+                origin[ORDER] = order
+            if initial is not None:
+                origin["init_from"] = initial.write(run_dir)
+                notes = initial.notes
+            if mode == "search":
+                run_dir.event_log_file.touch()
+            write_spec(run_dir, spec, origin)
+    return run_dir, lock, (*notes, *about_clock(origin))
+
+
+def write_spec(run_dir: RunDir, spec: Spec, origin: Mapping[str, Any]) -> None:
+    """Writes the spec file of a run; and that of its Trial, unless it is a search."""
+    resolved = {spec.name: spec.to_json()}
+    write_json(run_dir.spec_file, {**resolved, RUN_BLOCK: origin})
+    if not run_dir.is_search:
+        write_json(run_dir.trial_spec_file(0), resolved)
 
 
 def about_clock(origin: Mapping[str, Any]) -> Iterator[str]:
@@ -106,7 +139,7 @@ def _recorded_spec(spec: object) -> Any:
 def alone(source: RunSource) -> Iterator[None]:
     """Within, a run begins. If it has to be the only one of its name, no other may
     begin meanwhile. Raises UsageError if one has just begun."""
-    if not source.is_only or source.label is None:
+    if not source.resume or source.label is None:
         yield
         return
     with names_locked(source.data_dir):

@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from slm_lab.core.errors import Problem, SpecError, undone_on_failure
-from slm_lab.core.files import write_json
 from slm_lab.core.process import importing
 from slm_lab.core.recorded import differences
-from slm_lab.env.check import check_env, why_not_filmed
+from slm_lab.env.check import check_env, film_fault
 from slm_lab.env.lookup import find_env
 from slm_lab.env.make import Spaces, describe_spaces
 from slm_lab.env.simulators.atari import is_atari
@@ -19,17 +18,16 @@ from slm_lab.records.origin import provenance, resumed
 from slm_lab.records.run_source import RunSource
 from slm_lab.session.seeding import draw_root_seed
 from slm_lab.session.status_board import StatusBoard
+from slm_lab.spec.budget import dev_profile
 from slm_lab.spec.checks.algorithm import action_space_problems
 from slm_lab.spec.checks.observations import observation_problems
 from slm_lab.spec.load import warnings_held
-from slm_lab.spec.profile import dev_profile
 from slm_lab.spec.scale import scaled
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.intact import fall_back
 from slm_lab.storage.result import TrialResult
-from slm_lab.storage.run_dir import RUN_BLOCK
 from slm_lab.studies import resume
 from slm_lab.studies.run_mode import Verb
 from slm_lab.studies.trial import Trial, TrialTask, have_ended
@@ -78,17 +76,14 @@ class Run:
         check_spaces(where, spec)
         check_machine(where, spec)
         self.spec, self.root_seed = seeded(spec)
-        initial = initial_of(source, self.spec)
-        with resume.alone(source):
-            self.run_dir, self._lock, origin = resume.begin_run(
-                source, self.spec, self.verb
-            )
-            with undone_on_failure(self.release):
-                if initial is not None:
-                    origin["init_from"] = initial.write(self.run_dir)
-                    self.notes += initial.notes
-                self._write_specs(origin)
-        self.notes += tuple(resume.about_clock(origin))
+        self.run_dir, self._lock, notes = resume.begin_run(
+            source,
+            self.spec,
+            self.verb,
+            initial_of(source, self.spec),
+            **_each_rank(self.spec),
+        )
+        self.notes += notes
 
     def _resume(self, source: RunSource) -> None:
         """Restores the run from its folder, and notes in its spec files that it
@@ -121,7 +116,10 @@ class Run:
             how = {"frames": frames, "imports": list(source.imports)}
             if source.schedules is not None:
                 how["schedules"] = source.schedules
-            self._write_specs(resumed(recorded.origin, about, source.sets, **how))
+            origin = resumed(recorded.origin, about, source.sets, **how)
+            resume.write_spec(
+                self.run_dir, self.spec, {**origin, **_each_rank(self.spec)}
+            )
         for session in self.spec.meta.writers:
             paths = self.run_dir.session(0, session)
             # a Hogwild! worker continues with what any other has saved
@@ -136,9 +134,10 @@ class Run:
         elif not spaces.exact_state:
             self.notes += (_about_lost_episodes(self.spec.env),)
 
-    def start(self, on_tick: Callable[[StatusBoard], None]) -> TrialResult:
-        """Trains to the end of the budget."""
-        task = TrialTask(
+    @property
+    def task(self) -> TrialTask:
+        """What it trains, and where."""
+        return TrialTask(
             self.spec,
             self.run_dir,
             self.root_seed,
@@ -146,24 +145,17 @@ class Run:
             imports=self.imports,
             checked=self.verb == "dev",
         )
+
+    def start(self, on_tick: Callable[[StatusBoard], None]) -> TrialResult:
+        """Trains to the end of the budget."""
         try:
-            return Trial(task, on_tick).run()
+            return Trial(self.task, on_tick).run()
         finally:
             self.release()
 
     def release(self) -> None:
         """Lets another process take the run folder."""
         self._lock.release()
-
-    def _write_specs(self, origin: dict[str, Any]) -> None:
-        own = _keys_per_rank(self.spec)
-        if own:
-            origin = {**origin, "each_rank": {path: new for path, _, new in own}}
-        resolved = self.spec.to_json()
-        write_json(
-            self.run_dir.spec_file, {self.spec.name: resolved, RUN_BLOCK: origin}
-        )
-        write_json(self.run_dir.trial_spec_file(0), {self.spec.name: resolved})
 
 
 def _about_lost_episodes(env: EnvSpec) -> str:
@@ -183,6 +175,14 @@ def _keys_per_rank(spec: Spec) -> list[tuple[str, Any, Any]]:
     """Values that differ for each rank of a training: dotted path, the spec's value,
     the rank's."""
     return differences(spec.to_json(), scaled(spec).to_json())
+
+
+def _each_rank(spec: Spec) -> dict[str, Any]:
+    """What a rank has, as an entry of the record of a run; empty without ranks."""
+    values = {path: new for path, _, new in _keys_per_rank(spec)}
+    if values:
+        return {"each_rank": values}
+    return {}
 
 
 def _about_ranks(spec: Spec) -> Iterator[str]:
@@ -217,7 +217,7 @@ def _about_devices(spec: Spec) -> Iterator[str]:
 def _about_videos(spec: Spec) -> Iterator[str]:
     reason = None
     if spec.meta.record_video is not None:
-        reason = why_not_filmed(spec.env)
+        reason = film_fault(spec.env)
     if reason is not None:
         yield f"meta.record_video: no videos, {spec.env.name} cannot be drawn: {reason}"
 

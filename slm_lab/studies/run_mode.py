@@ -73,6 +73,18 @@ def nearest_mode(text: str) -> str | None:
     return verb
 
 
+def nearest_command(word: str, commands: Sequence[str]) -> str:
+    """What is nearest to a word in place of a command: one of the `commands`, or a mode
+    with the command that it belongs to. Empty if nothing is near."""
+    nearest = nearest_name(word.partition("@")[0], [*commands, *get_args(Verb)])
+    if nearest not in get_args(Verb):
+        return nearest or ""
+    mode = nearest_mode(word) or "dev"
+    if "@" in mode:
+        return f"run {mode}"
+    return f"run SPEC {mode}"
+
+
 class RunWords(NamedTuple):
     """The arguments of `slm-lab run`; None where one was omitted."""
 
@@ -93,6 +105,12 @@ def parse_words(words: Sequence[str]) -> RunWords:
         spec = [*words]
         last = "train"
     file, name = [*spec, None, None][:2]
+    check_spec_words(file, name)
+    return RunWords(file, name, parse_mode(last))
+
+
+def check_spec_words(file: str | None, name: str | None) -> None:
+    """Raises UsageError if the word in place of a spec file is a run or a mode."""
     if file == "latest":
         raise UsageError(
             "latest is a run; train@latest resumes it, eval@latest evaluates it"
@@ -101,4 +119,3 @@ def parse_words(words: Sequence[str]) -> RunWords:
         raise UsageError(
             f"{file} is a mode; did you mean {file}@{(name or 'latest').strip('@')}?"
         )
-    return RunWords(file, name, parse_mode(last))

@@ -69,6 +69,13 @@ class TrialTask:
     checked: bool = False
     """Whether the checks of the dev mode are on."""
 
+    @property
+    def folder(self) -> str | None:
+        """The name of its own run folder; None if it is one of many in a folder."""
+        if self.one_of_many:
+            return None
+        return self.run_dir.root.name
+
 
 class DrawTimer:
     """Decides when to draw: at intervals, in a small share of the time."""

@@ -1,11 +1,10 @@
-"""Runs over the table that several suites read, each made once."""
+"""Settings of the contract tests."""
 
 from collections.abc import Iterator
 
 import pytest
 
 from slm_lab.env.state import ENV_ADAPTERS, attributes
-from tests.contract.runs import WholeRuns
 
 STATE_OF_PROBES = {
     "MatchChoices": ("_obs", "_t"),
@@ -25,9 +24,3 @@ def probes_with_exact_state() -> Iterator[None]:
             key = f"tests.learning.probe_envs:{name}"
             patch.setitem(ENV_ADAPTERS, key, attributes(*names))
         yield
-
-
-@pytest.fixture(scope="session")
-def whole_runs(tmp_path_factory, probes_with_exact_state) -> WholeRuns:
-    """Uninterrupted runs of rows of the table."""
-    return WholeRuns(tmp_path_factory)

@@ -3,13 +3,10 @@
 A part that is registered and has no row fails in `test_table.py`.
 """
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from slm_lab.agent.memory.memory import MemoryLayout
-from slm_lab.agent.replay_config import ReplayConfig, TrainingSchedule
+from slm_lab.testing import MemoryCase, NetCase
 
 Data = dict[str, Any]
 
@@ -77,55 +74,42 @@ RENORMALISED = arc(
 )
 
 
-@dataclass(frozen=True)
-class MemoryRow:
-    """A memory block, with what an algorithm says of it."""
-
-    block: Data
-    horizon: int = 1
-    num_steps: int = 1
-    """n of n-step returns, of memories that are drawn from."""
-
-    def layout(self, seed: int) -> MemoryLayout:
-        """For three environments, observations (2,) and one action each."""
-        schedule = TrainingSchedule(frequency=12, start=24, batches_per_event=2)
-        plan = ReplayConfig(schedule, 0.9, self.num_steps, seed)
-        i64, f32 = np.dtype(np.int64), np.dtype(np.float32)
-        return MemoryLayout(self.horizon, 3, (2,), f32, (), i64, plan)
+RING: Data = {"batch_size": 8, "max_size": 60}
 
 
-RING = {"batch_size": 8, "max_size": 60}
+def memory(name: str, horizon: int = 1, num_steps: int = 1, **keys: Any) -> MemoryCase:
+    """A memory with these keys."""
+    return MemoryCase({"name": name, **keys}, horizon, num_steps)
 
-MEMORY_ROWS: dict[str, dict[str, MemoryRow]] = {
+
+MEMORY_ROWS: dict[str, dict[str, MemoryCase]] = {
     "OnPolicyBatchReplay": {
-        "steps": MemoryRow({}, horizon=5),
-        "one": MemoryRow({}, horizon=1),
+        "steps": memory("OnPolicyBatchReplay", horizon=5),
+        "one": memory("OnPolicyBatchReplay", horizon=1),
     },
-    "OnPolicyReplay": {"episodes": MemoryRow({}, horizon=4)},
-    "OnPolicyCrossEntropy": {"best_half": MemoryRow({"cross_entropy": 0.5}, horizon=4)},
+    "OnPolicyReplay": {"episodes": memory("OnPolicyReplay", horizon=4)},
+    "OnPolicyCrossEntropy": {
+        "best_half": memory("OnPolicyCrossEntropy", horizon=4, cross_entropy=0.5)
+    },
     "Replay": {
-        "uniform": MemoryRow(RING),
-        "three_steps": MemoryRow(RING, num_steps=3),
-        "combined": MemoryRow({**RING, "use_cer": True}),
+        "uniform": memory("Replay", **RING),
+        "three_steps": memory("Replay", num_steps=3, **RING),
+        "combined": memory("Replay", **RING, use_cer=True),
     },
     "PrioritizedReplay": {
-        "proportional": MemoryRow({**RING, "beta": decay(0.4, 1.0)}),
-        "three_steps": MemoryRow({**RING, "use_cer": True}, num_steps=3),
+        "proportional": memory("PrioritizedReplay", **RING, beta=decay(0.4, 1.0)),
+        "three_steps": memory("PrioritizedReplay", num_steps=3, **RING, use_cer=True),
     },
 }
 """Each yields a batch within 40 steps, and more than once."""
 
 
-@dataclass(frozen=True)
-class NetRow:
-    """A net block, the shape of the observations it is for, and the widths of its
-    heads."""
-
-    block: Data
-    obs_shape: tuple[int, ...]
-    heads: tuple[int, ...] = (3, 1)
-    state_around: int = 0
-    """What follows an observation: recurrent state and mark."""
+def net_rows(kind: str, **rows: NetCase) -> dict[str, NetCase]:
+    """Cases of a net whose blocks leave out its type."""
+    return {
+        variant: replace(row, block={"type": kind, **row.block})
+        for variant, row in rows.items()
+    }
 
 
 IMAGE = (2, 12, 12)
@@ -133,54 +117,60 @@ IMAGE = (2, 12, 12)
 SMOOTH = {**CONV, "hid_layers_activation": "tanh"}
 MLP = {**TANH, "hid_layers": [8, 6]}
 
-NET_ROWS: dict[str, dict[str, NetRow]] = {
-    "RecurrentNet": {
-        "gru": NetRow(RECURRENT, (4,), state_around=7),
-        "lstm_of_two_layers": NetRow(
+NET_ROWS: dict[str, dict[str, NetCase]] = {
+    "RecurrentNet": net_rows(
+        "RecurrentNet",
+        gru=NetCase(RECURRENT, (4,), state_around=7),
+        lstm_of_two_layers=NetCase(
             {**RECURRENT, "cell_type": "LSTM", "rnn_num_layers": 2},
             (4,),
             state_around=25,
         ),
-        "rnn_alone": NetRow(
+        rnn_alone=NetCase(
             {**RECURRENT, "cell_type": "RNN", "fc_hid_layers": []}, (4,), (3,), 7
         ),
-    },
-    "MLPNet": {
-        "tanh": NetRow(MLP, (4,)),
-        "relu": NetRow({"hid_layers": [16], "hid_layers_activation": "relu"}, (4,)),
-        "by_autograd": NetRow({**MLP, "hid_layers_activation": "silu"}, (4,)),
-        "no_hidden_layer": NetRow({**MLP, "hid_layers": []}, (4,)),
-        "layer_norm": NetRow({**MLP, "layer_norm": True}, (4,)),
-        "batch_norm": NetRow({**MLP, "batch_norm": True}, (4,)),
-        "batch_renorm": NetRow({**MLP, "batch_norm": "renorm"}, (4,)),
-    },
-    "DuelingMLPNet": {
-        "tanh": NetRow(MLP, (4,), heads=(3,)),
-        "batch_norm": NetRow({**MLP, "batch_norm": True}, (4,), heads=(3,)),
-    },
-    "HydraMLPNet": {
-        "alike": NetRow({**MLP, "hid_layers": [[8], [6], [5]]}, (4,)),
-        "each_its_own": NetRow({**MLP, "hid_layers": [[], [6], [[], [5, 5]]]}, (4,)),
-        "nothing_shared": NetRow({**MLP, "hid_layers": [[], [], [[5], [5]]]}, (4,)),
-        "batch_norm": NetRow(
+    ),
+    "MLPNet": net_rows(
+        "MLPNet",
+        tanh=NetCase(MLP, (4,)),
+        relu=NetCase({"hid_layers": [16], "hid_layers_activation": "relu"}, (4,)),
+        by_autograd=NetCase({**MLP, "hid_layers_activation": "silu"}, (4,)),
+        no_hidden_layer=NetCase({**MLP, "hid_layers": []}, (4,)),
+        layer_norm=NetCase({**MLP, "layer_norm": True}, (4,)),
+        batch_norm=NetCase({**MLP, "batch_norm": True}, (4,)),
+        batch_renorm=NetCase({**MLP, "batch_norm": "renorm"}, (4,)),
+    ),
+    "DuelingMLPNet": net_rows(
+        "DuelingMLPNet",
+        tanh=NetCase(MLP, (4,), heads=(3,)),
+        batch_norm=NetCase({**MLP, "batch_norm": True}, (4,), heads=(3,)),
+    ),
+    "HydraMLPNet": net_rows(
+        "HydraMLPNet",
+        alike=NetCase({**MLP, "hid_layers": [[8], [6], [5]]}, (4,)),
+        each_its_own=NetCase({**MLP, "hid_layers": [[], [6], [[], [5, 5]]]}, (4,)),
+        nothing_shared=NetCase({**MLP, "hid_layers": [[], [], [[5], [5]]]}, (4,)),
+        batch_norm=NetCase(
             {**MLP, "hid_layers": [[8], [6], [5]], "batch_norm": True}, (4,)
         ),
-    },
-    "ConvNet": {
-        "relu": NetRow(CONV, IMAGE),
-        "dilated": NetRow(
+    ),
+    "ConvNet": net_rows(
+        "ConvNet",
+        relu=NetCase(CONV, IMAGE),
+        dilated=NetCase(
             {**CONV, "conv_hid_layers": [[4, [3, 5], 1, 2, [2, 1]]]}, IMAGE
         ),
-        "no_convolution": NetRow({**CONV, "conv_hid_layers": []}, IMAGE),
-        "one_channel": NetRow(SMOOTH, (1, 12, 12)),
-        "layer_norm": NetRow({**SMOOTH, "layer_norm": True}, IMAGE),
-        "batch_norm": NetRow({**SMOOTH, "batch_norm": True}, IMAGE),
-        "batch_renorm": NetRow({**SMOOTH, "batch_norm": "renorm"}, IMAGE),
-    },
-    "DuelingConvNet": {"relu": NetRow(CONV, IMAGE, heads=(3,))},
-    "TorchArcNet": {
-        "perceptron": NetRow({"arc": PERCEPTRON}, (4,)),
-        "convolutions": NetRow({"arc": CONVOLUTIONS}, IMAGE),
-        "renormalised": NetRow({"arc": RENORMALISED, "init_fn": "orthogonal_"}, (4,)),
-    },
+        no_convolution=NetCase({**CONV, "conv_hid_layers": []}, IMAGE),
+        one_channel=NetCase(SMOOTH, (1, 12, 12)),
+        layer_norm=NetCase({**SMOOTH, "layer_norm": True}, IMAGE),
+        batch_norm=NetCase({**SMOOTH, "batch_norm": True}, IMAGE),
+        batch_renorm=NetCase({**SMOOTH, "batch_norm": "renorm"}, IMAGE),
+    ),
+    "DuelingConvNet": net_rows("DuelingConvNet", relu=NetCase(CONV, IMAGE, heads=(3,))),
+    "TorchArcNet": net_rows(
+        "TorchArcNet",
+        perceptron=NetCase({"arc": PERCEPTRON}, (4,)),
+        convolutions=NetCase({"arc": CONVOLUTIONS}, IMAGE),
+        renormalised=NetCase({"arc": RENORMALISED, "init_fn": "orthogonal_"}, (4,)),
+    ),
 }

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from slm_lab.core.registry import Registry
-from slm_lab.spec.schema.spec import Spec
+from slm_lab.testing import AlgorithmCase
 from tests.contract.parts_table import (
     CONV,
     CONVOLUTIONS,
@@ -25,7 +25,7 @@ from tests.contract.parts_table import (
     decay,
 )
 from tests.learning.probe_envs import register_probes
-from tests.support import actor_critic, parse, ppo, q_learning, reinforce, sarsa, soft
+from tests.support import actor_critic, ppo, q_learning, reinforce, sarsa, soft
 
 register_probes()
 
@@ -38,30 +38,13 @@ IMAGES = {"env__name": "ProbeMatchImage-v0"}
 
 
 @dataclass(frozen=True)
-class Row:
+class Row(AlgorithmCase):
     """One way of using an algorithm: a spec with four training events or more in 400
     frames."""
 
-    data: Data
-    bounded: bool = True
-    """Whether every action that it draws lies in the action space; others are
-    clipped."""
     trains_alike: bool = False
     """Whether another row trains in the same way, on other spaces or with other draws
     of actions. Then its whole trainings are slow tests."""
-
-    @property
-    def spec(self) -> Spec:
-        return self.with_budget(400)
-
-    def with_budget(self, max_frame: int) -> Spec:
-        """The spec, with a row in the CSV every 100 frames."""
-        return parse({**self.data, "env": {**self.data["env"], "max_frame": max_frame}})
-
-    @property
-    def learns(self) -> bool:
-        """Whether there is anything to learn from."""
-        return "memory" in self.data["agent"]
 
 
 def rows_of(make: Callable[..., Data]) -> Callable[..., Row]:
@@ -369,27 +352,34 @@ def built(registry: Registry) -> set[str]:
     }
 
 
-def cases(table: dict[str, dict[str, Any]], *, learning: bool = False) -> list[Any]:
-    """Every row as a pytest parameter (name, variant); `learning`: only those that
-    learn."""
-    return [
-        pytest.param((name, variant), id=f"{name}-{variant}")
+def flat(table: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The rows of a table as the cases of a contract."""
+    return {
+        f"{name}-{variant}": row
         for name, rows in table.items()
         for variant, row in rows.items()
+    }
+
+
+FIRST = {f"{name}-{next(iter(rows))}" for name, rows in ALGORITHM_ROWS.items()}
+"""The first row of each algorithm."""
+
+
+def cases(*, learning: bool = False) -> list[Any]:
+    """Every row of an algorithm as a pytest parameter; `learning`: only those that
+    learn."""
+    return [
+        pytest.param(row, id=name)
+        for name, row in flat(ALGORITHM_ROWS).items()
         if not learning or row.learns
     ]
 
 
 def training_cases(*, learning: bool = False) -> list[Any]:
-    """As `cases` of the algorithms; rows that train alike are slow."""
+    """As `cases`; rows that train alike are slow."""
     return [
-        pytest.param(
-            *case.values, id=case.id, marks=[pytest.mark.slow] * _row(case).trains_alike
+        pytest.param(row, id=name, marks=[pytest.mark.slow] * row.trains_alike)
+        for row, name in (
+            (case.values[0], case.id) for case in cases(learning=learning)
         )
-        for case in cases(ALGORITHM_ROWS, learning=learning)
     ]
-
-
-def _row(case: Any) -> Row:
-    (name, variant), *_ = case.values
-    return ALGORITHM_ROWS[name][variant]

@@ -1,83 +1,21 @@
-"""Every algorithm trains as synchronous ranks without extra code."""
+"""What synchronous ranks count, and where their budget ends."""
 
 import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
 
-from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers
 from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy
-from slm_lab.parallel.fork_server import CONTEXT
-from slm_lab.session.status_board import StatusBoard
-from tests.contract.runs import assert_same_run, assert_same_vectors, stop_at, vectors
-from tests.contract.table import ALGORITHM_ROWS
-from tests.support import Rank, parse, reinforce, rows, run_ranks, run_session
-
-FIRST = [(name, next(iter(rows))) for name, rows in ALGORITHM_ROWS.items()]
-QUICK = ("PPO", "Reinforce", "SoftActorCritic")
-"""One of each kind: rollouts, episodes, replay with three optimizers. The others are
-slow."""
-
-
-ALL = [(name, variant) for name, rows in ALGORITHM_ROWS.items() for variant in rows]
-
-
-def with_slow(cases, quick):
-    """As parameters; those that are not among the `quick` ones are slow."""
-    marks = {case: () if case in quick else pytest.mark.slow for case in cases}
-    return [
-        pytest.param(case, marks=mark, id="-".join(case))
-        for case, mark in marks.items()
-    ]
-
-
-EVERY = pytest.mark.parametrize("case", with_slow(ALL, FIRST))
-ONE_EACH = pytest.mark.parametrize(
-    "case", with_slow(FIRST, [c for c in FIRST if c[0] in QUICK])
+from slm_lab.testing.sessions import (
+    stop_at,
 )
+from tests.contract.table import ALGORITHM_ROWS
+from tests.support import parse, reinforce, rows, run_ranks
+
+SPEC = ALGORITHM_ROWS["PPO"]["separate"].with_budget(600)
+"""With frames for several rows of each of two ranks."""
 
 
-@pytest.fixture
-def row(case):
-    return ALGORITHM_ROWS[case[0]][case[1]]
-
-
-@pytest.fixture
-def spec(row):
-    """With frames for several rows of each of two ranks."""
-    return row.with_budget(600)
-
-
-@EVERY
-def test_one_rank_equals_a_single_process(case, row, whole_runs, tmp_path):
-    rank = Rank(0, StatusBoard.allocate(CONTEXT, 1), GroupBuffers.of(1))
-    session = run_session(row.spec, tmp_path, rank=rank)
-    assert_same_run(session, whole_runs.get(*case))
-
-
-@pytest.mark.medium
-@ONE_EACH
-def test_two_ranks_end_with_equal_weights_and_can_be_repeated(spec, tmp_path):
-    first, second = run_ranks(spec, tmp_path / "one", 2)
-    assert_same_vectors(vectors(first), vectors(second))
-    again, _ = run_ranks(spec, tmp_path / "other", 2)
-    assert_same_run(again, first)
-    assert rows(first)["total_frame"].iloc[-1] >= spec.env.max_frame
-    assert not second.paths.rows.exists()
-
-
-@ONE_EACH
-def test_two_resumed_ranks_equal_uninterrupted_ones(spec, tmp_path):
-    whole, _ = run_ranks(spec, tmp_path / "whole", 2)
-    half = rows(whole)["frame"].iloc[len(rows(whole)) // 2]
-    stopped, _ = run_ranks(spec, tmp_path / "resumed", 2, on_row=stop_at(half))
-    assert stopped.clock.frame < whole.clock.frame
-    resumed, other = run_ranks(spec, tmp_path / "resumed", 2, resume=True)
-    assert_same_run(resumed, whole)
-    assert_same_vectors(vectors(other), vectors(whole))
-
-
-@pytest.mark.parametrize("case", [("PPO", next(iter(ALGORITHM_ROWS["PPO"])))])
-def test_the_rows_are_about_the_episodes_and_frames_of_all_ranks(spec, tmp_path):
+def test_the_rows_are_about_the_episodes_and_frames_of_all_ranks(tmp_path):
     sent = [0, 0]
 
     def counting(board, group):
@@ -91,7 +29,7 @@ def test_the_rows_are_about_the_episodes_and_frames_of_all_ranks(spec, tmp_path)
         strategy.episodes.send = counted
         return strategy
 
-    first, second = run_ranks(spec, tmp_path, 2, counting)
+    first, second = run_ranks(SPEC, tmp_path, 2, counting)
     last = rows(first).iloc[-1]
     assert last["total_frame"] == first.clock.frame + second.clock.frame
     assert last["epi"] == first.tracker.episodes
@@ -102,13 +40,12 @@ def test_the_rows_are_about_the_episodes_and_frames_of_all_ranks(spec, tmp_path)
     assert (cpu.diff().dropna() > 0).all()
 
 
-@pytest.mark.parametrize("case", [("PPO", next(iter(ALGORITHM_ROWS["PPO"])))])
-def test_a_rank_without_rows_keeps_no_returns_for_them(spec, tmp_path):
+def test_a_rank_without_rows_keeps_no_returns_for_them(tmp_path):
     def saved(rank):
         store = rank.records.store
         return store.load(store.manifest())["tracker"]
 
-    trackers = [saved(rank) for rank in run_ranks(spec, tmp_path, 2)]
+    trackers = [saved(rank) for rank in run_ranks(SPEC, tmp_path, 2)]
     assert [tracker["episodes"] > 0 for tracker in trackers] == [True, False]
     assert trackers[1]["returns_since_row"] == []
 

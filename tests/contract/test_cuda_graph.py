@@ -11,9 +11,10 @@ from slm_lab.agent.algorithm import expectation
 from slm_lab.agent.fast import recorded_step
 from slm_lab.agent.fast.recorded_step import RecordedStep
 from slm_lab.spec.schema.optim import OptimSpec
+from slm_lab.testing.play import Play
 from tests.contract import fake_graph
-from tests.contract.playing import Play
-from tests.contract.table import ALGORITHM_ROWS, cases, decay
+from tests.contract.parts_table import decay
+from tests.contract.table import cases
 from tests.support import parse, ppo, q_learning, soft
 
 pytestmark = pytest.mark.medium
@@ -31,8 +32,8 @@ GRAPHED = (
 )
 ROWS = [
     case
-    for case in cases(ALGORITHM_ROWS, learning=True)
-    if case.values[0][0] in GRAPHED and "recurrent" not in case.id
+    for case in cases(learning=True)
+    if case.values[0].name in GRAPHED and "recurrent" not in case.id
 ]
 LINEAR = {"agent__net__lr_scheduler_spec": {"name": "LinearToZero", "frame": 600}}
 SCHEDULED = {
@@ -113,12 +114,13 @@ def check_graphs(monkeypatch, spec, events, plain):
             torch.testing.assert_close(vector, without[name], rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("case", ROWS)
-def test_a_replayed_step_is_the_step_itself(monkeypatch, case):
-    name, variant = case
+@pytest.mark.parametrize("row", ROWS)
+def test_a_replayed_step_is_the_step_itself(monkeypatch, row, request):
+    variant = request.node.callspec.id
     # Adam enlarges the rounding errors of biases before batch normalisation.
-    spec = with_nets(ALGORITHM_ROWS[name][variant].spec, optim_spec=ADAM)
-    check_graphs(monkeypatch, spec, 8, plain="norm" not in variant and name != "CrossQ")
+    spec = with_nets(row.spec, optim_spec=ADAM)
+    plain = "norm" not in variant and row.name != "CrossQ"
+    check_graphs(monkeypatch, spec, 8, plain)
 
 
 @pytest.mark.parametrize("name", SCHEDULED)

@@ -24,13 +24,19 @@ PACKAGE = DOCS / "examples" / "lab_extras"
 SPEC = "awr_target"
 
 
-def call(args, cwd, path):
+def call(args, cwd, path, timeout=120):
     """Runs a command to its end, with `path` among the places where python looks for
     packages."""
     places = [str(path), os.environ.get("PYTHONPATH", "")]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
     done = subprocess.run(
-        args, cwd=cwd, env=env, capture_output=True, text=True, timeout=120, check=False
+        args,
+        cwd=cwd,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
     )
     return Done.of(done.returncode, done.stdout, done.stderr)
 
@@ -165,7 +171,7 @@ def stable_names():
 def test_every_block_of_python_in_the_docs_runs_as_it_stands(installed, tmp_path):
     words = [sys.executable, "-c", RUN_BLOCKS, str(DOCS / "extending.md")]
     done = call(words, tmp_path, installed)
-    assert (done.code, done.out) == (0, "5 AWR ResidualMLP\n"), done.err
+    assert (done.code, done.out) == (0, "6 AWR ResidualMLP\n"), done.err
 
 
 def test_the_names_that_the_docs_call_stable_exist():
@@ -184,6 +190,15 @@ def test_the_package_imports_only_names_that_the_docs_call_stable():
     }
     assert used
     assert used <= stable_names()
+
+
+def test_its_own_tests_keep_the_contracts_of_the_lab(installed, tmp_path):
+    shutil.copytree(PACKAGE / "tests", tmp_path / "tests")
+    shutil.copy(PACKAGE / "pyproject.toml", tmp_path)
+    words = ["-m", "pytest", "-q", "-p", "no:dash", "-p", "no:hypothesispytest"]
+    done = call([sys.executable, *words], tmp_path, installed, timeout=280)
+    assert done.code == 0, done.out
+    assert "skipped" not in done.out
 
 
 def test_trackers_of_the_package_get_every_row(installed, tmp_path, monkeypatch):

@@ -1,6 +1,4 @@
-"""An exported policy acts as the agent does, for every row of the table."""
-
-from contextlib import closing
+"""What files of exported policies contain, and which agents they refuse."""
 
 import gymnasium
 import numpy as np
@@ -9,66 +7,31 @@ import torch
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
-from slm_lab.api.agent import Agent
 from slm_lab.core.errors import LabError
 from slm_lab.export import export
-from tests.contract.outside import (
-    CASES,
-    N,
-    batched,
-    evaluation_env,
-    outside,
+from slm_lab.testing.outside import (
+    PolicyFile,
+    deviation_of_file,
+    loaded_agent,
+    open_onnx,
     small_spec,
-    untrained,
 )
 from tests.contract.parts_table import CONV, RECURRENT
-from tests.contract.table import net
+from tests.contract.table import ALGORITHM_ROWS, net
 from tests.support import parse, ppo
 
 pytest.importorskip("onnxruntime", reason="needs the extra export")
 pytest.importorskip("onnxscript", reason="needs the extra export")
 
-STEPS = 40
-QUICK = {
-    "PPO-continuous",
-    "PPO-multi_discrete",
-    "PPO-dict_obs",
-    "PPO-recurrent_shared_lstm",
-    "DQN-normalized_stacked",
-    "DoubleDQN-images",
-    "CrossQ-continuous",
-    "SoftActorCritic-continuous",
-}
-"""One of each kind of observation, action and net. The others are slow."""
-ONNX_CASES = [
-    case
-    if case.id in QUICK
-    else pytest.param(*case.values, id=case.id, marks=pytest.mark.slow)
-    for case in CASES
-]
-PT2_CASES = [case for case in CASES if case.id in ("PPO-continuous", "PPO-recurrent")]
+PPO = ALGORITHM_ROWS["PPO"]
 
 
-def agent_of(case) -> Agent:
-    """An agent outside the lab, with weights and moments that matter."""
-    spec = small_spec(case)
-    with closing(evaluation_env(spec)) as vector:
-        return outside(spec, untrained(spec, vector).learner, vector.statistics)
+def agent_of(variant):
+    """An agent of PPO outside the lab, with weights and moments that matter."""
+    return loaded_agent(small_spec(PPO[variant].spec))
 
 
-def by_onnxruntime(path):
-    """From inputs to outputs, both by name."""
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(path)
-    names = [each.name for each in session.get_outputs()]
-    shapes = {each.name: each.shape[1:] for each in session.get_inputs()}
-    return shapes, lambda inputs: dict(
-        zip(names, session.run(None, inputs), strict=True)
-    )
-
-
-def by_torch(path):
+def open_pt2(path):
     module = torch.export.load(path).module()
     names = ["action", "values", "next_state"]
 
@@ -76,81 +39,33 @@ def by_torch(path):
         outputs = module(*map(torch.from_numpy, inputs.values()))
         return dict(zip(names, (each.numpy() for each in outputs), strict=False))
 
-    return {"state": (6,)}, run
-
-
-def check_file(agent, path, open_file):
-    """Plays by the file alone, as its user does; the agent must act the same."""
-    agent.export(path)
-    shapes, run = open_file(path)
-    stacked = agent.spec.env.frame_op_len if agent.spec.env.frame_op else 0
-    adapter = agent._adapter
-    envs = [agent.make_env() for _ in range(N)]
-    raw = [env.reset(seed=seed)[0] for seed, env in enumerate(envs)]
-    frames, state = (
-        [[] for _ in range(N)],
-        np.zeros((N, *shapes.get("state", (0,))), np.float32),
-    )
-    for _ in range(STEPS):
-        obs = adapter.batch(batched(raw)).obs.astype(adapter.flat_space.dtype)
-        inputs = {"obs": obs}
-        if stacked:
-            for seen, newest in zip(frames, obs, strict=True):
-                seen[:] = [*(seen or [newest] * stacked)[1:], newest]
-            inputs = {"obs": np.stack([np.stack(seen) for seen in frames])}
-        if "recurrent" in str(path):
-            inputs["state"] = state
-        outputs = run(inputs)
-        expected = agent.act(batched(raw))
-        if expected.dtype.kind == "f":
-            np.testing.assert_allclose(outputs["action"], expected, 1e-5, 1e-5)
-        else:
-            np.testing.assert_array_equal(outputs["action"], expected)
-        assert outputs["action"].dtype == expected.dtype
-        done = np.zeros(N, bool)
-        for n, env in enumerate(envs):
-            raw[n], _, terminated, truncated, _ = env.step(outputs["action"][n])
-            done[n] = terminated or truncated
-            if done[n]:
-                raw[n], _ = env.reset()
-                frames[n].clear()
-        state = np.where(done[:, None], np.float32(0), outputs.get("next_state", state))
-        agent.reset(done)
-    for env in envs:
-        env.close()
+    return PolicyFile({"state": (6,)} if "recurrent" in path.stem else {}, run)
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("case", ONNX_CASES)
-def test_an_onnx_file_acts_as_the_agent(case, tmp_path):
-    path = tmp_path / f"{case[1]}.onnx"
-    check_file(agent_of(case), path, by_onnxruntime)
-    assert [each.name for each in tmp_path.iterdir()] == [path.name], "one file"
-
-
-@pytest.mark.medium
-@pytest.mark.parametrize("case", PT2_CASES)
-def test_a_pt2_file_acts_as_the_agent(case, tmp_path):
+@pytest.mark.parametrize("variant", ["continuous", "recurrent"])
+def test_a_pt2_file_acts_as_the_agent(variant, tmp_path):
     """Also if it is written where the user has turned gradients off."""
+    path = tmp_path / f"{variant}.pt2"
     with torch.no_grad():
-        check_file(agent_of(case), tmp_path / f"{case[1]}.pt2", by_torch)
+        assert not deviation_of_file(agent_of(variant), path, open_pt2)
 
 
 @pytest.mark.medium
 def test_values_are_the_heads_and_the_largest_difference_is_returned(tmp_path):
-    agent = agent_of(("PPO", "separate"))
+    agent = agent_of("separate")
     difference = agent.export(tmp_path / "policy.onnx")
     assert difference.action == 0
     assert difference.values < 1e-5
     assert difference.observations == 200
     obs = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
-    _, run = by_onnxruntime(tmp_path / "policy.onnx")
+    run = open_onnx(tmp_path / "policy.onnx").run
     values = agent.module(torch.from_numpy(obs))[0].detach().numpy()
     np.testing.assert_allclose(run({"obs": obs})["values"], values, 1e-5, 1e-5)
 
 
 def test_a_file_that_differs_from_the_agent_is_not_written(tmp_path, monkeypatch):
-    agent = agent_of(("PPO", "separate"))
+    agent = agent_of("separate")
 
     def wrong(graph):
         content, run = made(graph)
@@ -178,7 +93,7 @@ def test_the_largest_output_sets_the_tolerance():
 
 
 def test_an_export_leaves_the_agents_episode_alone(tmp_path):
-    agent, untouched = agent_of(("PPO", "recurrent")), agent_of(("PPO", "recurrent"))
+    agent, untouched = agent_of("recurrent"), agent_of("recurrent")
     obs = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
     for step, each in enumerate(obs):
         if step == 10:
@@ -187,17 +102,16 @@ def test_an_export_leaves_the_agents_episode_alone(tmp_path):
 
 
 def test_an_image_that_the_lab_resizes_is_refused(tmp_path):
-    spec = small_spec(("PPO", "images"))
+    spec = small_spec(PPO["images"].spec)
     env = spec.env.model_copy(update={"image_downsize": (11, 11)})
     spec = spec.model_copy(update={"env": env})
-    with closing(evaluation_env(spec)) as vector:
-        agent = outside(spec, untrained(spec, vector).learner, vector.statistics)
+    agent = loaded_agent(spec)
     with pytest.raises(LabError, match="image_downsize: an image that Pillow resizes"):
         agent.export(tmp_path / "policy.onnx")
 
 
 def test_another_suffix_is_refused(tmp_path):
-    agent = agent_of(("PPO", "separate"))
+    agent = agent_of("separate")
     with pytest.raises(
         LabError, match=r"policy\.pth: must end in \.onnx, \.pt2 or \.zip"
     ):
@@ -298,6 +212,5 @@ def test_every_kind_of_space_and_net_is_exported(kind, suffix, tmp_path, monkeyp
         gymnasium.registry, "Sampled-v0", EnvSpec("Sampled-v0", lambda: Sampled(*both))
     )
     spec = parse(ppo(env__name="Sampled-v0", env__num_envs=2, **changes))
-    with closing(evaluation_env(spec)) as vector:
-        agent = outside(spec, untrained(spec, vector).learner, vector.statistics)
+    agent = loaded_agent(spec)
     assert agent.export(tmp_path / f"policy.{suffix}").values < 1e-5

@@ -11,12 +11,15 @@ from torch import nn
 from slm_lab.agent.fast import choose
 from slm_lab.agent.from_spec.networks import build_optimizer
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.agent.optim.lr_schedule import LearningRate, build_learning_rate
-from slm_lab.agent.optim.optimizer import Optimizer, StepReport
+from slm_lab.agent.optim.optimizer import (
+    LearningRate,
+    Optimizer,
+    StepReport,
+    build_learning_rate,
+)
 from slm_lab.core.registry import ALGORITHMS
-from tests.contract.runs import vectors
-from tests.contract.table import ALGORITHM_ROWS, built, training_cases
-from tests.support import rows, run_session
+from slm_lab.testing.sessions import rows, run_session, vectors, whole_run
+from tests.contract.table import built, training_cases
 
 
 class PerParameterOptimizer(Optimizer):
@@ -90,17 +93,18 @@ def build_per_parameter(monkeypatch):
     return optimizers
 
 
-@pytest.mark.parametrize("case", training_cases(learning=True))
+@pytest.mark.parametrize("row", training_cases(learning=True))
 def test_a_whole_run_equals_the_per_parameter_run(
-    case, whole_runs, monkeypatch, tmp_path
+    row, request, tmp_path_factory, monkeypatch, tmp_path
 ):
-    name, variant = case
     # Autograd rounds the gradients of biases to bfloat16.
-    rtol, atol = (0.02, 1e-3) if variant == "half_precision" else (1.3e-6, 1e-5)
-    flat_run = whole_runs.get(name, variant)
+    rtol, atol = (1.3e-6, 1e-5)
+    if request.node.callspec.id.endswith("half_precision"):
+        rtol, atol = (0.02, 1e-3)
+    flat_run = whole_run(tmp_path_factory, row.spec)
     optimizers = build_per_parameter(monkeypatch)
     monkeypatch.setattr(choose, "write_out_steps", lambda learner: None)  # by autograd
-    reference = run_session(ALGORITHM_ROWS[name][variant].spec, tmp_path)
+    reference = run_session(row.spec, tmp_path)
     assert optimizers
     assert all(optimizer.num_steps > 3 for optimizer in optimizers)
     assert reference.agent.learner.opt_step == flat_run.opt_step

@@ -14,8 +14,8 @@ from slm_lab.agent import device
 from slm_lab.agent.algorithm import temperature
 from slm_lab.agent.from_spec import net, networks
 from slm_lab.agent.net import policy_value
+from slm_lab.testing.play import Play
 from tests.contract.fake_gpu import GPU, FakeGPU
-from tests.contract.playing import Play
 from tests.contract.table import ALGORITHM_ROWS, cases
 from tests.support import parse, ppo, q_learning, soft
 
@@ -26,11 +26,7 @@ AGAIN = "normalized_targets_shared"
 WITHOUT = "half_precision", "recurrent"
 """What the fake GPU cannot do. A recurrent net waits for the lengths of the
 sequences."""
-ROWS = [
-    case
-    for case in cases(ALGORITHM_ROWS, learning=True)
-    if not any(w in case.id for w in WITHOUT)
-]
+ROWS = [case for case in cases(learning=True) if not any(w in case.id for w in WITHOUT)]
 
 
 @pytest.fixture
@@ -47,15 +43,17 @@ def gpu(monkeypatch):
         torch.__future__.set_swap_module_params_on_conversion(False)
 
 
-@pytest.mark.parametrize("case", ROWS)
-def test_a_vector_step_waits_once_for_its_actions_and_every_algorithm_learns(gpu, case):
-    name, variant = case
-    play = Play(ALGORITHM_ROWS[name][variant].spec)
+@pytest.mark.parametrize("row", ROWS)
+def test_a_vector_step_waits_once_for_its_actions_and_every_algorithm_learns(
+    gpu, row, request
+):
+    waits = 2 if AGAIN in request.node.name else 1
+    play = Play(row.spec)
     allow_no_copies(gpu, play.agent.learner)
     reports = []
     with closing(play.env):
         while len(reports) < 2:
-            with gpu.waiting(2 if variant == AGAIN else 1):
+            with gpu.waiting(waits):
                 play.step()
             if (report := play.agent.learn(play.frame)) is not None:
                 reports.append(report)

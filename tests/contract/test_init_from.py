@@ -7,8 +7,13 @@ import torch
 from slm_lab.records.init_from import Parent, taken_from
 from slm_lab.session.initial import normalizers_in, values_of
 from slm_lab.storage.run_dir import FOLDERS, RunDir
-from tests.contract.runs import assert_same_run, assert_same_vectors, stop_at, vectors
-from tests.contract.table import ALGORITHM_ROWS, cases
+from slm_lab.testing.sessions import (
+    assert_same_run,
+    assert_same_vectors,
+    stop_at,
+    vectors,
+)
+from tests.contract.table import cases
 from tests.support import make_session, parse, ppo, run_session
 
 
@@ -29,10 +34,9 @@ def begin(folder, parent, spec):
     return taken_from(parent, spec).write(RunDir(folder, spec.name))
 
 
-@pytest.mark.parametrize("row", cases(ALGORITHM_ROWS, learning=True))
+@pytest.mark.parametrize("row", cases(learning=True))
 def test_a_run_begins_with_all_networks_and_normalisers_of_its_parent(row, tmp_path):
-    name, variant = row
-    spec = ALGORITHM_ROWS[name][variant].spec
+    spec = row.spec
     parent = make_session(spec, tmp_path / "parent", seed=0)
     for n, flat in enumerate(parent.agent.learner.flats.values()):
         flat.vector.add_(0.01 * (n + 1))

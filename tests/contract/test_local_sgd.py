@@ -1,4 +1,4 @@
-"""The mode of the example package passes what the lab's own modes pass."""
+"""What the mode of the example package does besides the contract of modes."""
 
 import importlib.util
 import json
@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers
-from slm_lab.parallel.fork_server import CONTEXT
-from slm_lab.session.status_board import StatusBoard
-from tests.contract.runs import assert_same_run, assert_same_vectors, stop_at, vectors
+from slm_lab.testing.sessions import (
+    assert_same_vectors,
+    vectors,
+)
 from tests.contract.table import ALGORITHM_ROWS
 from tests.faults.lab import (
     LAB,
@@ -29,7 +29,7 @@ from tests.faults.lab import (
     wait_until,
     write_spec,
 )
-from tests.support import Rank, ppo, rows, run_ranks, run_session
+from tests.support import ppo, rows, run_ranks
 
 PACKAGE = Path(__file__).parents[2] / "docs" / "examples" / "lab_extras"
 CASES = [
@@ -70,13 +70,6 @@ def spec(row):
 
 
 @ONE_EACH
-def test_one_rank_equals_a_single_session(case, row, kind, whole_runs, tmp_path):
-    rank = Rank(0, StatusBoard.allocate(CONTEXT, 1), GroupBuffers.of(1), kind)
-    session = run_session(row.spec, tmp_path, rank=rank)
-    assert_same_run(session, whole_runs.get(*case))
-
-
-@ONE_EACH
 def test_ranks_differ_between_averages_and_are_equal_in_the_end(spec, kind, tmp_path):
     seen = {}
 
@@ -97,17 +90,6 @@ def test_ranks_differ_between_averages_and_are_equal_in_the_end(spec, kind, tmp_
         assert equal is (events % EVERY == 0), f"after {events} training events"
     assert rows(first)["total_frame"].iloc[-1] >= spec.env.max_frame
     assert not second.paths.rows.exists()
-
-
-@ONE_EACH
-def test_resumed_ranks_equal_uninterrupted_ones(spec, kind, tmp_path):
-    whole = run_ranks(spec, tmp_path / "whole", 2, kind)
-    half = rows(whole[0])["frame"].iloc[len(rows(whole[0])) // 2]
-    stopped = run_ranks(spec, tmp_path / "resumed", 2, kind, on_row=stop_at(half))
-    assert stopped[0].clock.frame < whole[0].clock.frame
-    resumed = run_ranks(spec, tmp_path / "resumed", 2, kind, resume=True)
-    assert_same_run(resumed[0], whole[0])
-    assert_same_vectors(vectors(resumed[1]), vectors(whole[1]))
 
 
 def quick(**changes):

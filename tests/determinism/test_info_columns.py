@@ -1,23 +1,19 @@
 """The numbers of infos in the rows of whole trainings, in every mode."""
 
 import logging
-from contextlib import closing
 
-import numpy as np
 import pandas as pd
 import pytest
+from numpy.testing import assert_array_equal
 from pandas.testing import assert_frame_equal
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from slm_lab.charts.session import session_overview
 from slm_lab.env.state import ENV_ADAPTERS, attributes
-from slm_lab.metrics.reader import NO_ROWS, read_rows
-from slm_lab.metrics.tensorboard import TensorBoardExporter
-from tests.contract.runs import stop_at
+from slm_lab.testing.sessions import stop_at
 from tests.support import parse, ppo, q_learning, rows, run_ranks, run_session
 
 HERE = "tests.unit.env.wrapped"
-LENGTH, SUCCESS = "info_episode.extras.length", "info_is_success"
+LENGTH = "info_episode.extras.length"
+SUCCESS = "info_is_success"
 KEYS = ["episode.extras.length", "is_success", "at_three"]
 
 
@@ -44,7 +40,7 @@ def assert_numbers_go_with_their_episodes(found):
     """Their mean is that of the returns, to the bit: both are sums of small whole
     numbers."""
     assert found["mean_return"].notna().sum() > 3
-    np.testing.assert_array_equal(found[LENGTH], found["mean_return"])
+    assert_array_equal(found[LENGTH], found["mean_return"])
     with_any = found[SUCCESS].dropna()
     assert with_any.between(0, 1).all()
     assert with_any.nunique() > 1
@@ -67,14 +63,6 @@ def test_the_rows_are_those_of_a_training_without_keys(tmp_path):
     assert not [name for name in without.columns if name.startswith("info_")]
 
 
-@pytest.mark.medium
-def test_sync_and_async_give_the_same_rows(tmp_path):
-    sync, workers = (
-        rows(run_session(spec_of(mode=m), tmp_path / m)) for m in ("sync", "async")
-    )
-    assert_frame_equal(sync, workers, check_exact=True)
-
-
 @pytest.mark.parametrize("at", [64, 128, 320])
 def test_a_resumed_run_has_the_rows_of_the_uninterrupted_one(tmp_path, at):
     spec = spec_of(rigorous_eval=2, eval_frequency=100)
@@ -88,32 +76,11 @@ def test_a_resumed_run_has_the_rows_of_the_uninterrupted_one(tmp_path, at):
     assert_frame_equal(*evaluations, check_exact=True)
 
 
-def test_counts_since_the_last_row_are_in_a_checkpoint(tmp_path):
-    """Stopped between two rows."""
-
-    def stop_later(session):
-        track = session.tracker.track_episodes
-
-        def tracked(*episodes):
-            track(*episodes)
-            if session.clock.frame >= 300:
-                session.board.request_stop()
-
-        session.tracker.track_episodes = tracked
-
-    spec = spec_of(log_frequency=128)
-    whole = run_session(spec, tmp_path / "whole")
-    stopped = run_session(spec, tmp_path / "parts", on_row=stop_later)
-    assert stopped.tracker.state_dict()["counts"][-3] > 0
-    resumed = run_session(spec, tmp_path / "parts", resume=True)
-    assert_frame_equal(rows(resumed), rows(whole), check_exact=True)
-
-
 def test_an_evaluation_has_the_means_of_its_episodes(tmp_path):
     session = run_session(spec_of(rigorous_eval=3, eval_frequency=100), tmp_path)
     found = pd.read_csv(session.paths.eval_rows)
     assert len(found) == 8
-    np.testing.assert_array_equal(found[LENGTH], found["total_reward"])
+    assert_array_equal(found[LENGTH], found["total_reward"])
     assert found[SUCCESS].nunique() > 1
 
 
@@ -125,7 +92,7 @@ def test_the_rows_of_ranks_cover_the_episodes_of_all(tmp_path, num_evaluated):
     found = rows(first)
     assert_numbers_go_with_their_episodes(found)
     evaluations = pd.read_csv(first.paths.eval_rows)
-    np.testing.assert_array_equal(evaluations[LENGTH], evaluations["total_reward"])
+    assert_array_equal(evaluations[LENGTH], evaluations["total_reward"])
     run_ranks(spec, tmp_path / "parts", 2, on_row=stop_at(192))
     resumed, _ = run_ranks(spec, tmp_path / "parts", 2, resume=True)
     assert_frame_equal(rows(resumed), found, check_exact=True)
@@ -170,25 +137,3 @@ def test_a_key_that_is_missing_is_reported_once(tmp_path, caplog, capfd):
     shown = capfd.readouterr().err
     assert "info_absent: " in shown
     assert "info_is_success" not in shown
-
-
-def test_graphs_and_tensorboard_have_the_columns(tmp_path):
-    session = run_session(spec_of(), tmp_path)
-    found = read_rows(session.paths.rows)
-    figure = session_overview(found, NO_ROWS, "title")
-    labels = [panel.title for panel in figure.panels]
-    assert [label for label in labels if label.startswith("info")] == [
-        "info episode.extras.length",
-        "info is success",
-    ]
-    assert "info at three" in figure.subtitle  # it is constant
-    with closing(
-        TensorBoardExporter(session.paths.rows, tmp_path / "events")
-    ) as exporter:
-        exporter.update()
-    events = EventAccumulator(str(tmp_path / "events"), size_guidance={"scalars": 0})
-    events.Reload()
-    known = found[SUCCESS][~np.isnan(found[SUCCESS])]
-    np.testing.assert_allclose(
-        [each.value for each in events.Scalars(SUCCESS)], known, rtol=1e-6
-    )

@@ -3,7 +3,7 @@
 import pytest
 
 from slm_lab.spec.budget import decays
-from tests.contract.runs import assert_same_run
+from slm_lab.testing.sessions import assert_same_run
 from tests.support import parse, ppo, q_learning, rows, run_session
 
 FALLING = {"name": "linear_decay", "start_val": 1.0, "end_val": 0.1}

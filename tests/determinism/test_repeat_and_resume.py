@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from pandas.testing import assert_frame_equal
 
-from tests.contract.runs import stop_at
+from slm_lab.testing.sessions import stop_at
 from tests.support import make_session, parse, ppo, rows, run_session
 
 
@@ -45,7 +45,8 @@ def test_where_episodes_cannot_be_continued_the_rollout_is_cut(tmp_path, monkeyp
     )
     spec = parse(ppo(env__name="Pendulum-v1", meta__save_interval=1000))
     stopped = run_session(spec, tmp_path, on_row=stop_at(100))
-    last_obs, t = stopped.env.obs, stopped.agent.memory.state_dict()["t"]
+    last_obs = stopped.env.obs
+    t = stopped.agent.memory.state_dict()["t"]
     assert 0 < t < 16
     resumed = make_session(spec, tmp_path, resume=True)
     rollout = resumed.agent.memory.state_dict()

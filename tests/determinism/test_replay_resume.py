@@ -7,13 +7,15 @@ from pandas.testing import assert_frame_equal
 
 from slm_lab.storage.intact import settle
 from slm_lab.storage.manifest import previous_path, read_manifest
-from tests.contract.playing import same
-from tests.contract.playing import whole as whole_of
-from tests.contract.runs import stop_at
+from slm_lab.testing.play import same
+from slm_lab.testing.play import whole as whole_of
+from slm_lab.testing.sessions import stop_at
 from tests.support import make_session, parse, q_learning, rows, run_session
 from tests.unit.storage.disk import Killed, faults
 
-MAX_SIZE, STOP, END = 300, 900, 1200
+MAX_SIZE = 300
+STOP = 900
+END = 1200
 """The ring has wrapped more than once when the run is stopped."""
 
 MEMORIES = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.contract.runs import assert_same_run, stop_at
+from slm_lab.testing.sessions import assert_same_run, stop_at
 from tests.support import parse, ppo, q_learning, rows, run_session, soft
 
 HALF = 240

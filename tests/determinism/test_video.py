@@ -7,22 +7,17 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 from pandas.testing import assert_frame_equal
 
-from slm_lab.core.errors import UsageError
-from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.records.run_source import RunSource
 from slm_lab.session.evaluator import Evaluator
 from slm_lab.session.seeding import session_seeds
-from slm_lab.session.session import Session
-from slm_lab.session.status_board import StatusBoard
 from slm_lab.session.video import VideoRecorder
 from slm_lab.storage.run_dir import RunDir
 from slm_lab.studies.run import Run
-from tests.contract.runs import (
+from slm_lab.testing.sessions import (
     assert_same_run,
     global_generators,
     poison_global_generators,
@@ -202,27 +197,6 @@ def test_a_video_that_a_stop_interrupts_is_repeated_after_the_resume(
     assert_frame_equal(rows(resumed), rows(whole), check_exact=True)
 
 
-def test_the_time_of_recording_is_no_training_time(tmp_path, monkeypatch):
-    class Time:
-        now = 0.0
-
-        @classmethod
-        def perf_counter(cls):
-            cls.now += 0.001
-            return cls.now
-
-        process_time = perf_counter
-
-    def slow(self, snapshot, stop):
-        Time.now += 1000.0
-
-    monkeypatch.setattr("slm_lab.session.parts.time", Time)
-    monkeypatch.setattr(VideoRecorder, "record", slow)
-    session = run_session(recorded("cartpole"), tmp_path)
-    assert Time.now > 3000
-    assert pd.read_csv(session.paths.rows)["wall_t"].between(0, 10).all()
-
-
 def test_an_episode_without_an_end_is_cut(tmp_path, monkeypatch):
     monkeypatch.setattr("slm_lab.session.video.MAX_STEPS", 10)
     spec = parse(
@@ -288,18 +262,6 @@ def test_an_environment_without_images_is_reported_before_the_training(
     assert capfd.readouterr().err == ""
 
 
-def test_a_run_that_continues_may_begin_or_cease_to_be_recorded(tmp_path):
-    write_spec(tmp_path, SPECS["cartpole"])
-    file = str(tmp_path / "spec.json")
-    run = Run(RunSource(file, data_dir=tmp_path / "data"))
-    run.release()
-    for text, value in [("250", 250), ("null", None)]:
-        sets = (f"meta.record_video={text}",)
-        run = Run(RunSource(file, None, str(run.run_dir.root), sets))
-        run.release()
-        assert run.spec.meta.record_video == value
-
-
 def test_where_no_file_can_be_written_the_training_continues(tmp_path, capfd):
     spec = recorded("cartpole")
     (tmp_path / "run").mkdir()
@@ -310,26 +272,6 @@ def test_where_no_file_can_be_written_the_training_continues(tmp_path, capfd):
     assert line.startswith(
         "meta.record_video: no video at frame 252, and none from now on: "
     )
-
-
-@pytest.mark.parametrize(
-    ("distributed", "max_run", "recording"), [(False, 1, [0, 1]), ("synced", 2, [0, 2])]
-)
-def test_every_independent_session_records_and_of_workers_the_first(
-    distributed, max_run, recording, tmp_path
-):
-    spec = recorded("cartpole", max_session=2, distributed=distributed, max_run=max_run)
-    run_dir = RunDir(tmp_path, spec.name)
-    (tmp_path / "info").mkdir()
-    records = []
-    for index in range(spec.meta.num_sessions):
-        seeds, paths = session_seeds(0, 0, index), run_dir.session(0, index)
-        session = Session(spec, index, seeds, paths, StatusBoard.allocate(CONTEXT, 4))
-        session.close()
-        records.append(session.parts.video is not None)
-    assert [
-        index for index, records_one in enumerate(records) if records_one
-    ] == recording
 
 
 SCRIPT = """
@@ -358,40 +300,3 @@ def test_mujoco_is_drawn_without_a_display_or_settings(tmp_path, monkeypatch):
     meta, frames = read_video(path)
     assert (meta["fps"], frames.shape) == (20.0, (5, 48, 64, 3))
     assert frames.std() > 10
-
-
-@pytest.mark.medium
-@pytest.mark.skipif(
-    importlib.util.find_spec("mujoco") is None, reason="needs the mujoco extra"
-)
-def test_an_unusable_mujoco_gl_is_one_line_and_the_training_continues(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setenv("MUJOCO_GL", "disable")
-    without_a_log = f"import logging; logging.disable()\n{SCRIPT}"
-    done = call(
-        [sys.executable, "-c", without_a_log, str(tmp_path)], Path(__file__).parents[2]
-    )
-    assert done.code == 0
-    (line,) = done.err.splitlines()
-    assert line.startswith(
-        "meta.record_video: no video at frame 100, and none from now on: Half"
-    )
-    assert line.endswith(
-        "; MUJOCO_GL=disable does not work here: set MUJOCO_GL=egl, or unset it"
-    )
-
-
-def test_a_simulator_that_does_not_import_is_reported_when_a_video_is_due(
-    tmp_path, monkeypatch, capfd
-):
-    def broken(env):
-        raise UsageError(f"{env.name} does not import: no library")
-
-    monkeypatch.setattr("slm_lab.session.video.why_not_filmed", broken)
-    session = run_session(recorded("cartpole"), tmp_path)
-    assert session.clock.frame == 600
-    assert capfd.readouterr().err == (
-        "meta.record_video: no video at frame 252, and none from now on: "
-        "CartPole-v1 does not import: no library\n"
-    )

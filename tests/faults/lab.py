@@ -19,18 +19,7 @@ import psutil
 import pytest
 
 from slm_lab.storage.run_dir import FOLDERS, RunDir
-
-TIMING_COLUMNS: tuple[str, ...] = (
-    "wall_t",
-    "cpu_t",
-    "fps",
-    "sync_share",
-    "eps",
-    "actor_wait_share",
-    "learner_wait_share",
-)
-"""The only columns that differ between two runs of one spec and seed. Other columns
-differ only with Hogwild! workers and actors, which run in no fixed order."""
+from slm_lab.testing.sessions import TIMING_COLUMNS
 
 LAB = Path(sys.executable).with_name("slm-lab")
 NAME = "small"
@@ -66,6 +55,16 @@ class Done:
     code: int
     out: str
     err: str
+
+    @property
+    def outcome(self) -> tuple[int, str]:
+        """The exit code, and what was reported."""
+        return self.code, self.err
+
+    @property
+    def both(self) -> str:
+        """What it has printed on both streams."""
+        return self.out + self.err
 
     @classmethod
     def of(cls, code: int, out: str, err: str) -> "Done":
@@ -144,7 +143,8 @@ def write_spec(folder: Path, spec: Mapping[str, Any]) -> Path:
 def command(folder: Path, mode: str, *options: str) -> list[str]:
     """The command that trains, or resumes, the spec in `folder`; the data are beside
     it."""
-    spec, data = str(folder / "spec.json"), str(folder / "data")
+    spec = str(folder / "spec.json")
+    data = str(folder / "data")
     return [str(LAB), "run", spec, NAME, mode, "--data", data, *options]
 
 
@@ -170,6 +170,26 @@ def call_here(args: list[str], cwd: Path) -> Done:
             app, args[1:], env={"COLUMNS": "80"}, catch_exceptions=False
         )
     return Done.of(done.exit_code, done.stdout, done.stderr)
+
+
+def lab(folder: Path, *words: object) -> Done:
+    """What `slm-lab` with these words does in `folder`, in this process: see
+    `call_here`."""
+    return call_here([str(LAB), *map(str, words)], folder)
+
+
+def run(folder: Path, mode: str, *options: str) -> Done:
+    """Runs `command`, which must succeed without a word on stderr."""
+    done = call(command(folder, mode, *options), folder)
+    assert done.outcome == (0, "")
+    return done
+
+
+def run_here(folder: Path, mode: str, *options: str) -> Done:
+    """The same in this process."""
+    done = call_here(command(folder, mode, *options), folder)
+    assert done.outcome == (0, "")
+    return done
 
 
 @contextmanager

@@ -1,10 +1,10 @@
 """`slm-lab compare` from beginning to end: real trainings, stopped and resumed."""
 
 import csv
-import json
 
 import pytest
 
+from slm_lab.records.event_log import SearchState
 from slm_lab.storage.run_dir import RunDir
 from tests.faults.lab import (
     LAB,
@@ -41,15 +41,16 @@ def table(folder, which):
     return list(csv.DictReader(file.read_text().splitlines()))
 
 
-def record(folder):
-    (file,) = comparison_folder(folder).glob("*_compare_record.json")
-    return json.loads(file.read_text())
+def trainings(folder):
+    """The states of the trainings, in order."""
+    (file,) = comparison_folder(folder).glob("*_compare.jsonl")
+    return list(SearchState.from_log(file).trials.values())
 
 
-def rows(folder, key):
+def rows(folder, trial, name):
     """What the only Session of a training has written, less what time decides."""
-    run = comparison_folder(folder) / record(folder)[key]["folder"]
-    return repeatable(RunDir(run, key.split(" ")[0]).session(0, 0).rows)
+    run = comparison_folder(folder) / trainings(folder)[trial].folder
+    return repeatable(RunDir(run, name).session(0, 0).rows)
 
 
 @pytest.mark.slow
@@ -66,7 +67,7 @@ def test_a_comparison_trains_and_draws_every_variant(folder):
         "15",
     ]
     done = call(compare(folder, *options), folder)
-    assert (done.code, done.err) == (0, "")
+    assert done.outcome == (0, "")
     assert "[2/3] synced × 1, seed 5" in done.out
     assert "Adam replaced by GlobalAdam" in done.out
     lines = table(folder, "")
@@ -84,11 +85,11 @@ def test_a_comparison_trains_and_draws_every_variant(folder):
         2000 <= float(line["total_frame"]) <= 2008
         for line in table(folder, "_trainings")
     )
-    assert rows(folder, f"{NAME}_false seed 5")
+    assert rows(folder, 0, f"{NAME}_false")
     again = call(
         [str(LAB), "compare", "--resume", str(comparison_folder(folder))], folder
     )
-    assert (again.code, again.err) == (0, "")
+    assert again.outcome == (0, "")
     assert "0 of them to run" in again.out
 
 
@@ -105,13 +106,12 @@ def test_a_stopped_comparison_shows_finished_runs_and_resuming_completes_the_res
     assert done.code == 130, done.err
     assert "resume with: slm-lab compare --resume" in done.out
     assert [line["finished"] for line in table(folder, "")] == ["1", "0"]
-    endings = [entry["ending"] for entry in record(folder).values()]
-    assert endings == ["finished", "interrupted"]
+    assert [state.status for state in trainings(folder)] == ["finished", "running"]
     done = call(
         [str(LAB), "compare", "--resume", str(comparison_folder(folder))], folder
     )
-    assert (done.code, done.err) == (0, "")
+    assert done.outcome == (0, "")
     assert "1 of them to run" in done.out
     assert [line["finished"] for line in table(folder, "")] == ["1", "1"]
     (resumed,) = comparison_folder(folder).glob("*shared_1*/")
-    assert resumed.name == record(folder)[f"{NAME}_shared_1 seed 5"]["folder"]
+    assert resumed.name == trainings(folder)[1].folder

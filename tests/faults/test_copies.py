@@ -51,7 +51,7 @@ def test_an_environment_that_exists_once_is_trained_and_evaluated(
 ):
     write_spec(folder, ppo(**SMALL, env__num_envs=1))
     done = call([*command(folder, "train"), "--import", "ports"], folder)
-    assert (done.code, done.err) == (0, "")
+    assert done.outcome == (0, "")
     assert trial_metrics(folder)["random_return"] == 9.0
     evaluation = [
         str(LAB),
@@ -64,7 +64,7 @@ def test_an_environment_that_exists_once_is_trained_and_evaluated(
         "--json",
     ]
     done = call(evaluation, folder)
-    assert (done.code, done.err) == (0, "")
+    assert done.outcome == (0, "")
     assert len(list(folder.glob("port_*"))) == 1
 
 
@@ -101,7 +101,7 @@ def test_all_copies_of_a_run_that_exist_at_once_have_different_numbers(folder, m
     )
     write_spec(folder, spec)
     done = call([*command(folder, "train"), "--import", "ports"], folder)
-    assert (done.code, done.err) == (0, "")
+    assert done.outcome == (0, "")
     assert trial_metrics(folder)["random_return"] == 9.0
     assert list(folder.rglob("*.mp4"))
     copies = len(list(folder.glob("port_*")))
@@ -114,6 +114,6 @@ def test_the_trials_of_a_search_have_different_copies(folder):
     spec = {**ppo(**SMALL, env__index_key="port", meta__max_trial=3), "search": search}
     (folder / "spec.json").write_text(json.dumps({"small": spec}))
     done = call([*command(folder, "search"), "--import", "ports"], folder)
-    assert (done.code, done.err) == (0, "")
+    assert done.outcome == (0, "")
     copies = len(list(folder.glob("port_*")))
     assert copies >= 3 * 4

@@ -19,6 +19,7 @@ from tests.faults.lab import (
     repeatable,
     row_count,
     rows_file,
+    run,
     started,
     wait_until,
     write_spec,
@@ -123,11 +124,8 @@ def folder_of(tmp_path):
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_what_environments_start_ends_with_the_run(folder_of, mode):
     folder = folder_of("Starting", env__vectorization_mode=mode)
-    assert call(command(folder, "train", *IMPORTED), folder).code == 0
-    assert (
-        call(command(folder, "eval@latest", "--episodes", "2", *IMPORTED), folder).code
-        == 0
-    )
+    run(folder, "train", *IMPORTED)
+    run(folder, "eval@latest", "--episodes", "2", *IMPORTED)
     programs = [int(path.name) for path in (folder / "programs").iterdir()]
     left = [pid for pid in programs if psutil.pid_exists(pid) and is_running(pid)]
     for pid in left:
@@ -147,7 +145,7 @@ def test_a_seed_repeats_environments_that_draw_from_global_generators(folder_of,
         folder = folder_of(
             "Drawing", part, env__vectorization_mode=mode, meta__max_session=2
         )
-        assert call(command(folder, "train", *IMPORTED), folder).code == 0
+        run(folder, "train", *IMPORTED)
         repeated.append([repeatable(rows_file(folder, n)) for n in (0, 1)])
     assert repeated[0] == repeated[1]
     assert repeated[0][0] != repeated[0][1], "Sessions differ"
@@ -211,7 +209,7 @@ def test_a_killed_group_leaves_nothing_in_the_temporary_folder(folder_of, monkey
         assert list(short.glob(f"pymp-*/{OURS}")), "the premise"
         again = folder / "again"
         write_spec(again, ppo(env__max_frame=200))
-        assert call(command(again, "train"), again).code == 0
+        run(again, "train")
         assert list(short.glob("pymp-*")) == []
     finally:
         shutil.rmtree(short)

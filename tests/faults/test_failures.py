@@ -2,27 +2,23 @@
 
 import json
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from slm_lab.core.process import STOP_SIGNALS
 from slm_lab.storage.checkpoint import read_state
 from slm_lab.storage.manifest import read_manifest
 from tests.faults.lab import (
     NAME,
-    all_gone,
     call,
     call_here,
     command,
     manifest,
     repeatable,
     rows_file,
+    run,
     run_folder,
-    started,
     trial_metrics,
-    wait_until,
     write_spec,
 )
 from tests.support import ppo
@@ -45,12 +41,6 @@ gymnasium.register("Fragile-v0", entry_point=Fragile)
 """
 RAISE = 'raise ZeroDivisionError("the pole broke")'
 LEAVE = "os._exit(3)"
-HANG = """
-            pathlib.Path("reaching").write_text(str(os.getpid()))
-            os.rename("reaching", "reached")
-            while True:
-                signal.pause()
-"""
 
 
 def fragile(folder, what, victim="session-1", **changes):
@@ -86,22 +76,6 @@ def test_an_exception_in_one_session_is_reported_and_the_other_continues(folder)
     assert "ZeroDivisionError: the pole broke" in done.err
     log = (run_folder(folder) / "log" / f"{NAME}_t0_s1.log").read_text()
     assert "the pole broke" in log
-
-
-@pytest.mark.slow
-def test_a_session_killed_by_a_signal_is_reported_and_the_other_trains_on(
-    folder,
-):
-    options = fragile(folder, HANG)
-    with started(folder, "train", *options) as running:
-        wait_until((folder / "reached").exists)
-        process = wait_until(lambda: running.session(1))
-        assert int((folder / "reached").read_text()) == process.pid
-        process.kill()
-        done = running.end()
-    assert_only_session_1_failed(folder, done, exit_code=-9)
-    assert "signal 9" in done.err
-    assert "Traceback" not in done.err
 
 
 @pytest.mark.slow
@@ -148,27 +122,10 @@ def test_a_failed_session_continues_when_the_run_is_resumed(folder):
     finished = rows_file(folder, 0).stat().st_mtime_ns
     assert read_manifest(manifest(folder, 1)).frame == 300
     fragile(folder, "pass")
-    assert call(command(folder, "train@latest", *options), folder).code == 0
+    run(folder, "train@latest", *options)
     assert rows_file(folder, 0).stat().st_mtime_ns == finished
     assert trial_metrics(folder)["num_sessions"] == 2
     assert len(repeatable(rows_file(folder, 1))) == 1 + 10
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", STOP_SIGNALS)
-def test_a_second_ctrl_c_ends_a_run_whose_session_hangs(number, folder):
-    with started(folder, "train", *fragile(folder, HANG)) as running:
-        wait_until((folder / "reached").exists)
-        children = running.children()
-        running.process.send_signal(number)
-        # it waits for the Session that hangs
-        with pytest.raises(subprocess.TimeoutExpired):
-            running.process.wait(1.0)
-        running.process.send_signal(number)
-        done = running.end()
-    assert done.code == 130
-    assert "Traceback" not in done.err
-    wait_until(lambda: all_gone(children), timeout=3)
 
 
 @pytest.mark.medium

@@ -12,9 +12,9 @@ from slm_lab.core.errors import LabError
 from slm_lab.metrics.reader import read_rows
 from slm_lab.spec.schema.memory import ReplaySpec
 from slm_lab.spec.schema.optim import OptimSpec
-from tests.contract.playing import Play
-from tests.contract.table import ALGORITHM_ROWS, cases
-from tests.faults.lab import call, command, rows_file, write_spec
+from slm_lab.testing.play import Play
+from tests.contract.table import cases
+from tests.faults.lab import rows_file, run, write_spec
 from tests.support import parse, ppo, soft
 
 pytestmark = pytest.mark.skipif(
@@ -47,13 +47,11 @@ def sac(**changes):
 @pytest.mark.parametrize("make", [ppo, sac])
 def test_a_gpu_training_resumes_on_the_gpu(tmp_path, make, distributed):
     write_spec(tmp_path, on_gpu(make, distributed))
-    done = call(command(tmp_path, "train"), tmp_path)
-    assert (done.code, done.err) == (0, "")
+    run(tmp_path, "train")
     before = read_rows(rows_file(tmp_path))
     assert before.has_values("loss")
     more = ("-s", f"env.max_frame={2 * FRAMES}", "--schedules", "hold")
-    resumed = call(command(tmp_path, "train@latest", *more), tmp_path)
-    assert (resumed.code, resumed.err) == (0, "")
+    run(tmp_path, "train@latest", *more)
     assert read_rows(rows_file(tmp_path))["total_frame"][-1] > before["total_frame"][-1]
 
 
@@ -61,10 +59,9 @@ ADAM = OptimSpec(name="GlobalAdam", lr=1e-3)
 GRAPHED = "PPO", "PPOSIL", "VanillaDQN", "DQN", "DoubleDQN", "SoftActorCritic", "CrossQ"
 
 
-def with_parts(case, **change):
+def with_parts(row, **change):
     """The spec of a row with other keys of its nets, on the GPU."""
-    name, variant = case
-    spec = ALGORITHM_ROWS[name][variant].spec
+    spec = row.spec
     nets = {
         key: net.model_copy(update={"gpu": True, **change})
         for key, net in spec.agent.nets.items()
@@ -81,9 +78,9 @@ def with_frames_on_the_gpu(spec):
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
-@pytest.mark.parametrize("case", cases(ALGORITHM_ROWS, learning=True))
-def test_every_algorithm_and_net_learns_on_a_gpu(case, precision):
-    play = Play(with_parts(case, precision=precision))
+@pytest.mark.parametrize("row", cases(learning=True))
+def test_every_algorithm_and_net_learns_on_a_gpu(row, precision):
+    play = Play(with_parts(row, precision=precision))
     with closing(play.env):
         reports = [*islice(play.reports(2_000), 3)]
     assert len(reports) == 3
@@ -99,16 +96,19 @@ def trained(spec, events=8):
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
-@pytest.mark.parametrize("case", cases(ALGORITHM_ROWS, learning=True))
-def test_a_replayed_step_changes_the_weights_as_the_step_itself_does(case, precision):
-    name, variant = case
+@pytest.mark.parametrize("row", cases(learning=True))
+def test_a_replayed_step_changes_the_weights_as_the_step_itself_does(
+    row, precision, request
+):
+    name, variant = row.name, request.node.callspec.id
     if name not in GRAPHED or "recurrent" in variant:
         pytest.skip("without graphs")
     keys = {"precision": precision, "optim_spec": ADAM}
-    spec = with_parts(case, **keys, cuda_graph=True)
+    spec = with_parts(row, **keys, cuda_graph=True)
     if isinstance(spec.agent.memory, ReplaySpec) and not spec.env.normalize_obs:
         spec = with_frames_on_the_gpu(spec)
-    replayed, plain = trained(spec), trained(with_parts(case, **keys))
+    replayed = trained(spec)
+    plain = trained(with_parts(row, **keys))
     assert replayed.step._recordings
     # Adam enlarges the rounding errors of biases before batch normalisation.
     if precision == "float32" and "norm" not in variant and name != "CrossQ":
@@ -120,7 +120,8 @@ def test_a_replayed_step_changes_the_weights_as_the_step_itself_does(case, preci
 def test_a_step_that_waits_is_refused_by_name():
     data = ppo(agent__net__gpu=True, agent__net__cuda_graph=True)
     play = Play(parse(data))
-    learner, step = play.agent.learner, play.agent.learner._step
+    learner = play.agent.learner
+    step = play.agent.learner._step
     learner.step._step = lambda *args: (
         step(*args),
         torch.ones(1).cuda().item(),

@@ -10,11 +10,10 @@ import pytest
 from slm_lab.storage.checkpoint import read_state
 from slm_lab.storage.manifest import read_manifest
 from tests.faults.lab import (
-    call,
-    command,
     manifest,
     repeatable,
     rows_file,
+    run,
     started,
     wait_until,
     write_spec,
@@ -33,7 +32,7 @@ def uninterrupted(tmp_path_factory):
     """The rows of the same run, never killed."""
     folder = tmp_path_factory.mktemp("uninterrupted")
     write_spec(folder, long_spec(save_interval=10))
-    assert call(command(folder, "train"), folder).code == 0
+    run(folder, "train")
     return repeatable(rows_file(folder))
 
 
@@ -64,15 +63,16 @@ def test_a_run_killed_ten_times_has_the_rows_of_an_uninterrupted_run(
                 running.signal_group(signal.SIGKILL)
             assert running.end().code in (-signal.SIGKILL, 0)
         assert_whole(folder)
-    done = call(command(folder, mode(folder)), folder)
-    assert (done.code, done.err) == (0, "")
+    run(folder, mode(folder))
     assert read_manifest(manifest(folder)).finished
     assert repeatable(rows_file(folder)) == uninterrupted
 
 
 def mode(folder):
     """A run that was killed before its spec was saved cannot be resumed."""
-    return "train@latest" if list(folder.glob("data/*/*_spec.json")) else "train"
+    if list(folder.glob("data/*/*_spec.json")):
+        return "train@latest"
+    return "train"
 
 
 def written(folder):

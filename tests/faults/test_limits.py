@@ -79,7 +79,9 @@ def test_a_call_that_does_not_end_is_reported_with_its_session_copy_and_key(
     why = next(line for line in done.err.splitlines() if " hangs: " in line)
     assert "Session " in why
     is_seen = hang == "reset" or mode == "async"
-    what = f"the {hang} of copy 1" if is_seen else "a step"
+    what = "a step"
+    if is_seen:
+        what = f"the {hang} of copy 1"
     assert f" hangs: {what} has not ended for 5 s; see meta.{hang}_seconds" in why
 
 

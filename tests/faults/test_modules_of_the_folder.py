@@ -139,22 +139,6 @@ def test_a_script_that_names_itself_is_told_to_guard_its_call(tmp_path, verb):
     assert not (tmp_path / "data").exists()
 
 
-def test_a_thread_of_a_script_that_names_itself_starts_no_chain_of_trainings(tmp_path):
-    """Nothing stops its import, so that the only training is that of the script."""
-    call = OTHER["train"].format(
-        spec=small(env__name="OfThisFolder-v0"), how="imports=['itself']"
-    )
-    thread = (
-        "thread = threading.Thread(target=lambda: "
-        f"{call})\nthread.start()\nthread.join()"
-    )
-    (tmp_path / "itself.py").write_text(f"{ENV}\nimport slm_lab, threading\n{thread}\n")
-    code, text = run_in_group([sys.executable, "itself.py"], tmp_path)
-    assert code == 0
-    assert f"slm_lab.train {MESSAGE}" in text
-    assert len(list((tmp_path / "data").glob("*/"))) == 1
-
-
 @pytest.mark.parametrize(
     ("name", "options"),
     [("OfThisFolder-v0", ["--import", "itself"]), ("itself:OfThisFolder-v0", [])],

@@ -7,13 +7,12 @@ from slm_lab.metrics.reader import read_rows
 from slm_lab.storage.manifest import read_manifest
 from tests.faults.lab import (
     NAME,
-    call_here,
-    command,
     interrupt,
     manifest,
     row_count,
     rows_file,
     run_folder,
+    run_here,
     started,
     trial_metrics,
     wait_until,
@@ -34,8 +33,7 @@ def test_each_run_has_the_whole_budget_its_own_seeds_and_its_own_weights(folder)
     write_spec(
         folder, actor_critic(**TOGETHER, env__max_frame=BUDGET, meta__log_frequency=500)
     )
-    done = call_here(command(folder, "train"), folder)
-    assert (done.code, done.err) == (0, "")
+    run_here(folder, "train")
     for run in range(2):
         assert BUDGET <= frames_of(folder, run) <= BUDGET + 4 * 2
     rows = [read_rows(rows_file(folder, s)) for s in range(4)]
@@ -73,23 +71,6 @@ def test_a_stop_in_the_second_run_keeps_the_first_and_resuming_ends_the_second(f
     stopped_at = frames_of(folder, 1)
     assert stopped_at < 16_000 <= frames_of(folder, 0)
 
-    done = call_here(command(folder, "train@latest"), folder)
-    assert (done.code, done.err) == (0, "")
+    run_here(folder, "train@latest")
     assert [rows_file(folder, s).read_text() for s in (0, 1)] == first
     assert frames_of(folder, 1) >= 16_000
-
-
-@pytest.mark.slow
-def test_a_stop_in_the_first_run_starts_no_other(folder):
-    write_spec(
-        folder,
-        actor_critic(**TOGETHER, env__max_frame=10_000_000, meta__log_frequency=500),
-    )
-    with started(folder) as running:
-        wait_until(lambda: row_count(folder, 0) and row_count(folder, 1))
-        interrupt(running)
-        assert running.end().code == 130
-    assert not manifest(folder, 2).exists()
-    sessions = trial_metrics(folder)["sessions"]
-    assert [session["frame"] for session in sessions[2:]] == [0, 0]
-    assert {session["ending"] for session in sessions} == {"interrupted"}

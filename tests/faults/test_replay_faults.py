@@ -16,6 +16,7 @@ from tests.faults.lab import (
     repeatable,
     row_count,
     rows_file,
+    run,
     run_folder,
     started,
     wait_until,
@@ -48,13 +49,14 @@ def uninterrupted(tmp_path_factory):
     """The rows of the same run, never killed."""
     folder = tmp_path_factory.mktemp("uninterrupted")
     write_spec(folder, spec(save_interval=60))
-    assert call(command(folder, "train"), folder).code == 0
+    run(folder, "train")
     return repeatable(rows_file(folder))
 
 
 def assert_whole(folder):
     """The manifest can be read, and so can all it names."""
-    found, models = read_manifest(manifest(folder)), run_folder(folder) / "model"
+    found = read_manifest(manifest(folder))
+    models = run_folder(folder) / "model"
     for file in [*found.files.values(), *found.segments]:
         assert read_state(models, file)
     return found
@@ -83,8 +85,7 @@ def test_a_run_killed_repeatedly_has_the_rows_of_an_uninterrupted_run(
             assert running.end().code in (-signal.SIGKILL, 0)
         assert assert_whole(folder).segments
         mode = "train@latest"
-    done = call(command(folder, mode), folder)
-    assert (done.code, done.err) == (0, "")
+    run(folder, mode)
     found = assert_whole(folder)
     assert found.finished
     before = previous_path(manifest(folder))
@@ -112,8 +113,7 @@ def test_steps_that_find_no_room_cost_no_checkpoint(small_disk, folder, uninterr
     found = assert_whole(folder)
     assert f"the last checkpoint, at frame {found.frame}, is intact" in done.err
     subprocess.run(["mount", "-o", "remount,size=200m", str(small_disk)], check=True)
-    resumed = call(command(folder, "train@latest"), folder)
-    assert (resumed.code, resumed.err) == (0, "")
+    run(folder, "train@latest")
     assert repeatable(rows_file(folder)) == uninterrupted
 
 

@@ -134,7 +134,9 @@ class MatchObs(gymnasium.Env[Obs, Any]):
 
     def step(self, action: Any) -> StepResult:
         self._t += 1
-        reward = 1.0 if (int(action) == 1) == (self._obs[0] > 0) else -1.0
+        reward = -1.0
+        if (int(action) == 1) == (self._obs[0] > 0):
+            reward = 1.0
         return self._draw(), reward, self._t == 8, False, {}
 
 
@@ -230,7 +232,8 @@ class ReachPoint(gymnasium.Env[Obs, Any]):
 
     def step(self, action: Any) -> StepResult:
         self._t += 1
-        low, high = self.action_space.low, self.action_space.high
+        low = self.action_space.low
+        high = self.action_space.high
         of_half_range = (2 * action - low - high) / (high - low)
         reward = -float(((of_half_range - 0.5 * self._obs) ** 2).sum())
         return self._draw(), reward, self._t == 4, False, {}
@@ -265,7 +268,9 @@ class MatchImage(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self._t += 1
-        reward = 1.0 if int(action) == self._half else -1.0
+        reward = -1.0
+        if int(action) == self._half:
+            reward = 1.0
         return self._draw(), reward, self._t == 4, False, {}
 
 
@@ -282,14 +287,17 @@ class RecallCue(gymnasium.Env[Obs, Any]):
 
     def reset(self, *, seed=None, options=None) -> tuple[Obs, dict[str, Any]]:
         super().reset(seed=seed)
-        self._cue, self._t = int(self.np_random.integers(2)), 0
+        self._cue = int(self.np_random.integers(2))
+        self._t = 0
         return self._obs(2.0 * self._cue - 1.0), {}
 
     def step(self, action: Any) -> StepResult:
         self._t += 1
         if self._t < self.LENGTH:
             return self._obs(0.0), 0.0, False, False, {}
-        reward = 1.0 if int(action) == self._cue else -1.0
+        reward = -1.0
+        if int(action) == self._cue:
+            reward = 1.0
         return self._obs(0.0), reward, True, False, {}
 
     def _obs(self, cue: float) -> Obs:

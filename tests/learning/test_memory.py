@@ -74,7 +74,8 @@ def final_return(folder, learner, net, seed):
         k: v for k, v in data["agent"]["net"].items() if k not in ("type", "hid_layers")
     }
     data = {**data, "agent": {**data["agent"], "net": {**own, **OPTIMIZER, **net}}}
-    session, returns = make_session(parse(data), folder, seed=seed), []
+    session = make_session(parse(data), folder, seed=seed)
+    returns = []
     session._on_row = lambda made: returns.append(made.tracker.last_row["total_reward"])
     session.run()
     session.close()

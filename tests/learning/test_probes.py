@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 
 from slm_lab.session.session import Session
 from tests.learning.probe_envs import register_probes
@@ -233,7 +234,7 @@ def test_every_choice_follows_what_the_observation_says_of_it(env, learner, tmp_
     assert final_return(session) > 0.85 * 4  # chance: 0.42 and 0.5
     obs = np.array(list(CHOICES[env]), np.float32)
     wanted = list(CHOICES[env].values())
-    np.testing.assert_array_equal(session.agent.actor.act_greedily(obs), wanted)
+    assert_array_equal(session.agent.actor.act_greedily(obs), wanted)
 
 
 def adam(lr: float) -> dict[str, Any]:
@@ -276,4 +277,4 @@ def test_every_distribution_of_continuous_actions_finds_the_point(
     )
     assert final_return(session) > -0.15 * 4  # without looking: at best -0.5 a step
     obs = np.array([[1, 1], [-1, 1], [1, -1], [-1, -1]], np.float32)
-    np.testing.assert_allclose(session.agent.actor.act_greedily(obs), obs / 2, atol=0.3)
+    assert_allclose(session.agent.actor.act_greedily(obs), obs / 2, atol=0.3)

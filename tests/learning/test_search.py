@@ -21,7 +21,8 @@ def test_from_a_bad_start_a_search_with_asha_finds_a_spec_that_solves_cartpole(
 ):
     """Learning rate and entropy coefficient of the spec itself are far too large."""
     prepared = Prepared(RunSource(SHIPPED, NAME, seed=0, data_dir=tmp_path))
-    search, asked = prepared.search, prepared.spec.meta.confirm
+    search = prepared.search
+    asked = prepared.spec.meta.confirm
     assert asked is not None
     search.run(lambda: None)
     best = search.search_state.ranked[0]
@@ -30,8 +31,8 @@ def test_from_a_bad_start_a_search_with_asha_finds_a_spec_that_solves_cartpole(
     assert best.score >= SOLVED
     stopped = search.search_state.of(Status.STOPPED)
     assert len(stopped) >= len(search.search_state.trials) / 2
-    confirmation = Confirmation(search, asked)
-    confirmation.run(lambda: None)
+    confirmation = Confirmation(prepared, asked)
+    confirmation.study.run()
     scores = search.search_state.confirmed[best.trial].scores
     assert len(scores) == asked.max_session
     assert median(scores) >= SOLVED  # a fresh seed may be unlucky

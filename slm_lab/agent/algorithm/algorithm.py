@@ -1,27 +1,28 @@
-"""Actor and learner, which every algorithm consists of, and what they are built
-from."""
+"""Actor and learner, which every algorithm consists of, what they are built from, and
+a training event on replay."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import gymnasium
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from typing_extensions import override
 
 from slm_lab.agent.algorithm.correction import VTrace
-from slm_lab.agent.algorithm.report import Report
-from slm_lab.agent.batch import Act
+from slm_lab.agent.algorithm.report import Report, Update, mean_report
+from slm_lab.agent.batch import Act, Transitions, TransitionSource, describe_on_error
 from slm_lab.agent.distribution.family import DistributionFamily
+from slm_lab.agent.memory.memory import ReplayConfig
 from slm_lab.agent.net.target_network import TargetNetwork
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.optimizer import StepReport, TrainState
 from slm_lab.agent.optim.rule import Number
 from slm_lab.agent.recurrent_state import RecurrentLayout
-from slm_lab.agent.replay_config import ReplayConfig
 from slm_lab.core.state import HasState
 from slm_lab.core.types import Array, BoolArray, Column, StateDict
 from slm_lab.spec.schema.agent import AgentSpec
@@ -92,8 +93,8 @@ class Learner(HasState, Generic[BatchT]):
     @property
     @abstractmethod
     def metric_names(self) -> tuple[str | Column, ...]:
-        """The columns this algorithm reports beyond those that every row has. A name is
-        that of a column which `metrics/row.py` documents."""
+        """The columns this algorithm reports beyond those that every row has.
+        `metrics/row.py` documents each column."""
 
     @abstractmethod
     def learn(self, batch: BatchT, frame: int) -> Report:
@@ -158,7 +159,7 @@ class AgentSeeds:
 
 @dataclass(frozen=True)
 class BuildContext:
-    """What an algorithm is built from."""
+    """The arguments from which an algorithm is built."""
 
     spec: AgentSpec
     observation_space: gymnasium.Space[Any]
@@ -166,7 +167,8 @@ class BuildContext:
     num_envs: int
     seeds: AgentSeeds
     correction: VTrace | None = None
-    """For rollouts of a policy older than the learner's; None takes them as fresh."""
+    """Corrects rollouts of a policy older than the learner's; None takes them as
+    fresh."""
 
     def algorithm(self, kind: type[SpecT]) -> SpecT:
         """The keys of the algorithm, which are of this model."""
@@ -189,7 +191,8 @@ class BuildContext:
 
 
 class AgentParts(NamedTuple):
-    """What an algorithm contributes to an agent, and the layout of its memory."""
+    """The parts that an algorithm contributes to an agent, and the layout of its
+    memory."""
 
     actor: Actor
     learner: Learner[Any]
@@ -198,7 +201,7 @@ class AgentParts(NamedTuple):
     action_shape: tuple[int, ...]
     action_dtype: np.dtype[np.generic]
     replay: ReplayConfig | None = None
-    """How it replays; None if it does not."""
+    """The replay of an off-policy algorithm; None for others."""
     recurrent: RecurrentLayout | None = None
     """The recurrent state of its networks; None without one."""
 
@@ -206,3 +209,49 @@ class AgentParts(NamedTuple):
 def seeded_generator(seed: int) -> torch.Generator:
     """A CPU generator with this seed."""
     return torch.Generator().manual_seed(seed)
+
+
+MOST_UNREAD = 64
+"""Batches after which the host asks a GPU whether a step has failed. Until then it
+keeps them."""
+
+
+def train_on_replay(
+    learner: Learner[TransitionSource],
+    source: TransitionSource,
+    frame: int,
+    steps_per_batch: int,
+    update: Callable[[Transitions], Update],
+) -> Report:
+    """Takes gradient steps on the batches that are due; then the target networks may
+    follow. Returns the mean report. Raises NonFiniteLossError with the statistics of
+    the batch that caused it."""
+    learner.train_state.set_frame(frame)
+    reports: list[Report] = []
+    seen: deque[tuple[Tensor, Transitions]] = deque(maxlen=MOST_UNREAD)
+    failed = learner.train_state.failed
+    for num_left in reversed(range(source.num_batches)):
+        batch = source.sample(frame)
+        on_device = batch
+        if failed is not None:
+            on_device = batch.to(failed.device)
+        with describe_on_error(batch):
+            for _ in range(steps_per_batch):
+                done = update(on_device)
+                reports.append(done.report)
+        if failed is not None:
+            seen.append((failed.clone(), batch))
+            if num_left % MOST_UNREAD == 0 and failed.item():
+                first_failed = next(batch for flag, batch in seen if flag.item())
+                with describe_on_error(first_failed):
+                    learner.train_state.check()
+        if done.error is not None:
+            source.update_priorities(batch.index, done.error)
+    for network in learner.target_networks.values():
+        network.update_after_event(source.num_stored)
+    learner.version += 1
+    return {
+        **mean_report(reports),
+        "update_to_data": learner.opt_step / source.num_trained_on,
+        "lr": learner.train_state.lr,
+    }

@@ -15,12 +15,12 @@ from torch.nn.functional import one_hot
 from slm_lab.agent.distribution.distributions import TanhNormal
 
 ActionValue: TypeAlias = Callable[[Tensor | None], Tensor]
-"""From actions (B, A) to their values (B,); for discrete actions from None to all
-values (B, n)."""
+"""Maps actions (B, A) to their values (B,); for discrete actions None to all values (B,
+n)."""
 
 
 class Expectation(NamedTuple):
-    """Over the actions of a policy in each state."""
+    """Expectations over the actions of a policy in each state."""
 
     value: Tensor
     """(B,) E[Q(s, a)]"""
@@ -29,8 +29,8 @@ class Expectation(NamedTuple):
 
 
 def squashed(params: Tensor, q: ActionValue, noise: Tensor) -> Expectation:
-    """By one reparametrised action, tanh(μ + σε): eqs. 11 and 20 of arXiv:1812.05905.
-    The noise is standard normal."""
+    """Estimates it by one reparametrised action, tanh(μ + σε): eqs. 11 and 20 of
+    arXiv:1812.05905. The noise is standard normal."""
     action, log_prob = TanhNormal(*params.chunk(2, -1)).with_log_prob(noise)
     return Expectation(q(action), -log_prob)
 
@@ -43,8 +43,8 @@ def exact(params: Tensor, q: ActionValue, noise: Tensor) -> Expectation:
 
 
 def gumbel_softmax(params: Tensor, q: ActionValue, noise: Tensor) -> Expectation:
-    """By one action with the gradient of a softmax: straight-through, arXiv:1611.01144.
-    The noise is exponential; −log of it is Gumbel."""
+    """Estimates it by one action with the gradient of a softmax: straight-through,
+    arXiv:1611.01144. The noise is exponential; −log of it is Gumbel."""
     log_p = params.log_softmax(-1)
     relaxed = (log_p - noise.log()).softmax(-1)
     hard = one_hot(relaxed.argmax(-1), log_p.shape[-1]).to(relaxed.dtype)
@@ -53,7 +53,7 @@ def gumbel_softmax(params: Tensor, q: ActionValue, noise: Tensor) -> Expectation
 
 
 def deterministic(params: Tensor, q: ActionValue, noise: Tensor) -> Expectation:
-    """By the one action, tanh(params), plus noise within the bounds: eq. 14 of
+    """Takes the one action, tanh(params), plus noise within the bounds: eq. 14 of
     arXiv:1802.09477. The noise has the scale of actions, or is empty."""
     action = params.tanh()
     if noise.numel():
@@ -66,8 +66,8 @@ class PolicyExpectation(NamedTuple):
     """A way to take the expectation, and the noise that it needs."""
 
     of: Callable[[Tensor, ActionValue, Tensor], Expectation]
-    """From parameters (B, param_dim), an action-value function and what `draw` gave to
-    its expectation, with gradients to the parameters."""
+    """Maps parameters (B, param_dim), an action-value function and the noise of `draw`
+    to its expectation, with gradients to the parameters."""
     draw: Callable[[tuple[int, int], torch.Generator], Tensor]
     """Noise of this shape, on the CPU; empty where the expectation is exact."""
 
@@ -83,7 +83,7 @@ GUMBEL_SOFTMAX = PolicyExpectation(
 
 
 def smoothed(std: float, largest: float) -> PolicyExpectation:
-    """Of a deterministic policy with clipped normal noise on its actions: target policy
+    """A deterministic policy with clipped normal noise on its actions: target policy
     smoothing, section 5.3 of arXiv:1802.09477."""
 
     def draw(shape: tuple[int, int], generator: torch.Generator) -> Tensor:

@@ -25,7 +25,7 @@ class ValueLoss:
     def __init__(
         self, kind: Callable[..., ElementwiseLoss], arguments: Mapping[str, Any]
     ) -> None:
-        self.each: ElementwiseLoss = kind(**arguments, reduction="none")
+        self.elementwise: ElementwiseLoss = kind(**arguments, reduction="none")
         """l"""
         self._mean = kind(**arguments, reduction="mean")
 
@@ -35,7 +35,7 @@ class ValueLoss:
         """The scalar; `prediction`, `target` and `weight` are (B,)."""
         if weight is None:
             return self._mean(prediction, target)
-        return weighted_mean(self.each(prediction, target), weight)
+        return weighted_mean(self.elementwise(prediction, target), weight)
 
 
 _SQUARED_ERROR = ValueLoss(nn.MSELoss, {})
@@ -107,8 +107,8 @@ def clipped_value_loss(
     arXiv:1707.06347. All tensors (B,)."""
     range_: tuple[Any, Any] = (-clip_eps, clip_eps)
     clipped_value = old_value + (value - old_value).clamp(*range_)
-    losses = loss_fn.each(value, target)
-    return torch.max(losses, loss_fn.each(clipped_value, target)).mean()
+    losses = loss_fn.elementwise(value, target)
+    return torch.max(losses, loss_fn.elementwise(clipped_value, target)).mean()
 
 
 def standardize(advantage: Tensor, among: Tensor | None = None) -> Tensor:

@@ -26,7 +26,7 @@ from slm_lab.spec.schema.algorithm import EXPLORING, AlgorithmSpec
 
 @final
 @dataclass(frozen=True)
-class ActionPolicy:
+class ScheduledExploration:
     """An exploration policy, with the schedule of its exploration variable."""
 
     policy: ExplorationPolicy
@@ -38,9 +38,9 @@ class ActionPolicy:
         spec: AlgorithmSpec,
         family: DistributionFamily,
         action_space: gymnasium.Space[Any],
-    ) -> "ActionPolicy":
-        """What `action_policy` and `explore_var_spec` describe. Raises LabError where
-        it does not fit the action space."""
+    ) -> "ScheduledExploration":
+        """The exploration that `action_policy` and `explore_var_spec` describe. Raises
+        LabError where it does not fit the action space."""
         policy = exploration_policy(spec.action_policy, family, action_space)
         if spec.action_policy not in EXPLORING or spec.explore_var_spec is None:
             return cls(policy, None)
@@ -74,7 +74,7 @@ class PolicyActor(SavedFields, Actor):
         self,
         network: ActingNetwork,
         family: DistributionFamily,
-        action_policy: ActionPolicy,
+        action_policy: ScheduledExploration,
         generators: Generators,
         recurrent: RecurrentState | None = None,
         warmup: ExplorationPolicy | None = None,

@@ -14,7 +14,7 @@ from slm_lab.agent.algorithm.algorithm import (
     seeded_generator,
 )
 from slm_lab.agent.algorithm.loss import ValueLoss
-from slm_lab.agent.algorithm.policy_actor import ActionPolicy, PolicyActor
+from slm_lab.agent.algorithm.policy_actor import PolicyActor, ScheduledExploration
 from slm_lab.agent.algorithm.policy_pass import PolicyPass, TorchPass
 from slm_lab.agent.algorithm.report import number
 from slm_lab.agent.distribution.exploration import ExplorationPolicy, Generators
@@ -24,15 +24,14 @@ from slm_lab.agent.from_spec.networks import (
     build_q_network,
     torch_errors_at,
 )
+from slm_lab.agent.memory.memory import ReplayConfig, TrainingSchedule
 from slm_lab.agent.net.policy_value import ActingNetwork, PolicyValue
 from slm_lab.agent.net.q_network import QNetwork, value_of
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.optimizer import Loss
 from slm_lab.agent.optim.rule import Number
 from slm_lab.agent.recurrent_state import RecurrentLayout, RecurrentState
-from slm_lab.agent.replay_config import ReplayConfig, TrainingSchedule
-from slm_lab.spec.role import net_for_role
-from slm_lab.spec.schema.agent import AgentSpec
+from slm_lab.spec.schema.agent import AgentSpec, net_for_role
 from slm_lab.spec.schema.algorithm import ReplayLearningSpec
 from slm_lab.spec.schema.net import Role
 
@@ -82,9 +81,9 @@ class QPrediction(NamedTuple):
 
 
 TargetOf: TypeAlias = Callable[[Tensor], Tensor]
-"""From Q(s, a), (B,), to its target, (B,)."""
+"""Maps Q(s, a), (B,), to its target, (B,)."""
 QObjective: TypeAlias = Callable[[Tensor, Tensor, TargetOf, Tensor | None], QPrediction]
-"""From observations and actions, both (B, …), targets and weights (B,)."""
+"""Takes observations and actions, both (B, …), targets and weights (B,)."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +136,7 @@ def assemble(
 ) -> AgentParts:
     """The learner, with an actor that samples from its policy or explores as the spec
     says. With a `warmup` the actor acts by that until training starts."""
-    action_policy = ActionPolicy.build(
+    action_policy = ScheduledExploration.build(
         context.spec.algorithm, family, context.action_space
     )
     recurrent = network.recurrent
@@ -169,7 +168,7 @@ def build_replay_config(
     num_steps: int = 1,
     recurrent: RecurrentLayout | None = None,
 ) -> ReplayConfig:
-    """When and on what an algorithm with these keys trains."""
+    """The replay of an algorithm with these keys."""
     schedule = TrainingSchedule(
         frequency=spec.training_frequency,
         start=spec.training_start_step,

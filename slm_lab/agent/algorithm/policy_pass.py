@@ -15,7 +15,7 @@ from slm_lab.agent.optim.optimizer import Loss
 from slm_lab.agent.optim.rule import Number
 
 
-class Change(NamedTuple):
+class PolicyChange(NamedTuple):
     """The clipped surrogate loss, and how far the policy is from π_old."""
 
     policy_loss: Number
@@ -41,7 +41,7 @@ class PolicyPass(ABC):
     @abstractmethod
     def clipped_surrogate(
         self, old_log_prob: Tensor, advantage: Tensor, clip_eps: Number
-    ) -> Change:
+    ) -> PolicyChange:
         """`loss.clipped_surrogate` as the policy's term."""
 
     @abstractmethod
@@ -73,7 +73,7 @@ class PolicyPass(ABC):
 
 
 Evaluate: TypeAlias = Callable[[Tensor, Tensor], PolicyPass]
-"""From observations and actions, both (B, …), to a pass over them."""
+"""Maps observations and actions, both (B, …), to a pass over them."""
 
 
 @final
@@ -109,12 +109,12 @@ class TorchPass(PolicyPass):
     @override
     def clipped_surrogate(
         self, old_log_prob: Tensor, advantage: Tensor, clip_eps: Number
-    ) -> Change:
+    ) -> PolicyChange:
         surrogate = loss.clipped_surrogate(
             self._log_prob, old_log_prob, advantage, clip_eps
         )
         value = self._policy(surrogate.loss)
-        return Change(value, surrogate.kl, surrogate.clip_fraction)
+        return PolicyChange(value, surrogate.kl, surrogate.clip_fraction)
 
     @override
     def policy_gradient(

@@ -23,7 +23,7 @@ from slm_lab.agent.algorithm.policy_parts import (
     build_with_critic,
 )
 from slm_lab.agent.algorithm.policy_pass import Evaluate, PolicyPass
-from slm_lab.agent.algorithm.report import Report, Step, Update, mean_report
+from slm_lab.agent.algorithm.report import GradientStep, Report, Update, mean_report
 from slm_lab.agent.algorithm.returns import gae
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.device import moved
@@ -145,7 +145,7 @@ class PPO(Learner[Rollout]):
         self._correction = correction
         self.value_loss_fn = parts.value_loss_fn
         self.evaluate: Evaluate = parts.evaluate
-        self.step: Step = self._step
+        self.step: GradientStep = self._step
 
     @classmethod
     def build(cls, context: BuildContext) -> AgentParts:

@@ -8,7 +8,12 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
+from slm_lab.agent.algorithm.algorithm import (
+    AgentParts,
+    BuildContext,
+    Learner,
+    train_on_replay,
+)
 from slm_lab.agent.algorithm.policy_parts import (
     QObjective,
     QParts,
@@ -16,8 +21,7 @@ from slm_lab.agent.algorithm.policy_parts import (
     build_q,
     build_replay_config,
 )
-from slm_lab.agent.algorithm.replay_loop import train_on_replay
-from slm_lab.agent.algorithm.report import Report, Step, Update
+from slm_lab.agent.algorithm.report import GradientStep, Report, Update
 from slm_lab.agent.batch import Transitions, TransitionSource
 from slm_lab.spec.schema.algorithm import DQNBaseSpec
 
@@ -37,7 +41,7 @@ class QLearner(Learner[TransitionSource]):
         self.network = network
         self.value_loss_fn = parts.value_loss_fn
         self.objective: QObjective = parts.torch_objective
-        self.step: Step = self._step
+        self.step: GradientStep = self._step
 
     @classmethod
     def build(cls, context: BuildContext) -> AgentParts:

@@ -18,7 +18,7 @@ class RandomActor(Actor):
     def __init__(
         self, action_space: gymnasium.Space[Any], num_envs: int, seed: int
     ) -> None:
-        self._one = action_space
+        self._action_space = action_space
         self._space = gymnasium.vector.utils.batch_space(action_space, num_envs)
         self._space.seed(seed)
         self.version = 0
@@ -27,7 +27,7 @@ class RandomActor(Actor):
     @override
     def begin(self, num_envs: int) -> None:
         state = self.state_dict()
-        self._space = gymnasium.vector.utils.batch_space(self._one, num_envs)
+        self._space = gymnasium.vector.utils.batch_space(self._action_space, num_envs)
         self.load_state_dict(state)
 
     @override

@@ -17,6 +17,7 @@ from slm_lab.agent.algorithm.algorithm import (
     BuildContext,
     Learner,
     seeded_generator,
+    train_on_replay,
 )
 from slm_lab.agent.algorithm.expectation import Expectation, PolicyExpectation
 from slm_lab.agent.algorithm.loss import ValueLoss, entropy_change
@@ -25,8 +26,7 @@ from slm_lab.agent.algorithm.policy_parts import (
     build_loss,
     build_replay_config,
 )
-from slm_lab.agent.algorithm.replay_loop import train_on_replay
-from slm_lab.agent.algorithm.report import Report, Step, Update, mean
+from slm_lab.agent.algorithm.report import GradientStep, Report, Update, mean
 from slm_lab.agent.algorithm.temperature import Temperature
 from slm_lab.agent.batch import Transitions, TransitionSource
 from slm_lab.agent.device import moved
@@ -83,8 +83,8 @@ class ActorCriticParts:
 
 
 class CriticObjective(NamedTuple):
-    """What a step of the critics minimises, and what the loss rests on, both (B,)
-    without a gradient and in the critics' own units."""
+    """The loss of a critic step, and the numbers that it rests on: both (B,) without a
+    gradient, in the critics' own units."""
 
     loss: Loss
     q: Tensor
@@ -93,7 +93,7 @@ class CriticObjective(NamedTuple):
 
 
 class ActorObjective(NamedTuple):
-    """What a step of the actor minimises, and its entropies (B,) without a gradient."""
+    """The loss of an actor step, and its entropies (B,) without a gradient."""
 
     loss: Loss
     entropy: Tensor
@@ -105,7 +105,7 @@ class Prediction(NamedTuple):
     q: list[Tensor]
     """(B,) of each critic: Q of the actions taken, in its own units, with gradients."""
     following: Expectation
-    """Over the actions in the next states, without gradients."""
+    """The expectation over the actions in the next states, without gradients."""
 
 
 class ReplayActorCritic(Learner[TransitionSource]):
@@ -127,12 +127,12 @@ class ReplayActorCritic(Learner[TransitionSource]):
         self.critic_objective: Callable[
             [Transitions, Tensor, Number], CriticObjective
         ] = self.torch_critic_objective
-        """From a batch, noise for the next states, and α."""
+        """Takes a batch, noise for the next states, and α."""
         self.actor_objective: Callable[
             [Transitions, Tensor, Number], ActorObjective
         ] = self.torch_actor_objective
-        """From a batch, noise for its states, and α."""
-        self.step: Step = self._step
+        """Takes a batch, noise for its states, and α."""
+        self.step: GradientStep = self._step
 
     @classmethod
     def build(cls, context: BuildContext) -> AgentParts:

@@ -25,7 +25,7 @@ class Update(NamedTuple):
     next step."""
 
 
-Step: TypeAlias = Callable[..., Update]
+GradientStep: TypeAlias = Callable[..., Update]
 """A gradient step on inputs. All else that it reads is constant, or tensors changed in
 place. An input is a number, or a record of tensors: a tuple or dataclass in which None
 stands for no tensor."""
@@ -60,7 +60,9 @@ def _mean(numbers: Sequence[Number]) -> Number:
 
 def read(report: Report) -> dict[str, float]:
     """The report in floats; from a GPU by one copy, for which the host waits."""
-    away = {name: each for name, each in report.items() if isinstance(each, Tensor)}
-    here = {name: each for name, each in report.items() if not isinstance(each, Tensor)}
+    away = {name: value for name, value in report.items() if isinstance(value, Tensor)}
+    here = {
+        name: value for name, value in report.items() if not isinstance(value, Tensor)
+    }
     values = torch.stack(tuple(away.values())).tolist() if away else []
     return {**here, **dict(zip(away, values, strict=True))}

@@ -23,8 +23,7 @@ from slm_lab.agent.algorithm.replay_actor_critic import (
 )
 from slm_lab.agent.algorithm.temperature import build_temperature
 from slm_lab.agent.distribution.family import distribution_family, squashed_family
-from slm_lab.spec.role import net_for_role
-from slm_lab.spec.schema.agent import AgentSpec
+from slm_lab.spec.schema.agent import AgentSpec, net_for_role
 from slm_lab.spec.schema.algorithm import EntropyRegularisedSpec
 from slm_lab.spec.schema.net import ROLES, NetSpec, Role
 
@@ -36,7 +35,7 @@ class SoftLearner(ReplayActorCritic):
 
     @classmethod
     def with_nets(cls, agent: AgentSpec) -> AgentSpec:
-        """The agent with the nets to build: by default those of its spec."""
+        """The agent with the nets to build: by default the nets of its spec."""
         return agent
 
     @classmethod

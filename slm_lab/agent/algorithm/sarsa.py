@@ -9,7 +9,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
-from slm_lab.agent.algorithm.policy_actor import ActionPolicy
+from slm_lab.agent.algorithm.policy_actor import ScheduledExploration
 from slm_lab.agent.algorithm.policy_parts import QObjective, QParts, assemble, build_q
 from slm_lab.agent.algorithm.report import Report
 from slm_lab.agent.algorithm.returns import n_step_returns
@@ -34,7 +34,7 @@ class SARSA(Learner[Rollout]):
         self,
         spec: SARSASpec,
         parts: QParts,
-        action_policy: ActionPolicy,
+        action_policy: ScheduledExploration,
         generators: Generators,
     ) -> None:
         super().__init__(parts.network.train_state)
@@ -53,7 +53,7 @@ class SARSA(Learner[Rollout]):
         learner = cls(
             spec,
             parts,
-            ActionPolicy.build(spec, parts.family, context.action_space),
+            ScheduledExploration.build(spec, parts.family, context.action_space),
             Generators(context.seeds.sampling),
         )
         return assemble(

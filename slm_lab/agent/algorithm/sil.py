@@ -9,17 +9,16 @@ from slm_lab.agent.algorithm.actor_critic import ActorCritic
 from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
 from slm_lab.agent.algorithm.ppo import PPO
 from slm_lab.agent.algorithm.report import Report, mean_report, number
-from slm_lab.agent.batch import ImitationBatch, Transitions
-from slm_lab.agent.describe import describe_on_error
-from slm_lab.agent.replay_config import ReplayConfig, TrainingSchedule
+from slm_lab.agent.batch import ImitationBatch, Transitions, describe_on_error
+from slm_lab.agent.memory.memory import ReplayConfig, TrainingSchedule
 from slm_lab.core.types import StateDict
 from slm_lab.spec.schema.algorithm import PPOSILSpec, SILSpec
 
 
 class SelfImitation(Learner[ImitationBatch]):
-    """After each training event of another algorithm, steps towards what went better
-    than expected. The past is sampled `training_batch_iter` times, with `training_iter`
-    gradient steps each."""
+    """Takes steps towards what went better than expected, after each training event of
+    another algorithm. The past is sampled `training_batch_iter` times, with
+    `training_iter` gradient steps each."""
 
     inner_kind: type[ActorCritic | PPO]
     """The algorithm that learns from the newest steps."""

@@ -19,8 +19,7 @@ from slm_lab.agent.optim.optimizer import Loss, Optimizer
 from slm_lab.agent.optim.rule import Number
 from slm_lab.agent.schedule import Schedule
 from slm_lab.core.errors import LabError
-from slm_lab.spec.role import net_for_role
-from slm_lab.spec.schema.agent import AgentSpec
+from slm_lab.spec.schema.agent import AgentSpec, net_for_role
 from slm_lab.spec.schema.algorithm import EntropyRegularisedSpec
 from slm_lab.spec.schema.optim import OptimSpec
 from slm_lab.spec.schema.torch_table import entries
@@ -112,10 +111,12 @@ def build_temperature(
     if "weight_decay" in entries("optimizers")[actors.name].arguments:
         args["weight_decay"] = 0.0  # decay would pull α towards 1, away from its target
     optim_spec = OptimSpec.model_validate({"name": actors.name, **args})
-    own = net_spec.model_copy(update={"optim_spec": optim_spec, "clip_grad_val": None})
+    alpha_spec = net_spec.model_copy(
+        update={"optim_spec": optim_spec, "clip_grad_val": None}
+    )
     log_alpha = LogAlpha(min(0.0, spec.log_alpha_max)).to(resolve_device(net_spec.gpu))
     bounds = spec.log_alpha_min, spec.log_alpha_max
-    optimizer = build_optimizer(own, FlatParameters(log_alpha), bounds)
+    optimizer = build_optimizer(alpha_spec, FlatParameters(log_alpha), bounds)
     return TunedTemperature(log_alpha, optimizer, _target_entropy(spec, family))
 
 

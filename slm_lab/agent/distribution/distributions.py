@@ -57,7 +57,7 @@ def gumbel_max(log_p: Tensor, generator: torch.Generator) -> Tensor:
 
 @final
 class Categorical(Distribution):
-    """Over n discrete actions (B,) int64, from logits (B, n)."""
+    """A distribution over n discrete actions (B,) int64, from logits (B, n)."""
 
     def __init__(self, logits: Tensor) -> None:
         self.log_p = logits.log_softmax(-1)
@@ -256,7 +256,7 @@ class LogNormal(Distribution):
 
     @override
     def entropy(self) -> Tensor:
-        """That of x plus Σ μ, (B,)."""
+        """The entropy of x plus Σ μ, (B,)."""
         return self._normal.entropy() + self._normal.mean.sum(-1)
 
     @override
@@ -359,7 +359,8 @@ class TanhNormal(Distribution):
 
     @override
     def entropy(self) -> Tensor:
-        """That of u plus Σ E[log(1 − tanh²u)], by Gauss–Hermite quadrature: (B,)."""
+        """The entropy of u plus Σ E[log(1 − tanh²u)], by Gauss–Hermite quadrature:
+        (B,)."""
         nodes, weights = (torch.as_tensor(x, dtype=torch.float32) for x in _HERMITE)
         mean = self._normal.mean
         std = self._normal.log_std.exp()

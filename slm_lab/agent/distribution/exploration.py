@@ -53,7 +53,7 @@ class Generators(HasState):
 ExplorationPolicy: TypeAlias = Callable[
     [FloatArray, float, Generators], tuple[Array, FloatArray]
 ]
-"""From distribution parameters (B, param_dim) and the exploration variable to actions
+"""Maps distribution parameters (B, param_dim) and the exploration variable to actions
 (B, *action_shape), drawn by the generators, and their log-probabilities (B,)."""
 
 MIN_TEMPERATURE = 1e-6
@@ -156,7 +156,7 @@ EXPLORATIONS: Mapping[str, Exploration] = {
     "boltzmann": Exploration(boltzmann, Categorical, OF_CHOICES),
     "gaussian": Exploration(gaussian, TanhPoint, "adds noise to a deterministic actor"),
 }
-"""By `action_policy`."""
+"""The exploration of each `action_policy`."""
 
 DRAWS: Mapping[type[Distribution], ExplorationPolicy] = {
     Categorical: lambda logits, _, generators: boltzmann(logits, 1.0, generators),
@@ -169,7 +169,8 @@ DRAWS: Mapping[type[Distribution], ExplorationPolicy] = {
 def exploration_policy(
     action_policy: str, family: DistributionFamily, action_space: gymnasium.Space[Any]
 ) -> ExplorationPolicy:
-    """What `action_policy` names. Raises LabError where it does not fit."""
+    """The exploration that `action_policy` names. Raises LabError where it does not
+    fit."""
     if action_policy == "random":
         return _uniform(family, action_space)
     if action_policy != "default":

@@ -28,7 +28,7 @@ from slm_lab.agent.distribution.distributions import (
 from slm_lab.core.errors import LabError
 from slm_lab.core.types import Array
 
-Space: TypeAlias = gymnasium.Space[Any]
+ActionSpace: TypeAlias = gymnasium.Space[Any]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class DistributionFamily:
     action_shape: tuple[int, ...]
     action_dtype: type[np.generic]
     initial_scale: Callable[[float], Tensor] | None = None
-    """From a ln σ to those last outputs that may be one learned vector, independent of
+    """Maps a ln σ to the last outputs that may be one learned vector, independent of
     the observation."""
     greedy: bool = False
     """Whether actions are the mode, unless an action policy says otherwise."""
@@ -53,7 +53,7 @@ class DistributionFamily:
         return self.make(params)
 
 
-def distribution_family(action_space: Space, pdtype: str) -> DistributionFamily:
+def distribution_family(action_space: ActionSpace, pdtype: str) -> DistributionFamily:
     """The family that `action_pdtype` names for this action space of one environment.
     Raises LabError when the two do not fit."""
     known = FAMILIES[type(action_space)]
@@ -176,7 +176,9 @@ def _bound(values: Array, pdtype: str, which: str) -> Callable[[torch.device], T
     return cache(partial(moved, torch.as_tensor(values, dtype=torch.float32)))
 
 
-def squashed_family(action_space: Space, pdtype: str = "default") -> DistributionFamily:
+def squashed_family(
+    action_space: ActionSpace, pdtype: str = "default"
+) -> DistributionFamily:
     """TanhNormal, for actions with two bounds; in soft actor-critic also the `pdtype`
     "Normal". Raises LabError for other actions, and for any other `pdtype`."""
     if pdtype not in ("default", "Normal"):
@@ -188,7 +190,7 @@ def squashed_family(action_space: Space, pdtype: str = "default") -> Distributio
     return _pairs(space, TanhNormal, TanhNormal)
 
 
-def deterministic_family(action_space: Space) -> DistributionFamily:
+def deterministic_family(action_space: ActionSpace) -> DistributionFamily:
     """TanhPoint, for actions with two bounds. Raises LabError for other actions."""
     space = _bounded(action_space, "agent.algorithm.name")
     (size,) = space.shape
@@ -201,7 +203,7 @@ def deterministic_family(action_space: Space) -> DistributionFamily:
     )
 
 
-def _bounded(action_space: Space, key: str) -> spaces.Box:
+def _bounded(action_space: ActionSpace, key: str) -> spaces.Box:
     """The space of continuous actions in [−1, 1]. Raises LabError at `key` for
     others."""
     if not isinstance(action_space, spaces.Box):
@@ -219,7 +221,7 @@ def _bounded(action_space: Space, key: str) -> spaces.Box:
 
 Builder: TypeAlias = Callable[[Any], DistributionFamily]
 
-FAMILIES: Mapping[type[Space], Mapping[str, Builder]] = {
+FAMILIES: Mapping[type[ActionSpace], Mapping[str, Builder]] = {
     # A hard Gumbel-softmax sample is a categorical one; the two differ where gradients
     # pass through samples, which a policy gradient does not need.
     spaces.Discrete: {
@@ -236,4 +238,4 @@ FAMILIES: Mapping[type[Space], Mapping[str, Builder]] = {
         "MultivariateNormal": _multivariate_normal,
     },
 }
-"""By action space, the default first."""
+"""The families of each action space, the default first."""

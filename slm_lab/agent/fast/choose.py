@@ -91,10 +91,10 @@ def write_out_steps(learner: Learner[Any]) -> None:
     if isinstance(learner, PPO | ActorCritic | Reinforce):
         write_out_pass(learner)
     elif isinstance(learner, QLearner | SARSA):
-        each = elementwise(learner.value_loss_fn)
+        value_loss = elementwise(learner.value_loss_fn)
         nets = traced_nets(learner.network.nets)
-        if each is not None and nets is not None:
-            learner.objective = WrittenQ(nets[0], each)
+        if value_loss is not None and nets is not None:
+            learner.objective = WrittenQ(nets[0], value_loss)
     elif isinstance(learner, ReplayActorCritic):
         write_out_replay_steps(learner)
 
@@ -103,13 +103,13 @@ def write_out_pass(learner: PPO | ActorCritic | Reinforce) -> None:
     """Policy gradients are written out for the distributions that are."""
     nets = traced_nets(learner.network.nets)
     kind = ARRAY_DISTRIBUTIONS.get(learner.family.kind)
-    each = None
+    value_loss = None
     if not isinstance(learner, Reinforce):
-        each = elementwise(learner.value_loss_fn)
-        if each is None:
+        value_loss = elementwise(learner.value_loss_fn)
+        if value_loss is None:
             return
     if nets is not None and kind is not None:
-        learner.evaluate = partial(ArrayPass, nets, kind, each)
+        learner.evaluate = partial(ArrayPass, nets, kind, value_loss)
 
 
 def write_out_replay_steps(learner: ReplayActorCritic) -> None:
@@ -118,18 +118,18 @@ def write_out_replay_steps(learner: ReplayActorCritic) -> None:
     temperature = learner.temperature
     if isinstance(temperature, TunedTemperature) and temperature.log_alpha.is_cpu:
         temperature.loss = written_temperature
-    each = elementwise(learner.value_loss_fn)
+    value_loss = elementwise(learner.value_loss_fn)
     actor = traced_nets(learner.actor.nets)
     critics = traced_nets(list(learner.critic.nets))
-    if each is None or actor is None or critics is None or learner.spec.symlog:
+    if value_loss is None or actor is None or critics is None or learner.spec.symlog:
         return
     if isinstance(learner, TD3):
-        learner.critic_objective = WrittenCritics(learner, critics, each)
+        learner.critic_objective = WrittenCritics(learner, critics, value_loss)
         learner.actor_objective = WrittenActor(
             learner, actor[0], critics[:1], deterministic_sample
         )
     elif isinstance(learner, SoftActorCritic) and learner.policy is SQUASHED:
-        learner.critic_objective = WrittenCritics(learner, critics, each)
+        learner.critic_objective = WrittenCritics(learner, critics, value_loss)
         learner.actor_objective = WrittenActor(
             learner, actor[0], critics, squashed_sample
         )

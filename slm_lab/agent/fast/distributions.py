@@ -36,16 +36,16 @@ class ArrayDistribution(ABC):
     @cached_property
     @abstractmethod
     def entropy(self) -> FloatArray:
-        """(B,) in nats."""
+        """The entropies in nats, (B,)."""
 
     @abstractmethod
-    def of_log_prob(self, grad: FloatArray) -> FloatArray:
-        """From the gradient of the log-probabilities, (B,), to the gradient of the
+    def log_prob_gradient(self, grad: FloatArray) -> FloatArray:
+        """Maps the gradient of the log-probabilities, (B,), to the gradient of the
         parameters, (B, param_dim)."""
 
     @abstractmethod
-    def of_entropy(self, grad: np.float32) -> FloatArray:
-        """From the gradient of each entropy, a scalar, to the gradient of the
+    def entropy_gradient(self, grad: np.float32) -> FloatArray:
+        """Maps the gradient of each entropy, a scalar, to the gradient of the
         parameters, (B, param_dim)."""
 
 
@@ -72,13 +72,13 @@ class ArrayCategorical(ArrayDistribution):
         return entropy
 
     @override
-    def of_log_prob(self, grad: FloatArray) -> FloatArray:
+    def log_prob_gradient(self, grad: FloatArray) -> FloatArray:
         """∂ log p(a) / ∂ l_i = [i = a] − p_i."""
         is_taken = np.arange(len(self._p))[:, None] == self._taken
         return ((is_taken - self._p) * grad).T
 
     @override
-    def of_entropy(self, grad: np.float32) -> FloatArray:
+    def entropy_gradient(self, grad: np.float32) -> FloatArray:
         """∂H / ∂ l_i = −p_i (log p_i + H)."""
         return (self._p * (self._log_p + self.entropy) * -grad).T
 
@@ -103,14 +103,14 @@ class ArrayNormal(ArrayDistribution):
         return entropy
 
     @override
-    def of_log_prob(self, grad: FloatArray) -> FloatArray:
+    def log_prob_gradient(self, grad: FloatArray) -> FloatArray:
         """With z = (a − μ) / σ: ∂/∂μ = z / σ, ∂/∂ log σ = z² − 1."""
         z = self._z
         of_log_std = (z * z - 1) * self._within
         return np.hstack([z * self._inverse_std, of_log_std]) * grad[:, None]
 
     @override
-    def of_entropy(self, grad: np.float32) -> FloatArray:
+    def entropy_gradient(self, grad: np.float32) -> FloatArray:
         """∂H / ∂ log σ = 1 within its bounds."""
         return np.hstack([np.zeros_like(self._within), self._within * grad])
 
@@ -130,8 +130,8 @@ class ArraySample(NamedTuple):
     log_prob: FloatArray
     """(B,)"""
     backward: Callable[[FloatArray, FloatArray], FloatArray]
-    """From the gradients of action (B, A) and log-probability (B,) to the gradient of
-    the parameters, (B, param_dim)"""
+    """Maps the gradients of action (B, A) and log-probability (B,) to the gradient of
+    the parameters, (B, param_dim)."""
 
 
 def squashed_sample(params: FloatArray, noise: Tensor) -> ArraySample:

@@ -16,7 +16,7 @@ class Term(NamedTuple):
 
     value: np.float32
     backward: Callable[[np.float32], FloatArray]
-    """From the gradient of the term to the gradient of the prediction, (B,)"""
+    """Maps the gradient of the term to the gradient of the prediction, (B,)."""
 
 
 def clipped_surrogate(
@@ -93,21 +93,21 @@ def _smooth_l1(
 def elementwise(loss: ValueLoss) -> Elementwise | None:
     """The written-out loss of each sample; None for a loss of torch that is not written
     out."""
-    if type(loss.each) is nn.MSELoss:
+    if type(loss.elementwise) is nn.MSELoss:
         return _squared_error
-    if type(loss.each) is nn.SmoothL1Loss:
-        return partial(_smooth_l1, beta=loss.each.beta)
+    if type(loss.elementwise) is nn.SmoothL1Loss:
+        return partial(_smooth_l1, beta=loss.elementwise.beta)
     return None
 
 
 def value_loss(
-    each: Elementwise,
+    elementwise_loss: Elementwise,
     prediction: FloatArray,
     target: Tensor,
     weight: Tensor | None = None,
 ) -> Term:
     """E[w l(prediction, target)]."""
-    losses, slope = each(prediction, target.numpy())
+    losses, slope = elementwise_loss(prediction, target.numpy())
     if weight is not None:
         losses = losses * weight.numpy()
         slope = slope * weight.numpy()
@@ -117,7 +117,7 @@ def value_loss(
 
 
 def clipped_value_loss(
-    each: Elementwise,
+    elementwise_loss: Elementwise,
     value: FloatArray,
     old_value: Tensor,
     target: Tensor,
@@ -127,8 +127,10 @@ def clipped_value_loss(
     gradient."""
     old = old_value.numpy()
     change = value - old
-    losses, slope = each(value, target.numpy())
-    clipped_losses, _ = each(old + np.clip(change, -clip_eps, clip_eps), target.numpy())
+    losses, slope = elementwise_loss(value, target.numpy())
+    clipped_losses, _ = elementwise_loss(
+        old + np.clip(change, -clip_eps, clip_eps), target.numpy()
+    )
     counts = (losses >= clipped_losses) | (np.abs(change) <= clip_eps)
     size = len(losses)
     mean = np.add.reduce(np.maximum(losses, clipped_losses)) / size

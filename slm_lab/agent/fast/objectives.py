@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from slm_lab.agent.algorithm.policy_parts import QPrediction, TargetOf
-from slm_lab.agent.algorithm.policy_pass import Change, PolicyPass
+from slm_lab.agent.algorithm.policy_pass import PolicyChange, PolicyPass
 from slm_lab.agent.algorithm.replay_actor_critic import (
     ActorObjective,
     CriticObjective,
@@ -57,14 +57,14 @@ class ArrayPass(PolicyPass):
         self,
         nets: Sequence[TracedNet],
         kind: type[ArrayDistribution],
-        each: Elementwise | None,
+        value_loss: Elementwise | None,
         obs: Tensor,
         action: Tensor,
     ) -> None:
         self._traces = [net.trace(obs.numpy()) for net in nets]
         self._policy = kind(self._traces[0].outputs[0], action)
         self._value = self._traces[-1].outputs[-1][:, 0]
-        self._each = each
+        self._elementwise = value_loss
 
     @property
     @override
@@ -73,8 +73,8 @@ class ArrayPass(PolicyPass):
 
     @cached_property
     def _entropy(self) -> np.float32:
-        each = self._policy.entropy
-        entropy: np.float32 = np.add.reduce(each) / len(each)
+        entropies = self._policy.entropy
+        entropy: np.float32 = np.add.reduce(entropies) / len(entropies)
         return entropy
 
     @property
@@ -85,13 +85,13 @@ class ArrayPass(PolicyPass):
     @override
     def clipped_surrogate(
         self, old_log_prob: Tensor, advantage: Tensor, clip_eps: Number
-    ) -> Change:
+    ) -> PolicyChange:
         clip = float(clip_eps)
         self._policy_term, log_ratio = losses.clipped_surrogate(
             self._policy.log_prob, old_log_prob.numpy(), advantage.numpy(), clip
         )
         kl, clip_fraction = losses.policy_change(log_ratio, clip)
-        return Change(float(self._policy_term.value), kl, clip_fraction)
+        return PolicyChange(float(self._policy_term.value), kl, clip_fraction)
 
     @override
     def policy_gradient(
@@ -104,16 +104,16 @@ class ArrayPass(PolicyPass):
 
     @override
     def value_loss(self, target: Tensor) -> Number:
-        assert self._each is not None
-        return self._critic(losses.value_loss(self._each, self._value, target))
+        assert self._elementwise is not None
+        return self._critic(losses.value_loss(self._elementwise, self._value, target))
 
     @override
     def clipped_value_loss(
         self, old_value: Tensor, target: Tensor, clip_eps: Number
     ) -> Number:
-        assert self._each is not None
+        assert self._elementwise is not None
         term = losses.clipped_value_loss(
-            each=self._each,
+            elementwise_loss=self._elementwise,
             value=self._value,
             old_value=old_value,
             target=target,
@@ -141,13 +141,13 @@ class ArrayPass(PolicyPass):
             policy_loss = policy_loss - self._entropy * entropy_coef
 
         def of_params() -> FloatArray:
-            grad = self._policy.of_log_prob(
+            grad = self._policy.log_prob_gradient(
                 self._policy_term.backward(ONE * policy_coef)
             )
             if entropy_coef == 0.0:
                 return grad
             of_entropy = -ONE * entropy_coef / len(self._policy.entropy)
-            return grad + self._policy.of_entropy(of_entropy)
+            return grad + self._policy.entropy_gradient(of_entropy)
 
         def of_value() -> FloatArray:
             return self._value_term.backward(ONE * value_coef)[:, None]
@@ -168,9 +168,9 @@ class ArrayPass(PolicyPass):
 class WrittenQ:
     """`QParts.torch_objective`."""
 
-    def __init__(self, net: TracedNet, each: Elementwise) -> None:
+    def __init__(self, net: TracedNet, value_loss: Elementwise) -> None:
         self._net = net
-        self._each = each
+        self._elementwise = value_loss
 
     def __call__(
         self, obs: Tensor, action: Tensor, target_of: TargetOf, weight: Tensor | None
@@ -181,7 +181,7 @@ class WrittenQ:
         taken = (np.arange(len(action)), action.numpy())
         q = q_of_all[taken]
         q_tensor = torch.from_numpy(q)
-        term = losses.value_loss(self._each, q, target_of(q_tensor), weight)
+        term = losses.value_loss(self._elementwise, q, target_of(q_tensor), weight)
 
         def backward() -> None:
             grad = np.zeros_like(q_of_all)
@@ -200,11 +200,11 @@ class WrittenCritics:
         self,
         learner: SoftActorCritic | TD3,
         nets: Sequence[TracedNet],
-        each: Elementwise,
+        value_loss: Elementwise,
     ) -> None:
         self._learner = learner
         self._nets = nets
-        self._each = each
+        self._elementwise = value_loss
 
     def __call__(
         self, batch: Transitions, noise: Tensor, alpha: Number
@@ -216,7 +216,8 @@ class WrittenCritics:
         traces = [net.trace(both) for net in self._nets]
         q = [trace.outputs[0][:, 0] for trace in traces]
         terms = [
-            losses.value_loss(self._each, values, target, batch.weight) for values in q
+            losses.value_loss(self._elementwise, values, target, batch.weight)
+            for values in q
         ]
 
         def backward() -> None:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from slm_lab.agent.algorithm.report import Step, Update
+from slm_lab.agent.algorithm.report import GradientStep, Update
 from slm_lab.agent.device import new_stream, separate_stream
 from slm_lab.agent.optim.optimizer import TrainState
 from slm_lab.core.errors import LabError
@@ -22,7 +22,7 @@ in them."""
 
 
 Input: TypeAlias = Any
-"""An input of a `Step`."""
+"""An input of a `GradientStep`."""
 
 
 class RecordedStep:
@@ -30,7 +30,7 @@ class RecordedStep:
     addresses, and the values of everything else. So it gets numbers as scalars that
     keep their place."""
 
-    def __init__(self, step: Step, train_state: TrainState) -> None:
+    def __init__(self, step: GradientStep, train_state: TrainState) -> None:
         self._step = step
         self._train_state = train_state
         self._scalars: dict[int, Tensor] = {}
@@ -45,29 +45,29 @@ class RecordedStep:
         device = self._train_state.recording_device()
         if device is None:
             return self._step(*inputs)
-        given = [
-            self._with_place(place, each, device) for place, each in enumerate(inputs)
+        placed = [
+            self._with_place(place, value, device) for place, value in enumerate(inputs)
         ]
-        key = tuple(_key(each) for each in given)
+        key = tuple(_key(value) for value in placed)
         self._calls[key] += 1
         recorder = self._recorder = self._recorder or Recorder(device)
         if self._calls[key] <= WARM_UP:
             with separate_stream(recorder.stream):
-                return self._step(*given)
+                return self._step(*placed)
         if key not in self._recordings:
-            self._recordings[key] = Recording(self._step, given, recorder)
-        return self._recordings[key].replay(given)
+            self._recordings[key] = Recording(self._step, placed, recorder)
+        return self._recordings[key].replay(placed)
 
-    def _with_place(self, place: int, given: Input, device: torch.device) -> Input:
+    def _with_place(self, place: int, value: Input, device: torch.device) -> Input:
         """A number as a scalar, always the same one; zero, which may leave out a part,
         as it is."""
-        if not isinstance(given, float) or given == 0.0:
-            return given
+        if not isinstance(value, float) or value == 0.0:
+            return value
         if place not in self._scalars:
             self._scalars[place] = torch.empty((), device=device)
-        if self._numbers.get(place) != given:
-            self._numbers[place] = given
-            self._scalars[place].fill_(given)
+        if self._numbers.get(place) != value:
+            self._numbers[place] = value
+            self._scalars[place].fill_(value)
         return self._scalars[place]
 
 
@@ -75,16 +75,16 @@ class Recording:
     """The kernels of one step, with its inputs and results, which keep their places."""
 
     def __init__(
-        self, step: Step, inputs: Sequence[Input], recorder: "Recorder"
+        self, step: GradientStep, inputs: Sequence[Input], recorder: "Recorder"
     ) -> None:
-        self._inputs = [_copied(each) for each in inputs]
+        self._inputs = [_copied(record) for record in inputs]
         self._replay = recorder.record(lambda: self._run(step))
 
-    def _run(self, step: Step) -> None:
+    def _run(self, step: GradientStep) -> None:
         self._update = step(*self._inputs)
         report = self._update.report
         self._names = [
-            name for name, each in report.items() if isinstance(each, Tensor)
+            name for name, value in report.items() if isinstance(value, Tensor)
         ]
         self._values = torch.stack(
             [torch.as_tensor(report[name]) for name in self._names]
@@ -92,8 +92,8 @@ class Recording:
 
     def replay(self, inputs: Sequence[Input]) -> Update:
         """The step on inputs of the same shapes."""
-        for own, given in zip(self._inputs, inputs, strict=True):
-            for to, tensor in zip(_fields(own), _fields(given), strict=True):
+        for recorded, new in zip(self._inputs, inputs, strict=True):
+            for to, tensor in zip(_fields(recorded), _fields(new), strict=True):
                 if to is not None and tensor is not None:
                     to.copy_(tensor, non_blocking=True)
         self._replay()
@@ -142,27 +142,27 @@ class Recorder:
         return graph.replay
 
 
-def _fields(given: Input) -> tuple[Tensor | None, ...]:
+def _fields(inputs: Input) -> tuple[Tensor | None, ...]:
     """The tensors of a record; of a scalar or zero none."""
-    if isinstance(given, Tensor | float):
+    if isinstance(inputs, Tensor | float):
         return ()
-    if isinstance(given, tuple):
-        return given
-    return tuple(vars(given).values())
+    if isinstance(inputs, tuple):
+        return inputs
+    return tuple(vars(inputs).values())
 
 
-def _key(given: Input) -> Hashable:
-    """What inputs of one graph have in common."""
-    if isinstance(given, Tensor | float):
-        return type(given).__name__
-    return tuple(None if t is None else (t.shape, t.dtype) for t in _fields(given))
+def _key(inputs: Input) -> Hashable:
+    """The key that inputs of one graph have in common."""
+    if isinstance(inputs, Tensor | float):
+        return type(inputs).__name__
+    return tuple(None if t is None else (t.shape, t.dtype) for t in _fields(inputs))
 
 
-def _copied(given: Input) -> Input:
+def _copied(inputs: Input) -> Input:
     """A copy of a record, which keeps its place."""
-    if isinstance(given, Tensor | float):
-        return given
-    copies = (None if t is None else t.clone() for t in _fields(given))
-    if type(given) is tuple:
+    if isinstance(inputs, Tensor | float):
+        return inputs
+    copies = (None if t is None else t.clone() for t in _fields(inputs))
+    if type(inputs) is tuple:
         return tuple(copies)
-    return type(given)(*copies)
+    return type(inputs)(*copies)

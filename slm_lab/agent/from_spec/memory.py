@@ -4,11 +4,7 @@ from typing import Any
 
 from slm_lab.agent.from_spec.schedule import build_schedule
 from slm_lab.agent.memory.episodes import OnPolicyReplay
-from slm_lab.agent.memory.imitation import (
-    PastEpisodes,
-    ReturnRing,
-    SelfImitationMemory,
-)
+from slm_lab.agent.memory.imitation import PastEpisodes, ReturnRing, SelfImitationMemory
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
 from slm_lab.agent.memory.replay import Replay
 from slm_lab.agent.memory.sampler import (

@@ -11,11 +11,11 @@ import torch
 from torch import nn
 
 from slm_lab.agent.device import NO_GPU, has_gpu, resolve_device
-from slm_lab.agent.net import precision
+from slm_lab.agent.net import layers as precision
 from slm_lab.agent.net.conv import ConvBody, ConvNet
 from slm_lab.agent.net.dueling import DuelingNet
 from slm_lab.agent.net.layers import (
-    Activation,
+    ActivationClass,
     BatchRenorm,
     Head,
     Heads,
@@ -34,10 +34,9 @@ from slm_lab.agent.net.torch_arc import (
 from slm_lab.core.errors import LabError, Problem
 from slm_lab.core.registry import NETS
 from slm_lab.core.types import Shape
-from slm_lab.spec.checks.observations import no_image, no_room, no_vector
-from slm_lab.spec.role import built_nets
+from slm_lab.spec.checks.observations import conv_too_large, image_fault, vector_fault
 from slm_lab.spec.schema import net as keys
-from slm_lab.spec.schema.agent import AgentSpec
+from slm_lab.spec.schema.agent import AgentSpec, built_nets
 
 Reader: TypeAlias = Callable[[Any, Shape, Heads, torch.Generator], nn.Module]
 """Makes a net from its keys, the shape of an observation, heads and a generator."""
@@ -238,7 +237,7 @@ def _mlp(
     heads: Heads,
     *,
     generator: torch.Generator,
-    activation: Activation | None = None,
+    activation: ActivationClass | None = None,
     out_activations: Sequence[str | None] | None = None,
     sees_obs: bool = True,
     kind: type[MLPNet] = MLPNet,
@@ -298,16 +297,16 @@ def _per_head(
 
 
 def _check_vector(spec: keys.NetSpec, obs_shape: Shape) -> None:
-    _reject(f"agent.net.type = {spec.type}", no_vector(spec.type, obs_shape))
+    _reject(f"agent.net.type = {spec.type}", vector_fault(spec.type, obs_shape))
 
 
 def _check_image(spec: keys.ConvNetSpec, obs_shape: Shape) -> None:
     """Raises LabError if the observation is no image, or too small for the
     convolutions."""
-    _reject(f"agent.net.type = {spec.type}", no_image(obs_shape))
+    _reject(f"agent.net.type = {spec.type}", image_fault(obs_shape))
     shape = obs_shape
     for index, layer in enumerate(spec.conv_layers()):
-        _reject(f"agent.net.conv_hid_layers.{index}", no_room(layer, shape))
+        _reject(f"agent.net.conv_hid_layers.{index}", conv_too_large(layer, shape))
         size = layer.size_after((shape[1], shape[2]))
         assert size is not None
         shape = (layer.out_channels, *size)

@@ -18,15 +18,13 @@ from slm_lab.agent.net.recurrent import RecurrentNet
 from slm_lab.agent.net.target_network import TargetNetwork
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.agent.optim.lr_schedule import LearningRate, build_learning_rate
-from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.optim.optimizer import LearningRate, Optimizer, build_learning_rate
 from slm_lab.agent.optim.rule import build_rule
 from slm_lab.agent.recurrent_state import RecurrentLayout
 from slm_lab.core.errors import LabError
 from slm_lab.core.types import Shape
-from slm_lab.spec.checks.observations import no_place_for_action
-from slm_lab.spec.role import net_for_role
-from slm_lab.spec.schema.agent import AgentSpec
+from slm_lab.spec.checks.observations import action_fault
+from slm_lab.spec.schema.agent import AgentSpec, net_for_role
 from slm_lab.spec.schema.algorithm import ReplayActorCriticSpec
 from slm_lab.spec.schema.net import NetSpec
 
@@ -128,7 +126,7 @@ def build_critics(
     LabError where an action cannot stand beside the observation."""
     net_spec = net_for_role(agent, "critic")
     device = resolve_device(net_spec.gpu)
-    message = no_place_for_action(obs_shape, discrete)
+    message = action_fault(obs_shape, discrete)
     if message is not None:
         raise LabError(f"{algorithm.name}: {message}")
     in_shape = obs_shape

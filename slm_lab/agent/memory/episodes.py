@@ -38,7 +38,7 @@ class OnPolicyReplay(SavedFields, Memory[Rollout]):
         self._steps: list[dict[str, Array]] = []
         """Vector steps (N, ...) of running episodes, oldest first."""
         self._starts = [0] * layout.num_envs
-        """Where in `_steps` each environment's running episode starts."""
+        """The step in `_steps` at which each environment's running episode starts."""
         self._finished: list[Episode] = []
 
     @override
@@ -108,8 +108,8 @@ class OnPolicyReplay(SavedFields, Memory[Rollout]):
     def _best(self, episodes: list[Episode]) -> list[Episode]:
         if self._best_fraction == 1.0:
             return episodes
-        kept = math.ceil(self._best_fraction * len(episodes))
-        return sorted(episodes, key=lambda e: -float(e["reward"].sum()))[:kept]
+        num_best = math.ceil(self._best_fraction * len(episodes))
+        return sorted(episodes, key=lambda e: -float(e["reward"].sum()))[:num_best]
 
     def _forget(self, count: int) -> None:
         """Drops the oldest vector steps, which no running episode needs."""

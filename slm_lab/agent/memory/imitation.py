@@ -88,11 +88,11 @@ class ReturnRing(SavedFields, AppendLog):
         arrays = self.arrays
         if self._normalization is None:
             return np.asarray(arrays["returns"][indices])
-        left = arrays["left"][indices]
-        steps = np.arange(left.max() + 1)
+        steps_left = arrays["left"][indices]
+        steps = np.arange(steps_left.max() + 1)
         later = (indices[:, None] + steps) % self.size
         reward = self._normalization.reward(arrays["reward"][later])
-        returns = (reward * (steps <= left[:, None])) @ self._gamma**steps
+        returns = (reward * (steps <= steps_left[:, None])) @ self._gamma**steps
         return np.asarray(returns, np.float32)
 
     @override
@@ -143,7 +143,7 @@ class PastEpisodes(SavedFields, batch.PastReturns):
         self._batch_size = batch_size
         self._use_cer = use_cer
         self._running: dict[int, list[dict[str, Array]]] = {}
-        """By column of the rollout, the pieces of its running episode."""
+        """The pieces of the running episode, by column of the rollout."""
 
     @property
     @override

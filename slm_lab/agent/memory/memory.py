@@ -1,5 +1,6 @@
-"""What every memory does."""
+"""The interface of every memory, and when a replay memory has batches due."""
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +10,71 @@ import numpy as np
 import torch
 
 from slm_lab.agent.batch import VectorStep
-from slm_lab.agent.replay_config import ReplayConfig
+from slm_lab.agent.recurrent_state import RecurrentLayout
 from slm_lab.core.state import HasState
 from slm_lab.core.types import Array, Normalization, StateDict
+
+
+@dataclass(frozen=True)
+class TrainingSchedule:
+    """Says how many batches are due as transitions are stored. An event of
+    `batches_per_event` batches occurs at most once per vector step: when the count of
+    stored transitions crosses a multiple of `frequency` and has reached `start`. With
+    `update_to_data` the batches per transition stored after `start` are exactly that
+    number."""
+
+    frequency: int
+    start: int
+    batches_per_event: int = 1
+    update_to_data: float | None = None
+
+    def due(self, before: int, after: int) -> int:
+        """Batches due when the count of stored transitions rises from `before` to
+        `after`."""
+        if after < self.start:
+            return 0
+        if self.update_to_data is not None:
+            return self._owed(after) - self._owed(before)
+        crosses = after // self.frequency > before // self.frequency
+        if crosses:
+            return self.batches_per_event
+        return 0
+
+    def before_training(self, num_envs: int) -> int:
+        """Transitions stored before training begins to count them. With
+        `update_to_data` these are the first `start`. Otherwise every event, the first
+        one included, counts for the transitions between two events."""
+        if self.update_to_data is not None:
+            return self.start
+        first = _round_up(max(self.start, 1), num_envs)
+        if not self.due(first - num_envs, first):
+            first = _round_up(_round_up(first, self.frequency), num_envs)
+        return first - max(self.frequency, num_envs)
+
+    def _owed(self, stored: int) -> int:
+        """Batches owed in all, counted from `start`; stateless, so that a resume loses
+        none."""
+        ratio = self.update_to_data or 0.0
+        return math.floor(ratio * max(stored - self.start, 0) + 1e-9)
+
+
+def _round_up(count: int, unit: int) -> int:
+    """The least multiple of `unit` that is at least `count`."""
+    return -(-count // unit) * unit
+
+
+@dataclass(frozen=True)
+class ReplayConfig:
+    """The replay of an off-policy algorithm."""
+
+    schedule: TrainingSchedule
+    gamma: float
+    num_steps: int
+    """n of n-step returns."""
+    seed: int
+    recurrent: RecurrentLayout | None = None
+    """The recurrent state of the networks: with it sequences are sampled, not single
+    steps."""
 
 
 class AppendLog(ABC):
@@ -55,7 +118,8 @@ class MemoryLayout:
     action_shape: tuple[int, ...]
     action_dtype: np.dtype[np.generic]
     replay: ReplayConfig | None = None
-    """For memories that are sampled from; None for those used once."""
+    """The replay of memories that are sampled from; None for memories that are used
+    once."""
     frame_stack: int = 1
     """Frames in an observation, in equal parts of its first axis, the newest last; 1:
     no stack. Within an episode each observation is the one before, shifted by one
@@ -65,7 +129,7 @@ class MemoryLayout:
     """Normalises stored raw values when they are sampled; None: nothing is
     normalised."""
     device: torch.device | None = None
-    """That of the networks; None: the CPU."""
+    """The device of the networks; None: the CPU."""
 
     @property
     def rollouts_keep_raw(self) -> bool:
@@ -85,8 +149,8 @@ class Memory(HasState, Generic[BatchT]):
 
     @classmethod
     def build(cls, spec: Any, layout: MemoryLayout) -> Self:
-        """For memories of other packages: the memory that a block of a spec defines,
-        with room for such steps. By default its keys change nothing."""
+        """The memory that a block of a spec defines, with room for such steps: for
+        memories of other packages. By default its keys change nothing."""
         return cls(layout)  # type: ignore[call-arg]
 
     @abstractmethod

@@ -8,11 +8,10 @@ from typing_extensions import override
 
 from slm_lab.agent.batch import Transitions, TransitionSource, VectorStep
 from slm_lab.agent.memory import sampler
-from slm_lab.agent.memory.memory import Memory, MemoryLayout
-from slm_lab.agent.memory.storage import Allocate, in_memory, mapped_in
+from slm_lab.agent.memory.memory import Memory, MemoryLayout, ReplayConfig
+from slm_lab.agent.memory.observation_ring import Allocate, in_memory, mapped_in
 from slm_lab.agent.memory.transition_ring import TransitionRing
 from slm_lab.agent.recurrent_state import mark_sequence_starts, mark_starts
-from slm_lab.agent.replay_config import ReplayConfig
 from slm_lab.core.errors import LabError
 from slm_lab.core.state import SavedFields
 from slm_lab.core.types import Array
@@ -34,7 +33,7 @@ class Replay(SavedFields, Memory[TransitionSource], TransitionSource):
         "num_stored": "num_stored",
         "num_batches": "num_batches",
         "is_due": "_is_due",
-        "ring": "_ring",
+        "ring": "ring",
         "sampler": "_sampler",
     }
 
@@ -49,7 +48,7 @@ class Replay(SavedFields, Memory[TransitionSource], TransitionSource):
     ) -> None:
         config = layout.replay
         assert config is not None, "an algorithm that replays says how"
-        self._ring = TransitionRing(
+        self.ring = TransitionRing(
             layout,
             num_rows=max_size // layout.num_envs,
             gamma=config.gamma,
@@ -57,8 +56,8 @@ class Replay(SavedFields, Memory[TransitionSource], TransitionSource):
             allocate=_allocate(storage, layout),
             on_device=storage == "device",
         )
-        self.log = self._ring
-        self._sampler = _sampler(self._ring, config, priority)
+        self.log = self.ring
+        self._sampler = _sampler(self.ring, config, priority)
         self._recurrent = config.recurrent
         self._schedule = config.schedule
         self._before_training = config.schedule.before_training(layout.num_envs)
@@ -78,8 +77,8 @@ class Replay(SavedFields, Memory[TransitionSource], TransitionSource):
     def add(self, step: VectorStep) -> None:
         step = step.unnormalized()
         if self._recurrent is not None:
-            step = step._replace(obs=mark_starts(step.obs, self._ring.starts))
-        self._ring.add(step)
+            step = step._replace(obs=mark_starts(step.obs, self.ring.starts))
+        self.ring.add(step)
         self._sampler.added()
         before = self.num_stored
         self.num_stored += len(step.reward)
@@ -97,21 +96,6 @@ class Replay(SavedFields, Memory[TransitionSource], TransitionSource):
         where sequences are sampled."""
         self._is_free = True
 
-    def join_unrolls(self) -> None:
-        """Unrolls of several actors alternate from now on, with `begin_unroll` and
-        `end_unroll` around each. n-step sums continue in the actor's next unroll;
-        sequences of recurrent nets end with theirs."""
-        self._ring.join_pieces()
-
-    def begin_unroll(self, actor: int) -> None:
-        """The next step continues the newest of this actor."""
-        self._ring.begin_piece(actor)
-
-    def end_unroll(self, actor: int, next_obs: Array) -> None:
-        """The newest step, which ended in `next_obs` (N, …), is the last of an
-        unroll."""
-        self._ring.end_piece(actor, next_obs)
-
     @override
     def ready(self) -> bool:
         if self._is_free:
@@ -127,9 +111,9 @@ class Replay(SavedFields, Memory[TransitionSource], TransitionSource):
 
     @override
     def sample(self, frame: int) -> Transitions:
-        newest = self._ring.newest if self._use_cer else sampler.NOTHING
+        newest = self.ring.newest if self._use_cer else sampler.NOTHING
         indices, weight = self._sampler.sample(self._batch_size, frame, newest)
-        gathered = self._ring.gather(indices)
+        gathered = self.ring.gather(indices)
         if self._recurrent is not None:
             obs = gathered.obs
             next_obs = gathered.next_obs
@@ -151,7 +135,7 @@ class Replay(SavedFields, Memory[TransitionSource], TransitionSource):
 
     @override
     def break_off(self, next_obs: Array, raw_next_obs: Array | None = None) -> None:
-        self._ring.break_off(next_obs if raw_next_obs is None else raw_next_obs)
+        self.ring.break_off(next_obs if raw_next_obs is None else raw_next_obs)
 
 
 def _allocate(storage: str, layout: MemoryLayout) -> Allocate:

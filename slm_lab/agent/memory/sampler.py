@@ -1,4 +1,4 @@
-"""Which transitions of a ring are sampled, and their weights."""
+"""Samplers of the transitions of a ring, with weights."""
 
 from abc import abstractmethod
 from typing import ClassVar, NamedTuple, Protocol, final
@@ -26,7 +26,7 @@ class Ring(Protocol):
 
     @property
     def num_stored(self) -> int:
-        """How many can be sampled."""
+        """The number of transitions that can be sampled."""
 
     @property
     def newest(self) -> IntArray:
@@ -37,8 +37,8 @@ class Ring(Protocol):
         """The indices (K,) that can no longer be sampled since then."""
 
     def indices(self, age: IntArray) -> IntArray:
-        """The indices (B,) of those numbered from the oldest, 0, to `num_stored` −
-        1."""
+        """The indices (B,) of transitions numbered by age: 0, the oldest, to
+        `num_stored` − 1."""
 
 
 NOTHING = np.arange(0)
@@ -67,10 +67,10 @@ class Sampler(SavedFields):
 
     @abstractmethod
     def sample(
-        self, size: int, frame: int, given: IntArray = NOTHING
+        self, size: int, frame: int, chosen: IntArray = NOTHING
     ) -> SampledIndices:
         """`size` indices at the trial's clock `frame`, sampled with replacement; those
-        `given` (K,) are last."""
+        `chosen` (K,) are last."""
 
     def update_priorities(self, indices: Tensor, error: Tensor) -> None:
         """Records how wrong the learner was about the samples at `indices` (B,)."""
@@ -86,10 +86,10 @@ class UniformSampler(Sampler):
 
     @override
     def sample(
-        self, size: int, frame: int, given: IntArray = NOTHING
+        self, size: int, frame: int, chosen: IntArray = NOTHING
     ) -> SampledIndices:
-        ages = self._generator.integers(0, self._ring.num_stored, size - len(given))
-        return SampledIndices(_joined(self._ring.indices(ages), given), None)
+        ages = self._generator.integers(0, self._ring.num_stored, size - len(chosen))
+        return SampledIndices(_joined(self._ring.indices(ages), chosen), None)
 
 
 @final
@@ -112,10 +112,10 @@ class SequenceSampler(Sampler):
 
     @override
     def sample(
-        self, size: int, frame: int, given: IntArray = NOTHING
+        self, size: int, frame: int, chosen: IntArray = NOTHING
     ) -> SampledIndices:
         """`size` / L sequences, one after the other. None can be given."""
-        assert not len(given), "single steps are no sequences"
+        assert not len(chosen), "single steps are no sequences"
         ring = self._ring
         count = size // self._length
         last_begin = ring.num_stored - (self._length - 1) * ring.num_envs
@@ -125,7 +125,7 @@ class SequenceSampler(Sampler):
 
 
 class Priority(NamedTuple):
-    """How errors become priorities and weights."""
+    """The exponents by which errors become priorities and weights."""
 
     alpha: float = 0.6
     """0 samples uniformly, 1 in proportion to the error"""
@@ -137,9 +137,9 @@ class Priority(NamedTuple):
 
 @final
 class PrioritizedSampler(Sampler):
-    """In proportion to (|error| + ε)^α: prioritised replay, arXiv:1511.05952, section
-    3.3. New transitions get the greatest priority so far. The mass is cut into equal
-    strata with one sample from each. With `beta` importance weights correct the
+    """Samples in proportion to (|error| + ε)^α: prioritised replay, arXiv:1511.05952,
+    section 3.3. New transitions get the greatest priority so far. The mass is cut into
+    equal strata with one sample from each. With `beta` importance weights correct the
     bias."""
 
     def __init__(self, ring: Ring, seed: int, priority: Priority) -> None:
@@ -158,18 +158,18 @@ class PrioritizedSampler(Sampler):
 
     @override
     def sample(
-        self, size: int, frame: int, given: IntArray = NOTHING
+        self, size: int, frame: int, chosen: IntArray = NOTHING
     ) -> SampledIndices:
         """Stratum k of n is [k/n, (k + 1)/n) of the mass. A weight is (1 / (N P(i)))^β,
         divided by the largest of the batch. Given indices were not sampled by priority,
         so they have no bias to undo. They count as uniform samples, P(i) = 1/N, which
         is their weight in a uniform memory."""
-        count = size - len(given)
+        count = size - len(chosen)
         total = self._tree.total
         mass = (np.arange(count) + self._generator.random(count)) * (
             total / max(count, 1)
         )
-        indices = _joined(self._tree.find(mass), given)
+        indices = _joined(self._tree.find(mass), chosen)
         if self._beta is None:
             return SampledIndices(indices, None)
         priority = self._tree.priorities[indices]
@@ -202,9 +202,9 @@ class PrioritizedSampler(Sampler):
         self._tree.rebuild(state["priorities"])
 
 
-def _joined(drawn: IntArray, given: IntArray) -> IntArray:
-    if len(given):
-        return np.concatenate([drawn, given])
+def _joined(drawn: IntArray, chosen: IntArray) -> IntArray:
+    if len(chosen):
+        return np.concatenate([drawn, chosen])
     return drawn
 
 
@@ -250,8 +250,8 @@ class SumTree:
             self._sum_level(level)
 
     def find(self, mass: FloatArray) -> IntArray:
-        """For each of `mass` (K,) in [0, total): the leaf at which the running sum
-        exceeds it."""
+        """The leaf at which the running sum exceeds each of `mass` (K,), in [0,
+        total)."""
         self._update_sums()
         node = self._descend(mass, skip_empty=False)
         if np.count_nonzero(self._nodes.take(node)) < len(node):

@@ -8,13 +8,12 @@ from typing_extensions import override
 
 from slm_lab.agent.batch import VectorStep
 from slm_lab.agent.memory.memory import AppendLog, MemoryLayout
-from slm_lab.agent.memory.observation_ring import Observations
-from slm_lab.agent.memory.storage import Allocate, in_memory
+from slm_lab.agent.memory.observation_ring import Allocate, Observations, in_memory
 from slm_lab.core.state import HasState, SavedFields
 from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
 
 
-class Gathered(NamedTuple):
+class TransitionArrays(NamedTuple):
     """B transitions, as in `Transitions`."""
 
     obs: Array | Tensor
@@ -27,25 +26,25 @@ class Gathered(NamedTuple):
 
 @final
 class Pieces(SavedFields):
-    """Where the unrolls of several actors continue in one ring, which holds them one
-    after another. Rows are those of the ring; a step number counts all steps that were
-    added."""
+    """Knows where the unrolls of several actors continue in one ring, which holds them
+    one after another. Rows are rows of the ring; a step number counts all steps that
+    were added."""
 
     saved: ClassVar = {"ends": "_ends"}
 
     def __init__(self, num_rows: int, num_envs: int) -> None:
         self.cut = np.zeros(num_rows * num_envs, np.bool_)
-        """By index, whether an unroll ended there while the episode went on."""
+        """Whether an unroll ended while its episode went on, by index."""
         self._num_rows = num_rows
         self._num_envs = num_envs
         self._adjacent = np.arange(1, num_rows + 1) % num_rows
         self._following = self._adjacent.copy()
-        """By row, the row of the next step; −1 if that is not known."""
+        """The row of the next step, by row; −1 if that is not known."""
         self._source = np.full(num_rows, -1)
-        """By row, the number of the step that it continues; −1: the step before it, or
-        none."""
+        """The number of the step that a row continues, by row; −1: the step before it,
+        or none."""
         self._ends: dict[int, int] = {}
-        """By actor, the number of its newest step."""
+        """The number of each actor's newest step."""
         self._continued = -1
         """The number of the step that the next one continues."""
 
@@ -74,7 +73,7 @@ class Pieces(SavedFields):
         return self._following.take(rows)
 
     def content(self, first: int, end: int, indices: IntArray) -> StateDict:
-        """What belongs to the steps numbered `first` to `end` − 1, at these indices."""
+        """The arrays of the steps numbered `first` to `end` − 1, at these indices."""
         source = self._source[np.arange(first, end) % self._num_rows]
         return {"cut": self.cut[indices], "source": source}
 
@@ -183,7 +182,13 @@ class TransitionRing(HasState, AppendLog):
         """Writes one step over the oldest."""
         here = self._row(self.count)
         following = self._row(self.count + 1)
-        self._obs.write(here, following, self.starts, step.obs, step.next_obs)
+        self._obs.write(
+            here,
+            following,
+            started=self.starts,
+            obs=step.obs,
+            next_obs=step.next_obs,
+        )
         self._action[here] = step.act.action
         self._log_prob[here] = step.act.log_prob
         self._reward[here] = step.reward
@@ -196,17 +201,20 @@ class TransitionRing(HasState, AppendLog):
             self._keep_final(done, step.next_obs)
 
     def join_pieces(self) -> None:
-        """Lets n-step sums go on from an unroll to the next of the same actor."""
+        """Lets unrolls of several actors alternate, with `begin_piece` and `end_piece`
+        around each. n-step sums continue in the actor's next unroll; sequences of
+        recurrent nets end with theirs."""
         if self._num_steps > 1 and self._obs_size is None:
             self._pieces = Pieces(self._ring_rows, self.num_envs)
 
     def begin_piece(self, actor: int) -> None:
-        """The next step continues the newest of this actor."""
+        """Lets the next step continue the newest of this actor."""
         if self._pieces is not None:
             self._pieces.begin(actor)
 
     def end_piece(self, actor: int, next_obs: Array) -> None:
-        """As `break_off`, where an unroll of this actor ends with the newest step."""
+        """Does what `break_off` does, where an unroll of this actor ends with the
+        newest step."""
         running = self._break_off(next_obs)
         if self._pieces is not None:
             self._pieces.end(actor, self.count - 1, running)
@@ -227,7 +235,7 @@ class TransitionRing(HasState, AppendLog):
     def _keep_final(self, ended: BoolArray, next_obs: Array) -> None:
         self._obs.keep_final(self.newest[ended], next_obs[ended])
 
-    def gather(self, indices: IntArray) -> Gathered:
+    def gather(self, indices: IntArray) -> TransitionArrays:
         """The transitions at `indices` (B,), each over up to n steps, normalised. They
         have fewer steps where the episode ends, or at the newest step of an actor."""
         reward = self._reward_at(indices)
@@ -239,7 +247,7 @@ class TransitionRing(HasState, AppendLog):
         obs, next_obs = self._normalized(
             self._obs.at(indices), self._obs.after(last, ended)
         )
-        return Gathered(
+        return TransitionArrays(
             obs=obs,
             action=self._action.take(indices, axis=0),
             log_prob=self._log_prob.take(indices),
@@ -307,7 +315,7 @@ class TransitionRing(HasState, AppendLog):
 
     @override
     def load_content(self, content: StateDict) -> None:
-        """Call `load_state_dict` first."""
+        """Restores the steps that `content` gave. Call `load_state_dict` first."""
         first = max(int(content["first"]), self.first)
         end = int(content["first"]) + int(content["steps"])
         if first >= end:

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from slm_lab.agent.net import layers
+from slm_lab.agent.net.layers import products, restored
 from slm_lab.agent.net.mlp import MLPNet
-from slm_lab.agent.net.precision import products, restored
 from slm_lab.core.types import Shape
 
 ConvArgs: TypeAlias = Sequence[Any]
@@ -29,7 +29,7 @@ class ConvBody(nn.Module):
         convs: Sequence[ConvArgs],
         generator: torch.Generator,
         *,
-        activation: layers.Activation | None = nn.ReLU,
+        activation: layers.ActivationClass | None = nn.ReLU,
         init_fn: str | None = None,
         norms: Sequence[layers.Norm] = (),
         norm_after: bool = False,
@@ -100,7 +100,10 @@ class ConvNet(nn.Module):
 
 
 def _output_size(conv: nn.Conv2d, size: Sequence[int]) -> list[int]:
-    """Height and width of the output of a convolution, for those of its input."""
+    """Height and width of the output of a convolution, for the size of its input."""
     padding = cast(tuple[int, ...], conv.padding)
-    axes = zip(size, conv.kernel_size, conv.stride, padding, conv.dilation, strict=True)
-    return [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in axes]
+    sizes = []
+    for axis, length in enumerate(size):
+        reach = conv.dilation[axis] * (conv.kernel_size[axis] - 1) + 1
+        sizes.append((length + 2 * padding[axis] - reach) // conv.stride[axis] + 1)
+    return sizes

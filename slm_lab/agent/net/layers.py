@@ -1,8 +1,16 @@
-"""Layers, activations, initialisation and the inputs of networks."""
+"""Layers, activations, initialisation, the inputs of networks, and half precision.
+
+Half precision means products in bfloat16, which has the exponents of float32 and 8 of
+its 24 digits. Weights, their gradients and optimizers, normalisation, losses and
+targets stay in float32. So do the layer that sees an observation vector and the heads:
+both their numbers may be large, and 8 digits tell only 36.00 from 36.25. The bytes of
+an image are exact."""
 
 import inspect
 import math
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache, partial
 from typing import Any, NamedTuple, TypeAlias, final
 
 import numpy as np
@@ -43,7 +51,7 @@ def image_input(obs: Tensor, normalize: bool, half: bool = False) -> Tensor:
     return x.permute(0, 3, 1, 2)
 
 
-Activation: TypeAlias = str | type[nn.Module]
+ActivationClass: TypeAlias = str | type[nn.Module]
 """A class of torch.nn, or its name, as "relu", "leaky_relu" or "LeakyReLU"."""
 
 ActivationFunction = Callable[[Tensor], Tensor]
@@ -54,7 +62,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
     for name in nn.modules.activation.__all__
     if name not in _WITH_ARGUMENTS
 }
-"""torch's activations by name in lower case, but for those that need arguments."""
+"""torch's activations that need no arguments, by name in lower case."""
 
 DIRECT: dict[type[nn.Module], ActivationFunction] = {
     nn.Tanh: torch.tanh,
@@ -64,7 +72,7 @@ DIRECT: dict[type[nn.Module], ActivationFunction] = {
 """Functions for the commonest: calling a module costs more than they do."""
 
 
-def activation_class(activation: Activation) -> type[nn.Module]:
+def activation_class(activation: ActivationClass) -> type[nn.Module]:
     """The class of torch.nn. Raises ValueError for a name that torch does not have."""
     if not isinstance(activation, str):
         return activation
@@ -75,7 +83,7 @@ def activation_class(activation: Activation) -> type[nn.Module]:
 
 
 def activation_function(
-    activation: Activation | None, dim: int = -1
+    activation: ActivationClass | None, dim: int = -1
 ) -> ActivationFunction | None:
     """The function of an activation; None for None. One that combines several features
     finds them in the dimension `dim`. Raises ValueError for a name that torch does not
@@ -94,7 +102,7 @@ MAX_SCALE = 3.0
 """r_max of the paper: bounds the correction of a batch's deviation towards the running
 one."""
 MAX_SHIFT = 5.0
-"""d_max: bounds that of its mean, in running deviations."""
+"""d_max: the bound of its mean, in running deviations."""
 
 
 @final
@@ -143,10 +151,17 @@ class BatchRenorm(nn.Module):
         weight: Tensor = self.weight
         bias: Tensor = self.bias
         if not self.training:
-            return batch_norm(x, mean, var, weight, bias, eps=self.eps)
+            return batch_norm(x, mean, var, weight=weight, bias=bias, eps=self.eps)
         # The kernel's own moments: torch.var_mean takes ten times as long as the rest.
         _, batch_mean, inverse_deviation = torch.native_batch_norm(
-            x.detach(), None, None, None, None, True, 0.0, self.eps
+            x.detach(),
+            weight=None,
+            bias=None,
+            running_mean=None,
+            running_var=None,
+            training=True,
+            momentum=0.0,
+            eps=self.eps,
         )
         deviation = inverse_deviation.reciprocal()
         is_warm = num_batches >= self.warmup_steps
@@ -161,7 +176,9 @@ class BatchRenorm(nn.Module):
         mean.lerp_(batch_mean, self.momentum)
         var.lerp_(deviation.square() - self.eps, self.momentum)
         num_batches += 1
-        return batch_norm(x, None, None, weight, bias, training=True, eps=self.eps)
+        return batch_norm(
+            x, None, None, weight=weight, bias=bias, training=True, eps=self.eps
+        )
 
 
 Norm: TypeAlias = Callable[[int], nn.Module]
@@ -182,7 +199,7 @@ class Empty:
 
 
 class EmptyLinear(Empty, nn.Linear):
-    """To be filled by `init_linear`."""
+    """A layer without values, which `init_linear` fills."""
 
     by_numpy = False
     """Whether NumPy multiplies matrices whose sides are all at least WIDE long."""
@@ -233,8 +250,8 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
 
 
 class EmptyConv2d(Empty, nn.Conv2d):
-    """To be filled by `init_linear`. Convolves `scale` times its input: it multiplies
-    the weights, which are fewer than the pixels."""
+    """A layer without values, which `init_linear` fills. Convolves `scale` times its
+    input: it multiplies the weights, which are fewer than the pixels."""
 
     scale = 1.0
 
@@ -325,7 +342,7 @@ GAINS: dict[type[nn.Module], float] = {
 }
 
 
-def hidden_gain(activation: Activation | None) -> float:
+def hidden_gain(activation: ActivationClass | None) -> float:
     """The gain that keeps the variance through `activation` (He et al.,
     arXiv:1502.01852). For tanh √2, as is customary in this field; 5/3 drives deep
     stacks into saturation."""
@@ -352,3 +369,36 @@ def _needs_several(module: nn.Module, inputs: tuple[Any, ...]) -> None:
             "num_envs, minibatch_size, or episodes of more than one step), or use "
             "layer_norm"
         )
+
+
+INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "bf16")
+"""Processors that have one of these multiply in bfloat16; on others it is slower than
+float32."""
+
+
+def has_bf16(device: torch.device) -> bool:
+    """Whether a device multiplies in bfloat16."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    can = torch.cpu.get_capabilities()
+    return any(can.get(name) for name in INSTRUCTIONS)
+
+
+Products = Callable[[Tensor], AbstractContextManager[object]]
+"""Maps an input to the context in which layers multiply."""
+
+
+def products(half: bool) -> Products:
+    """The context of the layers of a net, in bfloat16 if `half`. A cast of a weight
+    ends with the product: in shared memory others change the weight."""
+    if not half:
+        return lambda _: nullcontext()
+    context = cache(partial(torch.autocast, dtype=torch.bfloat16, cache_enabled=False))
+    return lambda x: context(x.device.type)
+
+
+def restored(x: Tensor) -> Tensor:
+    """bfloat16 as float32, other numbers as they are."""
+    if x.dtype == torch.bfloat16:
+        return x.float()
+    return x

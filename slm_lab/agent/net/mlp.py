@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from slm_lab.agent.net import layers
-from slm_lab.agent.net.precision import products, restored
+from slm_lab.agent.net.layers import products, restored
 from slm_lab.core.types import Shape
 
 HiddenLayer: TypeAlias = tuple[layers.EmptyLinear, list[nn.Module]]
@@ -34,8 +34,8 @@ class MLPNet(nn.Module):
         heads: layers.Heads,
         generator: torch.Generator,
         *,
-        activation: layers.Activation | None = nn.ReLU,
-        out_activations: Sequence[layers.Activation | None] = (),
+        activation: layers.ActivationClass | None = nn.ReLU,
+        out_activations: Sequence[layers.ActivationClass | None] = (),
         init_fn: str | None = None,
         norms: Sequence[layers.Norm] = (),
         input_norms: Sequence[layers.Norm] = (),
@@ -48,7 +48,7 @@ class MLPNet(nn.Module):
         (self.in_size,) = in_shape
         widths = [self.in_size, *hidden]
         self.width = widths[-1]
-        """Of the features."""
+        """The number of features."""
         linear = [layers.EmptyLinear(i, o) for i, o in pairwise(widths)]
         outputs = [layers.EmptyLinear(self.width, head.dim) for head in heads]
         self._input_norms = tuple(norm(self.in_size) for norm in input_norms)

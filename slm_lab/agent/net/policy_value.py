@@ -34,12 +34,12 @@ class Output(NamedTuple):
 
 
 HostForward: TypeAlias = Callable[[Array], tuple[FloatArray, ...]]
-"""From observations (N, *obs_shape) to a network's outputs, both on the host, without a
+"""Maps observations (N, *obs_shape) to a network's outputs, both on the host, without a
 gradient. A recurrent network adds its state after the step, (N, H)."""
 
 
 @lru_cache(4)
-def _no_value(num_envs: int) -> FloatArray:
+def _missing_values(num_envs: int) -> FloatArray:
     value = np.full(num_envs, np.nan, np.float32)
     value.setflags(write=False)  # all acts share it
     return value
@@ -63,12 +63,12 @@ class ActingNetwork:
         self.recurrent = recurrent
         self.device = self._optimizers[0].flat.vector.device
         self.host_forwards = [host_forward(net, self.device) for net in nets]
-        """How each net computes outputs for acting."""
+        """The function by which each net computes outputs for acting."""
 
     def act(self, obs: Array) -> Output:
         """The outputs for observations, or for packed rows if it is recurrent."""
         params, *state = self.host_forwards[0](obs)
-        return Output(params, _no_value(len(params)), *state)
+        return Output(params, _missing_values(len(params)), *state)
 
     def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
         """Distribution parameters (B, param_dim), and raw values (B,) of a critic."""
@@ -218,7 +218,7 @@ class PolicyValue(ActingNetwork):
     def act(self, obs: Array) -> Output:
         params, *rest = self.host_forwards[0](obs)
         if self._values_later:
-            return Output(params, _no_value(len(params)))
+            return Output(params, _missing_values(len(params)))
         if self._is_shared:
             raw_value, *states = rest
         else:

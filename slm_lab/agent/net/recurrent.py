@@ -18,15 +18,15 @@ from slm_lab.agent.net.mlp import MLPNet
 
 
 class EmptyGRU(Empty, nn.GRU):
-    """To be filled by `init_recurrent`."""
+    """Layers without values, which `init_recurrent` fills."""
 
 
 class EmptyLSTM(Empty, nn.LSTM):
-    """To be filled by `init_recurrent`."""
+    """Layers without values, which `init_recurrent` fills."""
 
 
 class EmptyRNN(Empty, nn.RNN):
-    """To be filled by `init_recurrent`."""
+    """Layers without values, which `init_recurrent` fills."""
 
 
 CELLS: dict[str, Callable[..., nn.RNNBase]] = {

@@ -1,21 +1,23 @@
 """Networks that follow others."""
 
-from typing import Literal, final
+from typing import ClassVar, Literal, final
 
 import torch
 
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.core.types import StateDict
+from slm_lab.core.state import SavedFields
 
 
 @final
-class TargetNetwork:
+class TargetNetwork(SavedFields):
     """A second network that follows the online one, so that targets do not move with
     every step. At the start they are equal. "replace" copies the online network,
     "polyak" moves the target by τ: target ← τ online + (1 − τ) target. Either happens
     after the training event in which the Session's frames cross a multiple of
     `update_frequency`; polyak with an `update_frequency` of 1 after every gradient
     step."""
+
+    saved: ClassVar = {"target": "target", "last_frame": "_last_frame"}
 
     def __init__(
         self,
@@ -57,12 +59,3 @@ class TargetNetwork:
         else:
             self.target.vector.lerp_(self._online.vector, self._tau)
             self.target.statistics.lerp_(self._online.statistics, self._tau)
-
-    def state_dict(self) -> StateDict:
-        """The target's values, and the frame of the last event."""
-        return {"target": self.target.state_dict(), "last_frame": self._last_frame}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores both in place."""
-        self.target.load_state_dict(state["target"])
-        self._last_frame = int(state["last_frame"])

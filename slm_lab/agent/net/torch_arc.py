@@ -15,9 +15,10 @@ from slm_lab.agent.net.layers import (
     hidden_gain,
     image_input,
     init_linear,
+    products,
+    restored,
 )
 from slm_lab.agent.net.mlp import MLPNet
-from slm_lab.agent.net.precision import products, restored
 from slm_lab.core.errors import LabError
 from slm_lab.core.types import Shape
 
@@ -46,9 +47,9 @@ class Body(NamedTuple):
     layers: Sequence[Layer]
     modules: nn.Sequential
     shape: Shape
-    """Of the features after them."""
+    """The shape of the features after them."""
     hidden: list[int]
-    """Of the multilayer perceptron that follows."""
+    """The widths of the multilayer perceptron that follows."""
     activation: str
 
 

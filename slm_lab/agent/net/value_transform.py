@@ -19,10 +19,10 @@ def symexp(x: Tensor) -> Tensor:
 
 
 class ValueTransform(nn.Module):
-    """Between returns and the critic's output: symlog first, then standardisation. The
-    running mean and variance of the targets are buffers of the network, which are
-    saved, shared and merged. They are those of all targets up to a million; then older
-    targets fade, by a factor of e per further million."""
+    """Converts between returns and the critic's output: symlog first, then
+    standardisation. The running mean and variance of the targets are buffers of the
+    network, which are saved, shared and merged. They are those of all targets up to a
+    million; then older targets fade, by a factor of e per further million."""
 
     def __init__(self, use_symlog: bool, normalize: bool) -> None:
         super().__init__()
@@ -44,9 +44,9 @@ class ValueTransform(nn.Module):
         x = (symlog(returns) if self._symlog else returns).double()
         count, mean, m2 = (moment.double() for moment in self._moments())
         # as `faded`, and a GPU is not waited for
-        kept = (MOMENTS_WINDOW / count).clamp(max=1.0)
-        count = kept * count
-        m2 = kept * m2
+        decay = (MOMENTS_WINDOW / count).clamp(max=1.0)
+        count = decay * count
+        m2 = decay * m2
         batch_count = x.numel()
         batch_mean = x.mean()
         total = count + batch_count

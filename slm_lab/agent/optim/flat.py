@@ -17,8 +17,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from slm_lab.core.errors import CheckpointError
+from slm_lab.core.state import HasState
 from slm_lab.core.types import IntArray, StateDict
 
 MOMENTS = ("count", "mean", "m2")
@@ -43,7 +45,8 @@ SavedLayout: TypeAlias = Sequence[Sequence[Any]]
 
 
 class Order(NamedTuple):
-    """Where what lies in a vector was in a saved one of another order."""
+    """The places that the entries of a vector had in a saved vector of another
+    order."""
 
     entries: Tensor
     """(P,) int64: the place of each entry"""
@@ -53,19 +56,19 @@ class Order(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """Which parameters and buffers lie where in a network's vectors."""
+    """The places of parameters and buffers in a network's vectors."""
 
     names: tuple[str, ...]
     """The names of the parameters, in vector order."""
     saved: SavedLayout
-    """What a checkpoint records."""
+    """The layout as a checkpoint records it."""
     older: SavedLayout
     """The parameters as the module lists them. Older versions had this order, and did
     not record it everywhere."""
 
     def order_of(self, saved: SavedLayout | None) -> Order | None:
         """The order of a vector that was saved with this layout; None if it is the
-        same. Without a record it is that of older versions."""
+        same. Without a record it is the order of older versions."""
         layout = saved
         if layout is None:
             layout = self.older
@@ -82,7 +85,7 @@ class Layout:
         return Order(entries, tuple(before.index(name) for name in self.names))
 
 
-class FlatParameters:
+class FlatParameters(HasState):
     """Owns the storage behind the parameters, gradients and float buffers of one
     network. `vector` and `grad` are (P,) float32, `statistics` is (S,) float32, in the
     order in which the module lists its parameters and buffers. The parameters of
@@ -176,6 +179,7 @@ class FlatParameters:
             name: owner.get_buffer(key) for name, owner, key in self._buffers
         }
 
+    @override
     def state_dict(self) -> StateDict:
         """Copies of both vectors, and their layout."""
         return {
@@ -184,6 +188,7 @@ class FlatParameters:
             "statistics": self.statistics.detach().cpu().clone(),
         }
 
+    @override
     @torch.no_grad()
     def load_state_dict(self, state: StateDict) -> None:
         """Copies saved values in place, so that sharing and views stay as they are.
@@ -200,19 +205,20 @@ class FlatParameters:
                 f"the saved network is {saved}, the spec now builds {built}"
             )
         vector = rearranged(state["vector"], self.layout.order_of(saved))
-        for own, given in (
+        for target, source in (
             (self.vector, vector),
             (self.statistics, state["statistics"]),
         ):
             # copy_ would broadcast, cast
-            if (given.shape, given.dtype) != (own.shape, own.dtype):
+            if (source.shape, source.dtype) != (target.shape, target.dtype):
                 was, now = (
-                    f"{tuple(each.shape)} of {each.dtype}" for each in (given, own)
+                    f"{tuple(values.shape)} of {values.dtype}"
+                    for values in (source, target)
                 )
                 raise CheckpointError(
                     f"the saved network is {was}, the spec now builds {now}"
                 )
-            own.copy_(given)
+            target.copy_(source)
 
     def _indices(self, *names: str) -> IntArray:
         """The indices in `statistics` of the buffers of these names, (K,)."""

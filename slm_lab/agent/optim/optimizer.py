@@ -1,20 +1,84 @@
-"""The optimizer an algorithm sees, `optimizer.step(loss)`, and where parallel training
-joins it."""
+"""The optimizer an algorithm sees, `optimizer.step(loss)`, its learning rate, and where
+parallel training joins it."""
 
 import math
+import warnings
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.agent.optim.lr_schedule import LearningRate
 from slm_lab.agent.optim.process_group import ProcessGroup, SoloGroup
 from slm_lab.agent.optim.rule import Adam, Number, TensorStateRule, UpdateRule
 from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.core.types import StateDict
+
+
+class LearningRate:
+    """A constant learning rate; in subclasses a function of the trial's frame clock.
+    Stateless but for its value."""
+
+    def __init__(self, lr: float) -> None:
+        self.value = lr
+
+    def set_frame(self, frame: int) -> None:
+        """Moves the schedule to `frame`; called once before each training event."""
+
+
+class LinearRate(LearningRate):
+    """Falls from `lr` to `min_factor · lr` at `frame` frames, then stays constant."""
+
+    def __init__(self, lr: float, frame: float, min_factor: float = 0.0) -> None:
+        super().__init__(lr)
+        self._lr = lr
+        self._last_frame = frame
+        self._min_factor = min_factor
+
+    @override
+    def set_frame(self, frame: int) -> None:
+        """lr · max(1 − (1 − min_factor) · frame / last frame, min_factor)."""
+        progress = min(frame / self._last_frame, 1.0)
+        self.value = self._lr * (1 - (1 - self._min_factor) * progress)
+
+
+class TorchRate(LearningRate):
+    """Any scheduler of torch.optim.lr_scheduler, with frames for its epochs. It drives
+    the learning rate of a dummy optimizer, so that one implementation serves every
+    update rule. Torch computes the rate at any epoch, so nothing has to be counted."""
+
+    def __init__(self, lr: float, name: str, args: Mapping[str, Any]) -> None:
+        self._stand_in = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=lr)
+        self._scheduler = getattr(torch.optim.lr_scheduler, name)(
+            self._stand_in, **args
+        )
+        # of OneCycleLR
+        self._last = int(getattr(self._scheduler, "total_steps", 0)) - 1
+        super().__init__(self._current())
+
+    @override
+    def set_frame(self, frame: int) -> None:
+        """The rate at epoch `frame`; a one-cycle policy stays at its end."""
+        epoch = frame
+        if self._last >= 0:
+            epoch = min(frame, self._last)
+        with warnings.catch_warnings():  # torch prefers to count epochs itself
+            warnings.simplefilter("ignore", UserWarning)
+            self._scheduler.step(epoch)
+        self.value = self._current()
+
+    def _current(self) -> float:
+        return float(self._stand_in.param_groups[0]["lr"])
+
+
+def build_learning_rate(lr: float, name: str, args: Mapping[str, Any]) -> LearningRate:
+    """The schedule of this name in a spec."""
+    if name in ("LinearToZero", "LinearToMin"):
+        return LinearRate(lr, **args)
+    return TorchRate(lr, name, args)
 
 
 class Loss(Protocol):
@@ -28,14 +92,15 @@ class Loss(Protocol):
 
 
 class GradientSync:
-    """What a parallel mode does around each step of one optimizer. By default nothing,
-    as in independent training."""
+    """The work of a parallel mode around each step of one optimizer. By default it is
+    nothing, as in independent training."""
 
     def begin(self) -> None:
-        """Before a training event."""
+        """Is called before a training event."""
 
     def before_step(self, flat: FlatParameters) -> None:
-        """After backward, before clipping: `flat.grad` may be replaced in place."""
+        """Is called after backward, before clipping: `flat.grad` may be replaced in
+        place."""
 
     def operands(self, flat: FlatParameters) -> tuple[Tensor, Tensor]:
         """The vector (P,) that the step changes, and the clipped gradient that it
@@ -43,7 +108,7 @@ class GradientSync:
         return flat.vector, flat.grad
 
     def after_step(self, flat: FlatParameters) -> None:
-        """After the step: `flat.vector` may be replaced in place."""
+        """Is called after the step: `flat.vector` may be replaced in place."""
 
 
 class StepReport(NamedTuple):
@@ -107,8 +172,8 @@ class Optimizer:
         return self._rule
 
     def begin_event(self, frame: int) -> None:
-        """Before a training event at the trial's clock: moves learning rate and
-        sync."""
+        """Moves learning rate and sync to the trial's clock, before a training
+        event."""
         self.learning_rate.set_frame(frame)
         self._sync.begin()
         if self._has_graph:
@@ -219,8 +284,8 @@ class TrainState:
         }
         away = [f.vector.device for f in self.flats.values() if not f.vector.is_cpu]
         self.failed = torch.zeros((), device=away[0]) if away else None
-        """On a GPU 1.0 after a loss or gradient that is not finite: no step changes
-        anything then. Elsewhere None, because such a step raises at once."""
+        """1.0 on a GPU after a loss or gradient that is not finite: no step changes
+        anything then. None elsewhere, because such a step raises at once."""
         for optimizer in self.optimizers.values():
             optimizer.failed = self.failed
         self.targets: tuple[FlatParameters, ...] = ()
@@ -233,8 +298,8 @@ class TrainState:
         return next(iter(self.optimizers.values())).learning_rate.value
 
     def set_frame(self, frame: int) -> None:
-        """Before a training event at the trial's clock: for the learning-rate
-        schedules."""
+        """Moves the learning-rate schedules to the trial's clock, before a training
+        event."""
         for optimizer in self.optimizers.values():
             optimizer.begin_event(frame)
 

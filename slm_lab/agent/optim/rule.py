@@ -221,10 +221,10 @@ class TorchRule(UpdateRule):
         """Empty before the first step, when torch makes them."""
         entries = self._optimizer.state.values()
         return [
-            each
+            value
             for entry in entries
-            for each in entry.values()
-            if isinstance(each, Tensor)
+            for value in entry.values()
+            if isinstance(value, Tensor)
         ]
 
     @override
@@ -243,7 +243,8 @@ class TorchRule(UpdateRule):
 
     @override
     def _rearranged(self, state: StateDict, order: Order) -> StateDict:
-        """With views there is an entry for each parameter, which has its shape."""
+        """Returns the state in this order. With views there is an entry for each
+        parameter, which has its shape."""
         if not self._is_shaped:
             return super()._rearranged(state, order)
         saved = state["state"]
@@ -254,7 +255,7 @@ class TorchRule(UpdateRule):
 
     @override
     def _load(self, state: StateDict) -> None:
-        """Restores the optimizer's state; its arguments stay those of the spec."""
+        """Restores the optimizer's state; its arguments stay as in the spec."""
         groups = self._optimizer.state_dict()["param_groups"]
         self._optimizer.load_state_dict(
             {"state": state["state"], "param_groups": groups}
@@ -272,13 +273,13 @@ IMPLEMENTATION_ARGS = ("foreach", "fused")
 def build_rule(name: str, args: Mapping[str, Any], flat: FlatParameters) -> UpdateRule:
     """The update rule `name` with its arguments except the learning rate."""
     if name in ("Adam", "GlobalAdam", "AdamW", "RMSprop", "GlobalRMSprop"):
-        own = {k: v for k, v in args.items() if k not in IMPLEMENTATION_ARGS}
+        rule_args = {k: v for k, v in args.items() if k not in IMPLEMENTATION_ARGS}
         if name in ("RMSprop", "GlobalRMSprop"):
-            return RMSprop(flat, **own)
+            return RMSprop(flat, **rule_args)
         if name == "AdamW":
-            return Adam(flat, **{"weight_decay": 1e-2, **own}, decoupled=True)
-        decoupled = bool(own.pop("decoupled_weight_decay", False))
-        return Adam(flat, **own, decoupled=decoupled)
+            return Adam(flat, **{"weight_decay": 1e-2, **rule_args}, decoupled=True)
+        decoupled = bool(rule_args.pop("decoupled_weight_decay", False))
+        return Adam(flat, **rule_args, decoupled=decoupled)
     return TorchRule(flat, getattr(torch.optim, name), **args)
 
 

@@ -96,10 +96,13 @@ def print_table(
         shown = [i for i, name in enumerate(header) if name not in spare[:count]]
         table = Table(title=title, title_justify="left", title_style="bold", **style)
         for i in shown:
-            justify: JustifyMethod = "left" if i == 0 or header[i] in left else "right"
-            least = names if i == 0 else None  # other columns fold first
+            is_left = i == 0 or header[i] in left
+            justify: JustifyMethod = "left" if is_left else "right"
             table.add_column(
-                header[i], justify=justify, overflow="fold", min_width=least
+                header[i],
+                justify=justify,
+                overflow="fold",
+                min_width=None if i else names,  # other columns fold first
             )
         for cells in every:
             table.add_row(*(Text(cells[i].replace("\n", "\\n")) for i in shown))

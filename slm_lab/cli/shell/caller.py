@@ -10,11 +10,16 @@ import threading
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 from slm_lab.cli.shell.signals import stopped_like_ctrl_c
 from slm_lab.core.errors import LabError
-from slm_lab.core.process import LOG_LEVEL, SOCKET, stop_signals_blocked
+from slm_lab.core.process import (
+    LOG_LEVEL,
+    SOCKET,
+    importing,
+    stop_signals_blocked,
+)
 
 TIMEOUT = 60.0
 """Seconds after which the user's command is killed, with all that it started."""
@@ -32,12 +37,13 @@ def notify_of(command: str | None, folder: Path | None, code: int) -> None:
     nothing."""
     if command is None:
         return
-    about = {"SLM_LAB_RUN": str(folder or ""), "SLM_LAB_EXIT_CODE": str(code)}
-    # the standard output may be a document
-    env = {**os.environ, **about}
-    errors = sys.__stderr__
+    facts = {"SLM_LAB_RUN": str(folder or ""), "SLM_LAB_EXIT_CODE": str(code)}
     child = subprocess.Popen(
-        command, shell=True, env=env, stdout=errors, start_new_session=True
+        command,
+        shell=True,
+        env={**os.environ, **facts},
+        stdout=sys.__stderr__,  # the standard output may be a document
+        start_new_session=True,
     )
     try:
         with stopped_like_ctrl_c():
@@ -64,7 +70,7 @@ class Caller:
 
     def __init__(self) -> None:
         self.folder: Path | None = None
-        """Of the run, search or comparison that has begun."""
+        """The folder of the run, search or comparison that has begun."""
         # not for the processes that this one starts
         descriptor = os.environ.pop(SOCKET, None)
         self.exists = descriptor is not None
@@ -73,9 +79,18 @@ class Caller:
             return
         os.set_inheritable(int(descriptor), False)
         self._link = Connection(int(descriptor))
+
+    def receive(self) -> Any:
+        """What the program asks for. From now on the command ends with the program."""
+        try:
+            with importing():
+                request = self._link.recv()
+        except EOFError:  # the program has ended before
+            raise KeyboardInterrupt from None
         # inherited by the watcher, so the main thread gets the signal
         with stop_signals_blocked():
             threading.Thread(target=self._watch, daemon=True).start()
+        return request
 
     def begun(self, folder: Path) -> None:
         """Sends the folder of the run, search or comparison."""

@@ -57,11 +57,11 @@ def run_words(ctx: Context, incomplete: str) -> Iterator[str]:
         yield from spec_files(ctx, incomplete)
     if len(typed) == 1:
         yield from spec_names(ctx, incomplete)
-    mode, at, _ = incomplete.partition("@")
+    verb, at, _ = incomplete.partition("@")
     if at:
-        yield from (f"{mode}@{run}" for run in runs(ctx, ""))
+        yield from (f"{verb}@{run}" for run in runs(ctx, ""))
     else:
-        yield from (each.removesuffix("RUN") for each in RUN_MODES)
+        yield from (mode.removesuffix("RUN") for mode in RUN_MODES)
 
 
 @_completer
@@ -69,36 +69,27 @@ def runs(ctx: Context, incomplete: str) -> Iterator[str]:
     """Runs in the data folder, the newest first."""
     from slm_lab.storage.run_dir import newest_first, runs_in
 
-    found = runs_in(Path(ctx.params.get("data") or "data"))
-    yield from ("latest", *(run.root.name for run in newest_first(found)))
+    data = Path(ctx.params.get("data") or "data")
+    yield "latest"
+    yield from (run.root.name for run in newest_first(runs_in(data)))
 
 
 @_completer
 def keys(ctx: Context, incomplete: str) -> Iterator[str]:
     """Variables of the spec, and dotted paths of its keys."""
-    from slm_lab.spec.override import variables
-    from slm_lab.spec.parse import validate
+    from slm_lab.spec.parse import setting_names
 
     contents = _contents(ctx)
-    words = _typed(ctx)
-    for content in [
-        contents[word] for word in words if word in contents
-    ] or contents.values():
-        # with defaults; a template has only what is written
-        spec, _ = validate(content)
-        whole = content
-        if spec is not None:
-            whole = spec.to_json()
-        yield from (f"{key}=" for key in (*variables(content), *_paths(whole)))
+    typed = [contents[word] for word in _typed(ctx) if word in contents]
+    for content in typed or contents.values():
+        yield from (f"{name}=" for name in setting_names(content))
 
 
 def _typed(ctx: Context) -> list[str]:
-    named = [
-        ctx.params.get(name)
-        for name in ("spec_file", "file", "spec_name", "name", "mode")
-    ]
+    names = ("spec_file", "file", "spec_name", "name", "mode")
+    words = [ctx.params.get(name) for name in names]
     # those before an option without a value
-    return [word for word in named if word] or ctx.args
+    return [word for word in words if word] or ctx.args
 
 
 def _contents(ctx: Context) -> Mapping[str, Any]:
@@ -108,9 +99,3 @@ def _contents(ctx: Context) -> Mapping[str, Any]:
 
     content = read_file(find_file((*_typed(ctx), "demo.json")[0]))
     return {name: content[name] for name in names_in(content)}
-
-
-def _paths(tree: Any, above: str = "") -> Iterator[str]:
-    for key, value in tree.items() if isinstance(tree, dict) else ():
-        yield f"{above}{key}"
-        yield from _paths(value, f"{above}{key}.")

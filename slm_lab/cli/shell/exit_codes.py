@@ -22,12 +22,11 @@ from slm_lab.core.errors import (
     SpecError,
     TrainingFailed,
     UsageError,
-    with_cut_words,
+    system_message,
 )
 from slm_lab.core.plugins import refuse_during_import
 from slm_lab.core.process import children_killed, main_module_hidden
-from slm_lab.core.system_limits import limit_reached
-from slm_lab.core.text import error_summary, in_line, public_words
+from slm_lab.core.text import error_summary, public_words
 
 FAILED = 1
 BAD_INPUT = 2
@@ -35,22 +34,6 @@ MISSING = 3
 """There is no such run. A script may then begin one."""
 INTERRUPTED = 130
 BAD_INPUTS = (SpecError, UsageError, MissingExtraError)
-OF_THE_SYSTEM = (
-    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
-    *(errno.EACCES, errno.EPERM, errno.EROFS),
-    *(errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR),
-    *(
-        errno.EIO,
-        errno.ESTALE,
-        errno.ETIMEDOUT,
-        errno.ENXIO,
-        errno.ENODEV,
-        errno.EREMOTEIO,
-    ),
-    *(errno.ENOLCK, errno.EOPNOTSUPP),
-)
-"""Error numbers of a full disk, missing permission, a name that no file can have, a
-disk or network that fails, and a file system without locks."""
 
 
 @contextmanager
@@ -87,7 +70,7 @@ def _report(error: Exception, caller: Caller) -> int:
     """Prints an error, or sends it to the calling program. Returns the exit code."""
     is_name = isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG
     if not isinstance(error, LabError):
-        error = TrainingFailed(_system_message(error) or _unexpected(error))
+        error = TrainingFailed(system_message(error) or _unexpected(error))
     if caller.exists:
         caller.send(error)
     else:
@@ -100,7 +83,7 @@ def _report(error: Exception, caller: Caller) -> int:
 
 
 def run_guarded(app: Callable[[], object]) -> NoReturn:
-    """Runs the command line, and exits with its code. If the standard output fails, the
+    """Runs a command, and exits with its code. If the standard output fails, the
     command still runs to its end and exits with FAILED."""
     code: str | int | None = 0
     with guarded_output() as output_failure, main_module_hidden():
@@ -108,6 +91,8 @@ def run_guarded(app: Callable[[], object]) -> NoReturn:
             app()
         except SystemExit as ended:
             code = ended.code
+        except typer.Exit as ended:
+            code = ended.exit_code
         finally:
             why = output_failure()
             if why is not None:
@@ -118,18 +103,6 @@ def run_guarded(app: Callable[[], object]) -> NoReturn:
                 print(message, file=sys.stderr)
                 code = code or FAILED
     sys.exit(code)
-
-
-def _system_message(error: Exception) -> str | None:
-    """A line about a limit, a full disk or a missing permission; None for another
-    error."""
-    limit = limit_reached(error)
-    if limit is not None:
-        return limit
-    if not isinstance(error, OSError) or error.errno not in OF_THE_SYSTEM:
-        return None
-    place = with_cut_words(str(error.filename or "in the run folder"))
-    return f"{error.strerror}: {in_line(place)}"
 
 
 def _unexpected(error: Exception) -> str:

@@ -30,7 +30,7 @@ class ActionConverter:
 
     def __init__(self, raw_space: Space[Any], env_name: str) -> None:
         self.scaling: Scaling | None = None
-        """Of a Box; None for other spaces."""
+        """The scaling of a Box; None for other spaces."""
         self.start: Array | None = None
         """The first discrete action; None: 0."""
         if isinstance(raw_space, spaces.Box) and np.issubdtype(
@@ -48,7 +48,7 @@ class ActionConverter:
         else:
             raise SpecError("env", [_unsupported(raw_space, env_name)])
         self.shape: tuple[int, ...] = raw_space.shape or ()
-        """Of one action of the environment."""
+        """The shape of one action of the environment."""
         self.dtype = raw_space.dtype
 
     def _scale_from(self, raw_space: spaces.Box) -> Scaling:

@@ -25,7 +25,7 @@ from slm_lab.env.interface import (
     Env,
     breaks_its_space,
     check_numbers,
-    named,
+    obs_name,
     typed,
 )
 
@@ -68,7 +68,7 @@ def _flat_part(path: tuple[str, ...], part: AnySpace, observed: Any) -> Array:
     array = as_numbers(as_array(observed, path), part, path)
     if array.shape != part.shape and array.size != math.prod(part.shape or ()):
         raise ValueError(
-            f"{named(path)} has the shape {array.shape}, its space {part.shape}"
+            f"{obs_name(path)} has the shape {array.shape}, its space {part.shape}"
         )
     return np.asarray(spaces.flatten(part, array))
 
@@ -99,13 +99,13 @@ def flatten_parts(env: Env, env_name: str) -> Env:
         if not isinstance(part, SUPPORTED) or is_empty(part)
     }
     if unusable:
-        left = [
+        usable = [
             path[0]
             for path, _ in parts_of(space)
             if path not in unusable and len(path) == 1
         ]
         problems = [
-            unsupported(part, env_name, path, left) for path, part in unusable.items()
+            unsupported(part, env_name, path, usable) for path, part in unusable.items()
         ]
         raise SpecError("env", problems)
     if isinstance(space, spaces.Dict) and len(space) == 1:
@@ -138,24 +138,28 @@ def leaves(
         parts: list[tuple[Any, AnySpace]] = list(space.spaces.items())
         if not isinstance(observed, Mapping):
             kind = type(observed).__name__
-            raise ValueError(f"{named(path)} is of the type {kind}, its space a Dict")
+            raise ValueError(
+                f"{obs_name(path)} is of the type {kind}, its space a Dict"
+            )
         for key, _ in parts:
             if key not in observed:
-                one = named((*path, str(key)))
-                raise ValueError(f"{one} is missing; there are {_listed(observed)}")
+                name = obs_name((*path, str(key)))
+                raise ValueError(f"{name} is missing; there are {_listed(observed)}")
         for key in observed:
             if key not in space.spaces:
-                one = named((*path, str(key)))
-                raise ValueError(f"{one} is not in it; it has {_listed(space.spaces)}")
+                name = obs_name((*path, str(key)))
+                raise ValueError(f"{name} is not in it; it has {_listed(space.spaces)}")
     elif isinstance(space, spaces.Tuple):
         parts = list(enumerate(space.spaces))
         if not isinstance(observed, Collection):
             kind = type(observed).__name__
-            raise ValueError(f"{named(path)} is of the type {kind}, its space a Tuple")
+            raise ValueError(
+                f"{obs_name(path)} is of the type {kind}, its space a Tuple"
+            )
         if len(observed) != len(parts):
             length = len(observed)
             raise ValueError(
-                f"{named(path)} has the length {length}, its space {len(parts)}"
+                f"{obs_name(path)} has the length {length}, its space {len(parts)}"
             )
         observed = tuple(observed)
     else:
@@ -175,7 +179,7 @@ def as_array(observed: Any, path: tuple[str, ...]) -> Array:
         why = ""
         if not isinstance(error, ValueError):
             why = f": {error}"
-        raise ValueError(f"{named(path)} is no array{why}") from None
+        raise ValueError(f"{obs_name(path)} is no array{why}") from None
 
 
 def as_numbers(array: Array, space: AnySpace, path: tuple[str, ...]) -> Array:
@@ -187,7 +191,7 @@ def as_numbers(array: Array, space: AnySpace, path: tuple[str, ...]) -> Array:
         number = space.n if isinstance(space, spaces.Discrete) else space.nvec
         if array.dtype.kind == "f" or not ((index >= 0) & (index < number)).all():
             raise ValueError(
-                f"{named(path)} is {array.tolist()!r:.60}, which is not in {space}"
+                f"{obs_name(path)} is {array.tolist()!r:.60}, which is not in {space}"
             )
     assert space.dtype is not None
     return typed(array, space.dtype, path)

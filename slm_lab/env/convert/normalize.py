@@ -31,7 +31,7 @@ class RunningStatistics:
 
     @property
     def mean(self) -> FloatArray:
-        """(D,), zeros before the first vector."""
+        """The means (D,), zeros before the first vector."""
         return self._mean
 
     @property
@@ -42,7 +42,7 @@ class RunningStatistics:
         return np.asarray(self._m2 / self._count)
 
     def deviation(self) -> FloatArray:
-        """(D,) sqrt(variance + ε), never zero."""
+        """The deviations (D,), sqrt(variance + ε), never zero."""
         variance = self.variance
         variance += EPSILON
         return np.asarray(np.sqrt(variance, variance))

@@ -1,5 +1,5 @@
 """Converts an environment's observations to an agent's: float32 vectors and uint8
-images."""
+images; joins the last observations of an episode."""
 
 import json
 from collections.abc import Sequence
@@ -9,9 +9,63 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from slm_lab.core.errors import LabError, Problem, SpecError
-from slm_lab.core.types import Array
+from slm_lab.core.types import Array, IntArray
 from slm_lab.env.convert.image import ImageConverter, channels_are_last, is_image
 from slm_lab.env.interface import breaks_its_space, typed
+
+
+class FrameJoiner:
+    """Joins the last L frames of each environment, the newest last. "stack" joins along
+    a new first axis, (L, …); "concat" along the existing first axis. For images with
+    one channel both give (L, H, W). At the start of an episode all frames are its first
+    one. The only state is the last joined observation."""
+
+    def __init__(
+        self, op: Literal["stack", "concat"], length: int, space: Space[Any]
+    ) -> None:
+        assert isinstance(space, spaces.Box)
+        frame = space.shape
+        gray = len(frame) == 3 and frame[0] == 1 and space.dtype == np.uint8
+        joined = (
+            (length, *frame)
+            if op == "stack" and not gray
+            else (length * frame[0], *frame[1:])
+        )
+        self.length = length
+        self._frame = frame
+        self._joined = joined
+        low = np.broadcast_to(space.low, (length, *frame)).reshape(joined)
+        high = np.broadcast_to(space.high, (length, *frame)).reshape(joined)
+        assert space.dtype is not None
+        self.space = spaces.Box(low, high, dtype=space.dtype.type)
+
+    def begin(self, frames: Array) -> Array:
+        """The first frames (B, …) of episodes → (B, *joined)."""
+        return np.repeat(frames[:, None], self.length, axis=1).reshape(
+            len(frames), *self._joined
+        )
+
+    def follow(self, joined: Array, frames: Array) -> Array:
+        """The joined frames (N, *joined) shifted by the newest ones (N, …); a new
+        array."""
+        moved = np.empty((len(frames), self.length, *self._frame), joined.dtype)
+        moved[:, :-1] = joined.reshape(moved.shape)[:, 1:]
+        moved[:, -1] = frames
+        return moved.reshape(joined.shape)
+
+    def follow_and_begin(
+        self, joined: Array, last: Array, first: Array, over: IntArray
+    ) -> tuple[Array, Array]:
+        """`follow` with the `last` frames (N, …) of a step, without and with new
+        episodes. In the rows `over` (K,) new episodes begin with their `first`
+        frames."""
+        ended = self.follow(joined, last)
+        if len(over) == 0:
+            return ended, ended
+        begun = ended.copy()
+        begun[over] = self.begin(first[over])
+        return ended, begun
+
 
 SUPPORTED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 """The supported spaces of observations and their parts."""
@@ -38,8 +92,8 @@ class ObservationConverter:
         channels: Literal["first", "last"] | None = None,
     ) -> None:
         self.first_column: Array | None = None
-        """What takes each component to its column of the one-hots; None: there are
-        none."""
+        """Takes each component to its column of the one-hots; None: there are no
+        one-hots."""
         self._image: ImageConverter | None = None
         self.channels_last = False
         """Whether observations (..., C) become (C, ...)."""
@@ -49,7 +103,7 @@ class ObservationConverter:
             self.space = self._image.space
             self.channels_last = self._image.channels_last
         elif image_size is not None:
-            raise SpecError("env", [_no_image(raw_space, image_size)])
+            raise SpecError("env", [_image_problem(raw_space, image_size)])
         elif isinstance(raw_space, spaces.Box):
             box = raw_space
             if raw_space.dtype != np.uint8:
@@ -75,7 +129,7 @@ class ObservationConverter:
         self._raw_dtype = raw_space.dtype
         self._dtype = self.space.dtype
         if channels is not None and len(self._raw_shape) < 3:
-            raise SpecError("env", [_no_channels(raw_space, channels)])
+            raise SpecError("env", [_channels_problem(raw_space, channels)])
         self._shape = None if self.space.shape == raw_space.shape else self.space.shape
 
     @property
@@ -176,16 +230,16 @@ def unsupported(
     space: Space[Any],
     env_name: str,
     path: tuple[str, ...] = (),
-    left: Sequence[str] = (),
+    usable: Sequence[str] = (),
 ) -> Problem:
-    """The problem of an unsupported `space`, or of its part at `path`; `left`: the
+    """The problem of an unsupported `space`, or of its part at `path`; `usable`: the
     usable keys."""
     subject = "its observations are"
     if path:
         subject = f'its observation "{".".join(path)}" is'
     remedy = "observes one of these"
     if path:
-        remedy = f"leaves this part out: {only_parts(left or ['…'])}"
+        remedy = f"leaves this part out: {only_parts(usable or ['…'])}"
     return Problem(
         "env.name",
         f"{subject} a {_kind(space)}, which is not supported; supported are Box, "
@@ -201,20 +255,20 @@ def only_parts(keys: Sequence[str]) -> str:
     return f"-s 'env.wrappers=[{json.dumps(wrapper)}]'"
 
 
-def _no_image(space: Space[Any], size: tuple[int, ...]) -> Problem:
-    given = (
+def _image_problem(space: Space[Any], size: tuple[int, ...]) -> Problem:
+    kind = (
         f"a {_kind(space)}"
         if space.shape is None
         else f"{space.dtype} of shape {space.shape}"
     )
-    message = f"only images can be resized; its observations are {given}"
+    message = f"only images can be resized; its observations are {kind}"
     return Problem("env.image_downsize", message, list(size))
 
 
-def _no_channels(space: Space[Any], channels: str) -> Problem:
-    given = f"a {_kind(space)} of the shape {space.shape}"
+def _channels_problem(space: Space[Any], channels: str) -> Problem:
+    kind = f"a {_kind(space)} of the shape {space.shape}"
     message = (
-        f"only arrays of three or four axes have channels; its observations are {given}"
+        f"only arrays of three or four axes have channels; its observations are {kind}"
     )
     return Problem("env.image_channels", message, channels)
 

@@ -88,6 +88,6 @@ class RewardConverter:
         return None
 
     def load_state_dict(self, state: StateDict | None) -> None:
-        """Restores `state_dict`."""
+        """Restores the discounted returns."""
         if self.normalizes and state is not None:
             self._discounted_return[...] = state["discounted_return"]

@@ -1,6 +1,6 @@
 """Atari games: their keys in a spec, and the native vector environment.
 
-The preprocessing is that of DQN and Machado et al. (arXiv:1709.06009), see
+DQN and Machado et al. (arXiv:1709.06009) describe the preprocessing, see
 docs/environments.md. `atari_game` does the same for single environments."""
 
 import itertools
@@ -135,7 +135,7 @@ class AtariKeys(Block):
 
     @model_validator(mode="before")
     @classmethod
-    def _no_refused_keys(cls, data: Any) -> Any:
+    def _refuse_keys(cls, data: Any) -> Any:
         raise_errors(
             error_line((k,), REFUSED[k], data[k]) for k in data if k in REFUSED
         )
@@ -154,8 +154,8 @@ def is_atari(entry: GymnasiumSpec) -> bool:
 
 
 def atari_keys(spec: EnvSpec, entry: GymnasiumSpec) -> AtariKeys:
-    """The keys of a game: those of the spec, else those of its registered id. The keys
-    of every environment count as well: max_t in steps, frame_op_len, image_downsize.
+    """The keys of a game: as in the spec, else as registered for its id. The keys of
+    every environment count as well: max_t in steps, frame_op_len, image_downsize.
     Raises SpecError."""
     registered = {key: value for key, value in entry.kwargs.items() if key != "game"}
     try:

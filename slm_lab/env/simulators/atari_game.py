@@ -124,7 +124,7 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any], RecordConstructorArgs
         reward = 0.0
         over = False
         cut = False
-        for left, draw in zip(
+        for frames_left, draw in zip(
             range(frameskip, 0, -1), self._draws(frameskip), strict=True
         ):
             reward += self._act(pressed, strength, draw)
@@ -133,8 +133,8 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any], RecordConstructorArgs
             cut = self._elapsed >= self._keys.max_num_frames_per_episode
             if over or cut:
                 break
-            if left <= 2:
-                self._look(left - 1)
+            if frames_left <= 2:
+                self._look(frames_left - 1)
         self._push()
         lives = self.ale.lives()
         lost = self._keys.life_loss_info and 0 < lives < self._lives

@@ -18,7 +18,12 @@ from slm_lab.core.state import SavedFields
 from slm_lab.core.types import Array, BoolArray, IntArray, StateDict
 from slm_lab.env.failure import close_all
 from slm_lab.env.interface import Env
-from slm_lab.env.lookup import import_extra, is_of, known_warnings_ignored, step_limit
+from slm_lab.env.lookup import (
+    import_extra,
+    in_families,
+    known_warnings_ignored,
+    step_limit,
+)
 from slm_lab.env.simulators.atari import (
     AtariKeys,
     atari_keys,
@@ -28,7 +33,7 @@ from slm_lab.env.simulators.atari import (
 from slm_lab.env.vector.raw import RawEnvs, RawStep, check_actions, env_seeds
 from slm_lab.spec.schema.env import EnvSpec
 
-Pool: TypeAlias = Any
+EnvPool: TypeAlias = Any
 """A vector environment of envpool, which creates its classes at run time."""
 
 NO_LIMIT = 2**31 - 1
@@ -75,7 +80,7 @@ def pool_problems(
     that no game has."""
     task = task_of(entry)
     compared = is_atari(entry) or (
-        is_of(entry, COMPARED) and not entry.additional_wrappers
+        in_families(entry, COMPARED) and not entry.additional_wrappers
     )
     if not compared or task not in _envpool().list_all_envs():
         return [
@@ -86,8 +91,8 @@ def pool_problems(
     if is_atari(entry):
         keys = atari_keys(spec, entry)
         return [*_game_problems(keys), *variant_problems(keys, entry)]
-    own = set(_envpool().make_spec(task).config._asdict())
-    known = (own if accepted is None else own & accepted) | THREAD_KEYS
+    pool_keys = set(_envpool().make_spec(task).config._asdict())
+    known = (pool_keys if accepted is None else pool_keys & accepted) | THREAD_KEYS
     return [
         Problem(f"env.{key}", _unknown(key, value, entry, sorted(known)), value)
         for key, value in spec.arguments.items()
@@ -96,7 +101,8 @@ def pool_problems(
 
 
 def task_of(entry: GymnasiumSpec) -> str:
-    """The name in envpool; for a game that of the v5 id, whose keys configure it."""
+    """The name in envpool; for a game the name of the v5 id, whose keys configure
+    it."""
     if not is_atari(entry):
         return entry.id
     return (
@@ -108,8 +114,10 @@ def make_pooled_game(
     keys: AtariKeys, entry: GymnasiumSpec, num_envs: int, seed: int
 ) -> RawEnvs:
     """`num_envs` games, which continue after a lost life."""
-    given = {word: getattr(keys, key) for key, word in KEYS_OF_A_GAME.items()}
-    arguments = {word: value for word, value in given.items() if value is not None}
+    keys_of_game = {word: getattr(keys, key) for key, word in KEYS_OF_A_GAME.items()}
+    arguments = {
+        word: value for word, value in keys_of_game.items() if value is not None
+    }
     make = _maker(task_of(entry), num_envs, arguments)
     return EnvpoolEnvs(
         make, num_envs, seed, keys.max_steps, life_loss=keys.life_loss_info
@@ -136,7 +144,7 @@ def make_pooled(
             message = (
                 f'its {what} are {theirs} and Gymnasium\'s {ours}; use "gymnasium"'
             )
-            raise SpecError("env", [Problem("env.backend", message, "envpool")])
+            raise SpecError.of("env", "env.backend", message, "envpool")
     envs.observation_space = single.observation_space
     envs.action_space = single.action_space
     return envs
@@ -150,7 +158,7 @@ class EnvpoolEnvs(SavedFields, RawEnvs):
 
     def __init__(
         self,
-        make: Callable[[list[int]], Pool],
+        make: Callable[[list[int]], EnvPool],
         num_envs: int,
         seed: int,
         max_steps: int | None,
@@ -233,12 +241,16 @@ class EnvpoolEnvs(SavedFields, RawEnvs):
 
 def _maker(
     task: str, num_envs: int, arguments: Mapping[str, Any]
-) -> Callable[[list[int]], Pool]:
+) -> Callable[[list[int]], EnvPool]:
     envpool = _envpool()
 
-    def make(seeds: list[int]) -> Pool:
-        own = {"num_envs": num_envs, "env_seed": seeds, "max_episode_steps": NO_LIMIT}
-        return envpool.make_gymnasium(task, **own, **arguments)
+    def make(seeds: list[int]) -> EnvPool:
+        settings = {
+            "num_envs": num_envs,
+            "env_seed": seeds,
+            "max_episode_steps": NO_LIMIT,
+        }
+        return envpool.make_gymnasium(task, **settings, **arguments)
 
     return make
 

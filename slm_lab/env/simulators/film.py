@@ -89,12 +89,12 @@ class Filmed(gymnasium.Wrapper[Any, Any, Any, Any]):
             and frame.shape[2:] == (3,)
         ):
             return frame
-        given = frame
+        description = frame
         if isinstance(frame, np.ndarray):
-            given = f"{frame.dtype} of shape {frame.shape}"
+            description = f"{frame.dtype} of shape {frame.shape}"
         raise UsageError(
-            f"{self._name} cannot be drawn: render() gave {given!r:.60} instead of an "
-            "image (H, W, 3) of bytes"
+            f"{self._name} cannot be drawn: render() gave {description!r:.60} instead "
+            "of an image (H, W, 3) of bytes"
         )
 
 
@@ -137,14 +137,16 @@ def fix_of_mujoco(error: BaseException) -> str:
         str(error)
     ):
         return ""
-    given = os.environ.get("MUJOCO_GL", "")
-    if given == "egl":
+    backend = os.environ.get("MUJOCO_GL", "")
+    if backend == "egl":
         return (
             "; MuJoCo draws with EGL here, which may be missing (libegl1 in Debian "
             "and Ubuntu)"
         )
-    if given:
-        return f"; MUJOCO_GL={given} does not work here: set MUJOCO_GL=egl, or unset it"
+    if backend:
+        return (
+            f"; MUJOCO_GL={backend} does not work here: set MUJOCO_GL=egl, or unset it"
+        )
     return "; set MUJOCO_GL=egl, which needs no screen"
 
 
@@ -155,7 +157,7 @@ def headless() -> Iterator[None]:
     user's settings have priority. GLFW's warnings are ignored."""
     wanted = (
         {}
-        if why_no_display() is None
+        if missing_display_reason() is None
         else {"MUJOCO_GL": "egl", "SDL_VIDEODRIVER": "dummy"}
     )
     ours = {name: value for name, value in wanted.items() if name not in os.environ}
@@ -169,7 +171,7 @@ def headless() -> Iterator[None]:
             del os.environ[name]
 
 
-def why_no_display() -> str | None:
+def missing_display_reason() -> str | None:
     """Why there is no display; None if there seems to be one. Only Linux reports it in
     advance."""
     if sys.platform != "linux" or os.environ.get("WAYLAND_DISPLAY"):

@@ -63,12 +63,12 @@ def choose_mode(spec: EnvSpec, entry: GymnasiumSpec) -> Vectorisation:
         return spec.vectorization_mode
     only_single = ONLY_SINGLE | OWN_OF_NATIVE
     may_be_native = spec.single_only is None and only_single.isdisjoint(spec.arguments)
-    if may_be_native and why_not_native(entry) is None:
+    if may_be_native and native_fault(entry) is None:
         return "native"
     return "sync"
 
 
-def why_not_native(entry: GymnasiumSpec) -> str | None:
+def native_fault(entry: GymnasiumSpec) -> str | None:
     """Why `entry` cannot use a native vector environment; None if it can."""
     if entry.vector_entry_point is None:
         return "it has no native vector version"
@@ -85,10 +85,10 @@ def why_not_native(entry: GymnasiumSpec) -> str | None:
         return f"its native vector version does not import ({error})"
     if _takes_mode(creator):
         return None
-    return _why_not_same_step(_own_mode(creator))
+    return _same_step_fault(_own_mode(creator))
 
 
-def _why_not_same_step(mode: AutoresetMode | None) -> str | None:
+def _same_step_fault(mode: AutoresetMode | None) -> str | None:
     """Why a native version that has only this mode cannot be used; None if it can."""
     if mode is AutoresetMode.SAME_STEP:
         return None
@@ -132,7 +132,7 @@ def vector_creator(entry: GymnasiumSpec) -> Callable[..., GymnasiumVectorEnv]:
 
 
 def make_native(spec: EnvSpec, entry: GymnasiumSpec, seed: int) -> RawEnvs:
-    """The native vector version of `entry`, for which `why_not_native` must be None."""
+    """The native vector version of `entry`, for which `native_fault` must be None."""
     arguments = {**entry.kwargs, **spec.arguments}
     limit = step_limit(spec, entry)
     if entry.vector_entry_point == NATIVE_CARTPOLE:

@@ -83,8 +83,8 @@ class RawStep(NamedTuple):
 
 class RawEnvs(HasState):
     """N environments of one kind, with their original spaces and units. Their state is
-    that of the generators, and with `exact_state` of the running episodes. Without it,
-    call `reset` after a load."""
+    the state of the generators, and with `exact_state` of the running episodes. Without
+    it, call `reset` after a load."""
 
     num_envs: int
     observation_space: gymnasium.Space[Any]
@@ -177,10 +177,10 @@ class ResetOptions(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        given = options
-        if given is None:
-            given = dict(self._options)
-        return self.env.reset(seed=seed, options=given)
+        reset_options = options
+        if reset_options is None:
+            reset_options = dict(self._options)
+        return self.env.reset(seed=seed, options=reset_options)
 
 
 @final

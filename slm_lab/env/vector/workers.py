@@ -21,13 +21,13 @@ from slm_lab.core.process import (
     STOP_SIGNALS,
     claim_temporary_folder,
     die_with_parent,
+    exit_reason,
     kill_descendants,
     kill_with_children,
     main_module_hidden,
     safe_path,
     seed_global_generators,
     start_resource_tracker,
-    why_it_exited,
 )
 from slm_lab.core.text import bounded, error_text, one_line
 from slm_lab.core.types import Array, StateDict
@@ -68,8 +68,8 @@ DEATH_TIMEOUT = 0.5
 """Seconds until a worker with a broken pipe has an exit code."""
 
 
-class Report(NamedTuple):
-    """What a worker tells of an exception: its text, because some exceptions cannot be
+class FailureReport(NamedTuple):
+    """A worker's report of an exception: its text, because some exceptions cannot be
     pickled."""
 
     text: str
@@ -101,7 +101,7 @@ class Reporting:
             name = str(self._env.env)
         in_reset = self._env is not None and self._env.in_reset
         self._pipe.send((None, False))
-        self._pipe.send(Report(text, is_of_lab, bounded(name), in_reset))
+        self._pipe.send(FailureReport(text, is_of_lab, bounded(name), in_reset))
 
 
 def run_worker(
@@ -126,15 +126,22 @@ def run_worker(
             Reporting(pipe, None).put((index, type(error), as_exception(error), ""))
         else:
             env.show_in(marks)
-            queue: Any = Reporting(pipe, env)
-            given = index, lambda: env, pipe, parent_pipe, observations, queue
-            _async_worker(*given, autoreset_mode, None)
+            _async_worker(
+                index,
+                env_fn=lambda: env,
+                pipe=pipe,
+                parent_pipe=parent_pipe,
+                shared_memory=observations,
+                error_queue=Reporting(pipe, env),  # type: ignore[arg-type]
+                autoreset_mode=autoreset_mode,
+                semaphore=None,
+            )
     kill_descendants()
 
 
 class Stateful(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Gives the parent access to the state of a worker's environment. `reset` and
-    `step` raise LabError as those of `SyncEnvs`. Infos keep only what the lab reads:
+    `step` raise LabError as `SyncEnvs` does. Infos keep only what the lab reads:
     Gymnasium joins them in arrays, and fails for values of different shapes."""
 
     def __init__(self, env: Env, index: int) -> None:
@@ -239,7 +246,13 @@ class Workers(AsyncVectorEnv):
         self.processes = []
         parent = os.getpid()
         make = [
-            functools.partial(_make_stateful, make_one, index, parent, process_seed)
+            functools.partial(
+                _make_stateful,
+                make_one,
+                index,
+                parent=parent,
+                process_seed=process_seed,
+            )
             for index, make_one in enumerate(makers)
         ]
         # Gymnasium's has fewer arguments
@@ -345,7 +358,7 @@ class Workers(AsyncVectorEnv):
         return "; ".join(
             f"the worker process of environment {index} died with exit code {code}"
             f"{', often because no memory is left' if code == -signal.SIGKILL else ''}"
-            f"{why_it_exited(code)}"
+            f"{exit_reason(code)}"
             for index, code in dead
         )
 
@@ -357,7 +370,7 @@ class Workers(AsyncVectorEnv):
         if not failed:
             return
         index = failed[0]
-        report: Report = self.parent_pipes[index].recv()
+        report: FailureReport = self.parent_pipes[index].recv()
         self.close(terminate=True)
         where = f"in environment {index} of {self.num_envs} ({report.env})"
         if report.in_reset:

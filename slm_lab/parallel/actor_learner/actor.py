@@ -18,12 +18,10 @@ from slm_lab.parallel.actor_learner.queue import ActorQueue, UnrollQueue
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout, UnrollWriter
 from slm_lab.parallel.actor_learner.weights import WeightStore
 from slm_lab.parallel.task import SessionTask
-from slm_lab.session.build import env_and_agent
-from slm_lab.session.clock import Clock
-from slm_lab.session.experience import Acting
+from slm_lab.session.build import env_and_agent, on_cpu
+from slm_lab.session.experience import Acting, Clock
 from slm_lab.session.seeding import SessionSeeds, session_seeds
 from slm_lab.session.status_board import Phase, StatusBoard
-from slm_lab.session.torch_setup import on_cpu
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.result import Ending, SessionResult
 

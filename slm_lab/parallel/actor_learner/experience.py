@@ -14,11 +14,9 @@ from slm_lab.core.errors import LabError
 from slm_lab.core.moments import merged, require_finite
 from slm_lab.core.types import Array, StateDict
 from slm_lab.env.vector_env import FinishedEpisodes, VectorEnv
-from slm_lab.parallel.actor_learner.source import UnrollSource
-from slm_lab.parallel.actor_learner.stats import PipelineStats
+from slm_lab.parallel.actor_learner.source import PipelineStats, UnrollSource
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollMemory
-from slm_lab.session.clock import Clock
-from slm_lab.session.experience import Experience
+from slm_lab.session.experience import Clock, Experience
 from slm_lab.session.play_episodes import join_episodes
 from slm_lab.spec.schema.spec import Spec
 
@@ -134,7 +132,7 @@ class ActorExperience(Experience):
 
 @final
 class OnPolicyExperience(ActorExperience):
-    """For on-policy algorithms, which use each unroll once."""
+    """The experience of on-policy algorithms, which use each unroll once."""
 
     @override
     def step(self) -> FinishedEpisodes | None:
@@ -162,9 +160,10 @@ class OnPolicyExperience(ActorExperience):
 
 @final
 class ReplayExperience(ActorExperience):
-    """For replay algorithms: adds an unroll to the memory step by step. So the learner
-    trains as often as if it acted itself. Unrolls of several actors alternate in one
-    ring, which knows where each continues; unrolls of a single actor are continuous."""
+    """The experience of replay algorithms: adds an unroll to the memory step by step.
+    So the learner trains as often as if it acted itself. Unrolls of several actors
+    alternate in one ring, which knows where each continues; unrolls of a single actor
+    are continuous."""
 
     def __init__(
         self,
@@ -174,7 +173,7 @@ class ReplayExperience(ActorExperience):
         clock: Clock,
         spec: Spec,
     ) -> None:
-        super().__init__(source, agent, env, clock, spec)
+        super().__init__(source, agent=agent, env=env, clock=clock, spec=spec)
         if not isinstance(agent.memory, Replay):
             raise LabError(
                 f"agent.memory.name = {type(agent.memory).__name__}: actors cannot "
@@ -185,7 +184,7 @@ class ReplayExperience(ActorExperience):
         if self._is_free:
             self._memory.train_freely()
         if source.num_actors > 1:
-            self._memory.join_unrolls()
+            self._memory.ring.join_pieces()
         self._unroll: Unroll | None = None
         self._actor = 0
         self._t = 0
@@ -208,7 +207,7 @@ class ReplayExperience(ActorExperience):
     def _add_waiting(self, unroll: Unroll | None) -> FinishedEpisodes | None:
         """Adds waiting unrolls, at most one per actor, before the learner trains
         again."""
-        found: list[FinishedEpisodes] = []
+        episodes: list[FinishedEpisodes] = []
         for _ in range(self.source.num_actors):
             if unroll is None:
                 break
@@ -216,10 +215,10 @@ class ReplayExperience(ActorExperience):
             while self._t < unroll.num_steps:
                 self._add(unroll)
             finished = _finished(unroll, self._actor, slice(first, None))
-            found += [] if finished is None else [finished]
+            episodes += [] if finished is None else [finished]
             unroll = self._current()
-        if found:
-            return join_episodes(found)
+        if episodes:
+            return join_episodes(episodes)
         return None
 
     def _current(self) -> Unroll | None:
@@ -244,14 +243,14 @@ class ReplayExperience(ActorExperience):
 
     def _add(self, unroll: Unroll) -> None:
         if self._t == 0 and not unroll.begins:
-            self._memory.begin_unroll(self._actor)
+            self._memory.ring.begin_piece(self._actor)
         self._memory.add(unroll.step(self._t))
         self._t += 1
         self._clock.tick(unroll.reward.shape[1])
         if self._t == unroll.num_steps:
             self._last_obs = unroll.obs[-1].copy()
             if self.source.num_actors > 1:
-                self._memory.end_unroll(self._actor, self._last_obs)
+                self._memory.ring.end_piece(self._actor, self._last_obs)
 
     @property
     @override

@@ -138,8 +138,8 @@ class InferenceServer:
             self._error = error
 
     def _gather(self) -> IntArray:
-        """The waiting actors: all, or those that wait when GATHER_SECONDS have
-        passed."""
+        """The waiting actors: all of them, or the ones that wait when GATHER_SECONDS
+        have passed."""
         if len(self._waiting()):
             every = len(self._requests)
             wait_until(

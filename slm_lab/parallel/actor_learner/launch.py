@@ -28,21 +28,29 @@ def train_from_actors(
     """Trains one agent from actors, each in its own process; dead ones are replaced.
     The first task is the learner's. Raises LabError without room in shared memory or a
     required GPU."""
-    one, *actors = tasks
-    if one.spec.meta.actor_learner.serial:
+    learner_task, *actors = tasks
+    if learner_task.spec.meta.actor_learner.serial:
         return run_sessions(
-            [_learner(one, partial(strategy.serial_source, one))], board, on_tick
+            [_learner(learner_task, partial(strategy.serial_source, learner_task))],
+            board,
+            on_tick,
         )
-    if one.spec.meta.cluster is not None:
+    if learner_task.spec.meta.cluster is not None:
         return _on_cluster(tasks, board, on_tick)
-    own_board = board.part(one.workers)
-    writer = partial(UnrollWriter, horizon=one.spec.unroll_length)
-    with prototype(one.spec, one.seeds, writer) as (agent, env):
+    own_board = board.part(learner_task.workers)
+    writer = partial(UnrollWriter, horizon=learner_task.spec.unroll_length)
+    with prototype(learner_task.spec, learner_task.seeds, writer) as (agent, env):
         queue = UnrollQueue.of(
-            one.spec, agent, env, frame=int(own_board.clock_slots[0])
+            learner_task.spec, agent, env, frame=int(own_board.clock_slots[0])
         )
     learner = _learner(
-        one, partial(strategy.queue_source, one.spec.as_learned(), queue, one.seeds)
+        learner_task,
+        partial(
+            strategy.queue_source,
+            learner_task.spec.as_learned(),
+            queue,
+            learner_task.seeds,
+        ),
     )
     program = partial(run_actor, queue)
     supervisor = Supervisor(
@@ -50,25 +58,28 @@ def train_from_actors(
         [learner, *(replace(actor, program=program, resume=False) for actor in actors)],
         board,
         restart=replacement,
-        max_restart=one.spec.meta.max_restart,
-        vital=(one.session,),
+        max_restart=learner_task.spec.meta.max_restart,
+        vital=(learner_task.session,),
     )
-    actor_sessions = one.workers[1:]
+    actor_sessions = learner_task.workers[1:]
     supervisor.watch(actor_sessions, partial(actor_due, own_board, queue))
-    supervisor.watch([one.session], partial(evaluation_due, own_board))
+    supervisor.watch([learner_task.session], partial(evaluation_due, own_board))
     why = f"its step still runs {LEAVE_SECONDS:g} s after the learner's end"
     supervisor.watch(actor_sessions, partial(late_due, own_board), why, LEAVE_SECONDS)
     why = f"it has not learned for {PATIENCE_SECONDS:g} s, and actors wait for it"
     supervisor.watch(
-        [one.session], partial(learner_due, own_board, queue), why, PATIENCE_SECONDS
+        [learner_task.session],
+        partial(learner_due, own_board, queue),
+        why,
+        PATIENCE_SECONDS,
     )
     return supervisor.run(on_tick)
 
 
-def _learner(one: SessionTask, make_source: strategy.MakeSource) -> SessionTask:
-    spec = one.spec.as_learned()
+def _learner(task: SessionTask, make_source: strategy.MakeSource) -> SessionTask:
+    spec = task.spec.as_learned()
     return replace(
-        one,
+        task,
         spec=spec,
         make_strategy=partial(strategy.LearnerStrategy, spec, make_source),
     )
@@ -78,10 +89,12 @@ def _on_cluster(
     tasks: Sequence[SessionTask], board: StatusBoard, on_tick: Callable[[], None]
 ) -> list[SessionResult]:
     """Runs the learner in a process here and its actors on the nodes of the cluster."""
-    one, *actors = tasks
+    learner_task, *actors = tasks
     from_learner, to_parent = CONTEXT.Pipe(duplex=False)
     lost: dict[int, SessionResult] = {}
-    learner = _learner(one, partial(strategy.ray_source, one, to_parent))
+    learner = _learner(
+        learner_task, partial(strategy.ray_source, learner_task, to_parent)
+    )
 
     def tick() -> None:
         while from_learner.poll():
@@ -99,7 +112,8 @@ def _on_cluster(
         tick()
     sessions = [task.session for task in actors]
     ends = (
-        lost.get(each) or _ended_with_learner(each, result, board) for each in sessions
+        lost.get(session) or _ended_with_learner(session, result, board)
+        for session in sessions
     )
     return [result, *ends]
 

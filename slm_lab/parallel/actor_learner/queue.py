@@ -94,20 +94,23 @@ class UnrollQueue:
         check_room(
             math.prod(size), "the unrolls of all actors", f"make room there; {SMALLER}"
         )
+        slots = torch.zeros(size, dtype=torch.uint8)
+        rings = torch.zeros((actors, RING.itemsize), dtype=torch.uint8)
+        frames_left = max(spec.env.max_frame - frame, 0)
         return cls(
-            layout,
-            into_shared_memory(torch.zeros(size, dtype=torch.uint8)),
-            into_shared_memory(torch.zeros((actors, RING.itemsize), dtype=torch.uint8)),
-            WeightStore.of(
+            layout=layout,
+            slots=into_shared_memory(slots),
+            ring_bytes=into_shared_memory(rings),
+            weights=WeightStore.of(
                 agent.learner.flats, len(env.statistics), into_shared_memory
             ),
-            requests,
-            -(-max(spec.env.max_frame - frame, 0) // (steps.horizon * steps.num_envs)),
+            requests=requests,
+            max_unrolls=-(-frames_left // (steps.horizon * steps.num_envs)),
         )
 
     @property
     def rings(self) -> Array:
-        """(N,) of `RING`."""
+        """The records of the rings, (N,) of `RING`."""
         return self.ring_bytes.numpy().view(RING)[:, 0]
 
     @property
@@ -148,7 +151,7 @@ class ActorQueue(QueueEnd):
             self.acting_half = InferenceClient(queue.request_records[actor], self._wait)
         self._cpu_t_before = float(ring["cpu_t"])
         self._cpu_began: float | None = None
-        """When it began to act; its start is not counted as training."""
+        """The time at which it began to act; its start is not counted as training."""
         self._waited_before = 0.0
         """Its seconds of waiting when it got its slot."""
         ring["begun"] = ring["handed"]  # drops a dead predecessor's partial unroll
@@ -203,8 +206,8 @@ class ActorQueue(QueueEnd):
         return True
 
     def _wait(self, until: Callable[[], bool], nap: float) -> bool:
-        """Like `_bounded`; adds the time to `waited` at every poll, for rows written
-        meanwhile."""
+        """Waits as `_bounded` does; adds the time to `waited` at every poll, for rows
+        written meanwhile."""
         before = float(self._ring["waited"])
         began = time.perf_counter()
 
@@ -248,7 +251,7 @@ class LearnerQueue(QueueEnd, UnrollSource):
             self._server.check()
         if not wait_until(lambda: bool(self._waiting()), seconds, POLL_SECONDS):
             return None
-        actor = min(self._waiting(), key=lambda each: self._oldest(each).handed_at)
+        actor = min(self._waiting(), key=lambda number: self._oldest(number).handed_at)
         unroll = self._oldest(actor)
         self._taken[actor] += 1
         return actor, unroll

@@ -11,10 +11,11 @@ import os
 import re
 import time
 from collections import deque
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
-from typing import Any, TypeAlias, final
+from typing import Any, NamedTuple, TypeAlias, final
 
 import numpy as np
 import ray
@@ -23,18 +24,91 @@ from typing_extensions import override
 
 from slm_lab.agent.agent import Agent
 from slm_lab.core.errors import LabError
+from slm_lab.core.plugins import import_plugins, look_in_working_directory
+from slm_lab.core.process import keep_freed_memory, seed_global_generators
+from slm_lab.core.types import Array, IntArray
 from slm_lab.env.vector_env import VectorEnv
+from slm_lab.parallel.actor_learner.actor import UnrollActor
 from slm_lab.parallel.actor_learner.queue import slots_per_actor
-from slm_lab.parallel.actor_learner.ray_actor import RayActor, UnrollMessage
 from slm_lab.parallel.actor_learner.source import ActorSeconds, UnrollSource
-from slm_lab.parallel.actor_learner.unroll import Unroll, unpacked
-from slm_lab.parallel.actor_learner.weights import WeightStore
+from slm_lab.parallel.actor_learner.unroll import Unroll, packed, unpacked
+from slm_lab.parallel.actor_learner.weights import Weights, WeightStore
 from slm_lab.parallel.hang_detector import HANG_SECONDS
-from slm_lab.parallel.ray.connect import connected, missing_resources, why_lost
+from slm_lab.parallel.ray.connect import connected, loss_reason, missing_resources
 from slm_lab.parallel.supervisor import Runner, SessionEnd, Supervisor, replacement
 from slm_lab.parallel.task import SessionTask
-from slm_lab.session.seeding import session_seeds
+from slm_lab.session.build import set_up_torch
+from slm_lab.session.experience import Clock
+from slm_lab.session.seeding import SessionSeeds, session_seeds
 from slm_lab.session.status_board import Phase, StatusBoard
+
+
+class UnrollMessage(NamedTuple):
+    """An unroll sent to the learner."""
+
+    arrays: Mapping[str, Array]
+    """The unroll's arrays by field, as `packed` makes them."""
+    frame: int
+    """Frames that the actor has played so far."""
+    seconds: ActorSeconds
+    """Its seconds since the previous unroll, or since it was ready."""
+
+
+@final
+class RayActor:
+    """Plays in one thread; receives weights and reports its frame in another."""
+
+    def __init__(self, folder: str) -> None:
+        """`folder` is the working directory of the training, which may hold modules."""
+        look_in_working_directory(folder)
+        self._slots: IntArray = np.zeros(2, np.int64)
+        """Its own frames, and the frames of the other actors as last reported by the
+        learner."""
+
+    def begin(
+        self,
+        task: SessionTask,
+        seeds: SessionSeeds,
+        frame: int,
+        others: int,
+        weights: Weights,
+    ) -> None:
+        """Makes the environments. `task` is the learner's; `frame` counts this actor's
+        so far."""
+        keep_freed_memory()
+        seed_global_generators(seeds.processes.copies)  # `session` is the learner's
+        import_plugins(task.imports)
+        set_up_torch(task.spec.meta.threads)
+        self._slots[:] = frame, others
+        self._actor = UnrollActor(
+            task.spec, seeds, Clock(self._slots, 0, task.spec.env.max_frame)
+        )
+        self._unroll = Unroll.allocate(self._actor.layout)
+        self.take(weights)
+        self._actor.reset()
+        self._ended_at = time.perf_counter()
+        self._cpu_t = time.process_time()
+
+    def play(self, others: int) -> UnrollMessage:
+        """Plays one unroll; `others` are the frames of the other actors."""
+        began = time.perf_counter()
+        self._slots[1] = others
+        self._actor.play(self._unroll)
+        now = time.perf_counter()
+        cpu_t = time.process_time()
+        seconds = ActorSeconds(began - self._ended_at, now - began, cpu_t - self._cpu_t)
+        self._ended_at = now
+        self._cpu_t = cpu_t
+        return UnrollMessage(packed(self._unroll), self.frame(), seconds)
+
+    def take(self, weights: Weights) -> None:
+        """Stores weights for the next unroll."""
+        self._actor.weights.relay(weights)
+
+    def frame(self) -> int:
+        """Its own frames so far, including the running unroll."""
+        return int(self._slots[0])
+
 
 logger = logging.getLogger(__name__)
 
@@ -68,12 +142,13 @@ class ActorHandle:
     taken: int
     """The version of the weights last sent to it."""
     plays: deque[tuple[int, Ref]] = field(default_factory=deque)
-    """Pending `play` calls in order, each with its number among those of all actors."""
+    """Pending `play` calls in order, each with its number among the calls of all
+    actors."""
     take_ref: Ref = None
     """The `take` call for that version."""
     frame_ref: Ref = None
     end: SessionEnd | None = None
-    """How it was lost."""
+    """The end of a lost actor."""
 
     @property
     def may_play(self) -> bool:
@@ -142,15 +217,16 @@ class RaySource(UnrollSource, Runner):
         """The arrived unroll with the oldest request."""
         self.poll()
         pending = [
-            (*each.plays[0], actor)
-            for actor, each in self._handles.items()
-            if each.plays
+            (*handle.plays[0], actor)
+            for actor, handle in self._handles.items()
+            if handle.plays
         ]
         if not pending:
             time.sleep(min(seconds, NAP_SECONDS))
             return None
         actors = {
-            play: actor for _, play, actor in sorted(pending, key=lambda each: each[0])
+            play: actor
+            for _, play, actor in sorted(pending, key=lambda entry: entry[0])
         }
         ready, _ = ray.wait(list(actors), timeout=seconds)
         if not ready:
@@ -212,8 +288,10 @@ class RaySource(UnrollSource, Runner):
         since = self._learner_frame + frame
         seeds = session_seeds(learner.root_seed, learner.trial, session, since)
         spec = learner.spec.of_session(learner.trial, learner.session + 1 + actor)
-        own = replace(learner, spec=spec)
-        beginning = remote.begin.remote(own, seeds, frame, others, weights)
+        actor_task = replace(learner, spec=spec)
+        beginning = remote.begin.remote(
+            actor_task, seeds, frame=frame, others=others, weights=weights
+        )
         self._handles[actor] = ActorHandle(remote, beginning, taken)
         self._board.write(actor, phase=Phase.STARTING)
 
@@ -228,8 +306,8 @@ class RaySource(UnrollSource, Runner):
         ended = [
             handle.end for handle in self._handles.values() if handle.end is not None
         ]
-        for each in ended:
-            lost = self._handles.pop(each.session)
+        for end in ended:
+            lost = self._handles.pop(end.session)
             ray.kill(lost.remote)
             self._wanted -= len(lost.plays)
         return ended
@@ -310,7 +388,7 @@ class RaySource(UnrollSource, Runner):
     @override
     def end(self) -> None:
         phase = Phase.STOPPED if self._board.stop_requested else Phase.DONE
-        failed = {each.session for each in self._supervisor.failed}
+        failed = {end.session for end in self._supervisor.failed}
         for actor in set(range(self.num_actors)) - failed:
             self._board.write(actor, phase=phase)
         self._kill_all()
@@ -337,7 +415,7 @@ def _control(method: Any) -> Any:
 def _end(actor: int, error: RayError) -> SessionEnd:
     """The end of an actor; for the lab's own errors the reason is only the message."""
     if not isinstance(error, RayTaskError):
-        return SessionEnd(actor, None, why_lost(error), lost=True)
+        return SessionEnd(actor, None, loss_reason(error), lost=True)
     cause = error.cause
     why = (
         str(cause)

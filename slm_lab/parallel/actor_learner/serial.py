@@ -13,7 +13,7 @@ from slm_lab.parallel.actor_learner.actor import UnrollActor
 from slm_lab.parallel.actor_learner.queue import SMALLER, slots_per_actor
 from slm_lab.parallel.actor_learner.source import ActorSeconds, UnrollSource
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout
-from slm_lab.session.clock import Clock
+from slm_lab.session.experience import Clock
 from slm_lab.session.seeding import session_seeds
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.spec.schema.spec import Spec
@@ -29,7 +29,8 @@ class SerialSource(UnrollSource):
     def __init__(
         self, spec: Spec, root_seed: int, trial: int, first: int, board: StatusBoard
     ) -> None:
-        """`board` is that of the training, whose first Session is the learner's."""
+        """`board` is the board of the training, whose first Session is the
+        learner's."""
         self._board = board
         self.num_actors = spec.meta.max_session
         self.num_slots = slots_per_actor(spec.meta)
@@ -42,9 +43,11 @@ class SerialSource(UnrollSource):
                 weights = None
                 if actor:
                     weights = self._actors[0].weights
-                own = spec.of_session(trial, first).numbered(actor * spec.env.num_envs)
+                actor_spec = spec.of_session(trial, first).numbered(
+                    actor * spec.env.num_envs
+                )
                 unroll_actor = UnrollActor(
-                    own, seeds, clock, weights, marks=board.marks_of(0)
+                    actor_spec, seeds, clock, weights, marks=board.marks_of(0)
                 )
                 self._actors.append(stack.enter_context(closing(unroll_actor)))
             self.weights = self._actors[0].weights

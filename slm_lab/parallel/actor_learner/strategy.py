@@ -22,13 +22,11 @@ from slm_lab.parallel.actor_learner.experience import (
 from slm_lab.parallel.actor_learner.inference import InferenceServer
 from slm_lab.parallel.actor_learner.queue import LearnerQueue, UnrollQueue
 from slm_lab.parallel.actor_learner.serial import SerialSource
-from slm_lab.parallel.actor_learner.source import UnrollSource
-from slm_lab.parallel.actor_learner.stats import PipelineStats
+from slm_lab.parallel.actor_learner.source import PipelineStats, UnrollSource
 from slm_lab.parallel.actor_learner.unroll import UnrollMemory
 from slm_lab.parallel.task import SessionTask
 from slm_lab.parallel.wait import START_SECONDS, wait_until
-from slm_lab.session.clock import Clock
-from slm_lab.session.experience import Experience
+from slm_lab.session.experience import Clock, Experience
 from slm_lab.session.seeding import SessionSeeds
 from slm_lab.session.status_board import TO_BEGIN, StatusBoard
 from slm_lab.session.strategy import Blueprint, JointCheckpoint, StartBarrier, Strategy
@@ -109,8 +107,12 @@ class LearnerStrategy(Strategy, StartBarrier, JointCheckpoint):
         """One environment that is never stepped; it provides spaces and holds
         statistics."""
         first_index = env.first_index + self._of_spaces
-        one = {"num_envs": 1, "vectorization_mode": "sync", "first_index": first_index}
-        return env.model_copy(update=one)
+        single = {
+            "num_envs": 1,
+            "vectorization_mode": "sync",
+            "first_index": first_index,
+        }
+        return env.model_copy(update=single)
 
     @override
     def experience(
@@ -118,7 +120,9 @@ class LearnerStrategy(Strategy, StartBarrier, JointCheckpoint):
     ) -> Experience:
         kind = ReplayExperience if self._replays else OnPolicyExperience
         self._source = self._make_source(self._board, agent, env)
-        self._experience = kind(self._source, agent, env, clock, spec)
+        self._experience = kind(
+            self._source, agent=agent, env=env, clock=clock, spec=spec
+        )
         return self._experience
 
     @override
@@ -136,8 +140,8 @@ class LearnerStrategy(Strategy, StartBarrier, JointCheckpoint):
         return self._experience.stats.report(seconds, self._source.seconds)
 
     @override
-    def cpu_t(self, own: float) -> float:
-        return own + self._cpu_t_before + self._source.seconds.cpu_t
+    def cpu_t(self, learner_seconds: float) -> float:
+        return learner_seconds + self._cpu_t_before + self._source.seconds.cpu_t
 
     @override
     def state_dict(self) -> StateDict:

@@ -122,7 +122,7 @@ class Unroll:
 
     @property
     def num_steps(self) -> int:
-        """T."""
+        """The number of its steps, T."""
         return len(self.reward)
 
     @property
@@ -139,7 +139,8 @@ class Unroll:
 
     @property
     def handed_at(self) -> float:
-        """When it was handed over, s, by `time.perf_counter` of its machine."""
+        """The time at which it was handed over, s, by `time.perf_counter` of its
+        machine."""
         return float(self.head[2])
 
     def step(self, t: int) -> VectorStep:
@@ -170,10 +171,10 @@ class UnrollWriter(SavedFields, Memory[Unroll]):
 
     def __init__(self, layout: MemoryLayout, horizon: int | None = None) -> None:
         horizon = horizon or layout.horizon
-        own = replace(
+        plain_layout = replace(
             layout, horizon=horizon, replay=None, normalization=None, scratch=None
         )
-        self.layout = own
+        self.layout = plain_layout
         self._writes_raw = layout.replay is not None
         self._t = self._horizon = horizon
 
@@ -212,10 +213,10 @@ class UnrollWriter(SavedFields, Memory[Unroll]):
     def note(self, finished: FinishedEpisodes) -> None:
         """Records the episodes that ended in the newest step."""
         unroll = self._unroll
-        at = (self._t - 1, finished.env_index)
-        unroll.episode_return[at] = finished.episode_return
-        unroll.episode_length[at] = finished.episode_length
-        unroll.info[at] = finished.info
+        index = (self._t - 1, finished.env_index)
+        unroll.episode_return[index] = finished.episode_return
+        unroll.episode_length[index] = finished.episode_length
+        unroll.info[index] = finished.info
 
     @override
     def ready(self) -> bool:
@@ -325,10 +326,10 @@ def packed(unroll: Unroll) -> dict[str, Array]:
 
 def unpacked(arrays: Mapping[str, Array]) -> Unroll:
     """The inverse of `packed`, in new memory: received arrays may be read-only."""
-    own = {name: array.copy() for name, array in arrays.items()}
-    end_obs = np.empty_like(own["obs"][1:])
-    end_obs[_ended_within(own)] = own["end_obs"]
-    return Unroll(**{**own, "end_obs": end_obs})
+    copies = {name: array.copy() for name, array in arrays.items()}
+    end_obs = np.empty_like(copies["obs"][1:])
+    end_obs[_ended_within(copies)] = copies["end_obs"]
+    return Unroll(**{**copies, "end_obs": end_obs})
 
 
 def _ended_within(arrays: Mapping[str, Array]) -> BoolArray:

@@ -130,7 +130,7 @@ class WeightStore:
         )
 
     def state_dict(self) -> StateDict:
-        """All tensors."""
+        """Copies of all tensors."""
         return {name: tensor.clone() for name, tensor in vars(self).items()}
 
     @torch.no_grad()
@@ -140,8 +140,8 @@ class WeightStore:
         networks: Mapping[str, FlatParameters],
         layouts: Mapping[str, SavedLayout],
     ) -> None:
-        """Restores all tensors in place; `layouts` are those that the networks had
-        then."""
+        """Restores all tensors in place; `layouts` are the layouts that the networks
+        had then."""
         for name, tensor in vars(self).items():
             tensor.copy_(torch.as_tensor(np.asarray(state[name])))
         start = 0

@@ -8,10 +8,7 @@ from typing import TypeAlias
 
 from slm_lab.agent.optim.process_group import ProcessGroup, SoloGroup
 from slm_lab.core.errors import LabError
-from slm_lab.parallel.all_reduce.shared_memory_group import (
-    GroupBuffers,
-    SharedMemoryGroup,
-)
+from slm_lab.parallel.all_reduce.process_groups import GroupBuffers, SharedMemoryGroup
 from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy, RankStrategy
 from slm_lab.parallel.processes import Processes
 from slm_lab.parallel.supervisor import Supervisor
@@ -103,19 +100,22 @@ def train_in_step(
                 replace(r, error=f"{r.error}\ncannot restart: {error}") for r in results
             ]
         results = [
-            replace(each, restarts=restarts, restarted_because=why) for each in results
+            replace(result, restarts=restarts, restarted_because=why)
+            for result in results
         ]
         failed = [
-            each
-            for each in results
-            if each.ending is Ending.FAILED and not each.lost_others
+            result
+            for result in results
+            if result.ending is Ending.FAILED and not result.lost_others
         ]
         if not failed or restarts == spec.meta.max_restart or board.stop_requested:
             return results
         # All failures count: if several ranks fail at once, any may be noticed first.
-        made_frames = any(each.frame > began_at[each.session] for each in failed)
-        failed_at_once = not (made_frames or any(each.was_killed for each in failed))
-        if failed_at_once or any(each.would_repeat for each in failed):
+        made_frames = any(result.frame > began_at[result.session] for result in failed)
+        failed_at_once = not (
+            made_frames or any(result.was_killed for result in failed)
+        )
+        if failed_at_once or any(result.would_repeat for result in failed):
             return results
         restarts += 1
         for task in tasks:

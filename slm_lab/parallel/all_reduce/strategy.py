@@ -18,7 +18,7 @@ from slm_lab.core.types import FloatArray, IntArray, StateDict
 from slm_lab.env.vector_env import FinishedEpisodes, VectorEnv
 from slm_lab.parallel.all_reduce.sync import AllReduceSync, broadcast
 from slm_lab.session import strategy
-from slm_lab.session.clock import Clock
+from slm_lab.session.experience import Clock
 from slm_lab.session.play_episodes import join_episodes
 from slm_lab.session.status_board import StatusBoard
 
@@ -83,13 +83,14 @@ class RankBallot(strategy.Ballot, strategy.EpisodeExchange):
 
     @override
     def agree(self, vote: strategy.Vote, num_samples: int = 1) -> strategy.Vote:
-        """Also exchanges frames, sample counts and episodes. FINISH is granted only if
-        the total budget is spent or a rank has reached the target return."""
+        """Agrees on a vote; exchanges frames, sample counts and episodes too. FINISH is
+        granted only if the total budget is spent or a rank has reached the target
+        return."""
         rank = self._group.rank
         clock = self.clock
-        own = np.array([vote, clock.frame, num_samples, self._is_solved])
+        proposal = np.array([vote, clock.frame, num_samples, self._is_solved])
         unsent = join_episodes(self._unsent) if self._unsent else ()
-        messages = self._group.all_gather_arrays([own, *unsent])
+        messages = self._group.all_gather_arrays([proposal, *unsent])
         votes, frames, samples, solved = np.stack(
             [message[0] for message in messages], axis=1
         )
@@ -131,8 +132,8 @@ class RankBallot(strategy.Ballot, strategy.EpisodeExchange):
             if self._group.rank == 0:
                 return num_envs
             return 0
-        each, left = divmod(num_envs, self._group.size)
-        return each + (self._group.rank < left)
+        per_rank, remainder = divmod(num_envs, self._group.size)
+        return per_rank + (self._group.rank < remainder)
 
     @override
     def gather_evaluation(
@@ -146,11 +147,11 @@ class RankBallot(strategy.Ballot, strategy.EpisodeExchange):
 
     def state_dict(self) -> StateDict:
         """Episodes not yet sent."""
-        return {"unsent": [list(each) for each in self._unsent]}
+        return {"unsent": [list(episodes) for episodes in self._unsent]}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restores the unsent episodes."""
-        self._unsent += [FinishedEpisodes(*each) for each in state["unsent"]]
+        self._unsent += [FinishedEpisodes(*arrays) for arrays in state["unsent"]]
 
 
 class RankStrategy(strategy.Strategy, strategy.StartBarrier, strategy.JointCheckpoint):
@@ -180,7 +181,13 @@ class RankStrategy(strategy.Strategy, strategy.StartBarrier, strategy.JointCheck
             num_sessions=group.size,
             leads=leads,
         )
-        super().__init__(blueprint, self, self._ballot, self._ballot, self)
+        super().__init__(
+            blueprint,
+            barrier=self,
+            ballot=self._ballot,
+            episodes=self._ballot,
+            checkpoint=self,
+        )
         self._cpu_t_of_others = 0.0
         self._statistics: FloatArray | None = None
         """The environments' statistics, (S,), common to all ranks at the last training
@@ -223,10 +230,10 @@ class RankStrategy(strategy.Strategy, strategy.StartBarrier, strategy.JointCheck
         """Averages the report and merges the environments' statistics over ranks.
         Raises NonFiniteLossError on all ranks if one rank's statistics are not
         finite."""
-        own = np.array([cpu_t, *report.values()], np.float64)
-        gathered = self._group.all_gather(np.concatenate([own, self._env.statistics]))
-        numbers = gathered[:, : len(own)]
-        statistics = gathered[:, len(own) :]
+        local = np.array([cpu_t, *report.values()], np.float64)
+        gathered = self._group.all_gather(np.concatenate([local, self._env.statistics]))
+        numbers = gathered[:, : len(local)]
+        statistics = gathered[:, len(local) :]
         require_finite(statistics)
         assert self._statistics is not None
         self._cpu_t_of_others = float(numbers[:, 0].sum()) - cpu_t
@@ -237,9 +244,9 @@ class RankStrategy(strategy.Strategy, strategy.StartBarrier, strategy.JointCheck
         return dict(zip(report, numbers[:, 1:].mean(0).tolist(), strict=True))
 
     @override
-    def cpu_t(self, own: float) -> float:
+    def cpu_t(self, own_seconds: float) -> float:
         """Adds the other ranks' CPU seconds as of the last training event."""
-        return own + self._cpu_t_of_others
+        return own_seconds + self._cpu_t_of_others
 
     @override
     def report(self, seconds: float) -> dict[str, float]:
@@ -312,7 +319,9 @@ class RankStrategy(strategy.Strategy, strategy.StartBarrier, strategy.JointCheck
         tensors = self.networks()
         if self.always_equal:
             optimizers = self._train_state.optimizers.values()
-            tensors += chain.from_iterable(each.state_tensors() for each in optimizers)
+            tensors += chain.from_iterable(
+                optimizer.state_tensors() for optimizer in optimizers
+            )
         for tensor in tensors:
             digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
         digest.update(self._statistics.tobytes())

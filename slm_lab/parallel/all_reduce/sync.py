@@ -54,17 +54,17 @@ def average_statistics(flat: FlatParameters, group: ProcessGroup) -> None:
         place.stop - place.start for place in flat.moments
     ):
         return
-    own = flat.statistics.cpu().numpy().astype(np.float64)
-    mean = group.all_gather(own).mean(0)
+    statistics = flat.statistics.cpu().numpy().astype(np.float64)
+    mean = group.all_gather(statistics).mean(0)
     for place in flat.moments:
-        mean[place] = own[place]
+        mean[place] = statistics[place]
     flat.statistics.copy_(torch.from_numpy(mean))
 
 
 def broadcast(tensors: list[Tensor], group: ProcessGroup) -> None:
     """Copies the first rank's values to every rank."""
-    own = (
+    arrays = (
         [tensor.detach().cpu().numpy() for tensor in tensors] if group.rank == 0 else []
     )
-    for tensor, first in zip(tensors, group.all_gather_arrays(own)[0], strict=True):
+    for tensor, first in zip(tensors, group.all_gather_arrays(arrays)[0], strict=True):
         tensor.copy_(torch.from_numpy(first))

@@ -17,14 +17,12 @@ from slm_lab.parallel.hogwild.strategy import GlobalState, HogwildMode, HogwildS
 from slm_lab.parallel.processes import Processes
 from slm_lab.parallel.supervisor import STOP_SECONDS, Supervisor, replacement
 from slm_lab.parallel.task import SessionTask
-from slm_lab.session.build import prototype
-from slm_lab.session.initial import begin_with
+from slm_lab.session.build import on_cpu, prototype
+from slm_lab.session.initial import begin_with, check_finite
 from slm_lab.session.status_board import EARLY, END, Phase, StatusBoard
-from slm_lab.session.torch_setup import on_cpu
 from slm_lab.spec.scale import scaled
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.checkpoint import CheckpointStore, reading
-from slm_lab.storage.compatibility import check_finite
 from slm_lab.storage.result import Ending, SessionResult
 
 SHORTEST_INTERVAL = 1.0
@@ -33,26 +31,28 @@ PAUSE_SHARE = 0.01
 """Maximum share of the time spent on checkpoints: slow ones are made less often."""
 
 
-def global_state(mode: HogwildMode, one: SessionTask) -> GlobalState:
+def global_state(mode: HogwildMode, task: SessionTask) -> GlobalState:
     """Weights, optimizer state and statistics, begun as in the first Session of a
-    training. `one` is the task of any worker. If it resumes, they come from the newest
+    training. `task` is the task of any worker. If it resumes, they come from the newest
     checkpoint that has them. Raises LabError if shared memory has no room, or if a
     required GPU is missing; UnusableCheckpointError if there are checkpoints and none
     has them."""
-    first = replace(one, session=one.workers.start)
-    with prototype(one.spec, first.seeds) as (agent, env):
-        if not (one.resume and any(store.manifest() for store in _stores(one))):
-            rewards = one.spec.env.normalize_reward
-            begin_with(one.paths.initial, agent, env.statistics, rewards)
-        state = GlobalState.of(mode, agent, env, len(one.workers))
+    first = replace(task, session=task.workers.start)
+    with prototype(task.spec, first.seeds) as (agent, env):
+        if not (task.resume and any(store.manifest() for store in _stores(task))):
+            rewards = task.spec.env.normalize_reward
+            begin_with(task.paths.initial, agent, env.statistics, rewards)
+        state = GlobalState.of(mode, agent, env, len(task.workers))
     newest = (-1, -1)
     file = None
-    for file, saved in _saved(one) if one.resume else ():
+    for file, saved in _saved(task) if task.resume else ():
         with reading(file):
             if state.is_in(saved) and (age := state.age(saved)) > newest:
                 newest = age
                 optimizers = saved["agent"]["learner"]["train_state"].items()
-                check_finite({name: each["flat"] for name, each in optimizers}, file)
+                check_finite(
+                    {name: optimizer["flat"] for name, optimizer in optimizers}, file
+                )
                 state.load(saved)
     if file is not None and newest < (0, 0):  # killed during the first checkpoint
         raise UnusableCheckpointError(
@@ -70,18 +70,18 @@ def worker_spec(spec: Spec, mode: HogwildMode) -> Spec:
     return on_cpu(scaled(spec), only="auto")
 
 
-def _saved(one: SessionTask) -> Iterator[tuple[Path, StateDict]]:
+def _saved(task: SessionTask) -> Iterator[tuple[Path, StateDict]]:
     """The existing checkpoints of the workers and their parent, each with its file."""
-    for store in _stores(one):
+    for store in _stores(task):
         manifest = store.manifest()
         if manifest is not None:
             yield store.file(manifest), store.load(manifest)
 
 
-def _stores(one: SessionTask) -> list[CheckpointStore]:
-    """Where the workers and their parent save."""
-    places = [replace(one, session=session).paths for session in one.workers]
-    places.append(one.run_dir.shared_by_training(one.trial, one.workers.start))
+def _stores(task: SessionTask) -> list[CheckpointStore]:
+    """The stores in which the workers and their parent save."""
+    places = [replace(task, session=session).paths for session in task.workers]
+    places.append(task.run_dir.shared_by_training(task.trial, task.workers.start))
     return [CheckpointStore(paths.models, paths.prefix) for paths in places]
 
 
@@ -91,11 +91,11 @@ def resumed_tasks(
     """The tasks of a resumed training; advances the clocks of `board` to the newest
     saved frames. So that the total never decreases, a worker whose checkpoint lags
     resumes like a replacement."""
-    own = board.clock_slots.copy()
+    slots = board.clock_slots.copy()
     for file, saved in _saved(tasks[0]):
         with reading(file):
             np.maximum(board.clock_slots, saved["frames"], out=board.clock_slots)
-    behind = board.clock_slots > own
+    behind = board.clock_slots > slots
     why = "its last checkpoint is older than that of the others"
     return [
         replace(task, resume=False, replaces=why)
@@ -105,31 +105,33 @@ def resumed_tasks(
     ]
 
 
-def still_failed(
+def lost_results(
     tasks: Sequence[SessionTask], board: StatusBoard
 ) -> list[SessionResult]:
     """The workers of a resumed training that failed before; none while any budget is
     left."""
-    one = tasks[0]
-    if board.clock_slots.sum() < one.spec.env.max_frame:
+    first = tasks[0]
+    if board.clock_slots.sum() < first.spec.env.max_frame:
         return []
     ours = {task.session for task in tasks}
     try:
-        recorded = json.loads(one.run_dir.trial_metrics_file(one.trial).read_text())[
-            "sessions"
-        ]
+        recorded = json.loads(
+            first.run_dir.trial_metrics_file(first.trial).read_text()
+        )["sessions"]
         before = [
-            SessionResult(**{**each, "ending": Ending(each["ending"])})
-            for each in recorded
+            SessionResult(**{**result, "ending": Ending(result["ending"])})
+            for result in recorded
         ]
     # it has never ended, or its file is damaged
     except (OSError, ValueError, KeyError, TypeError):
         return []
     lost = [
-        each for each in before if each.session in ours and each.ending is Ending.FAILED
+        result
+        for result in before
+        if result.session in ours and result.ending is Ending.FAILED
     ]
-    for each in lost:
-        board.write(one.workers.index(each.session), phase=Phase.FAILED)
+    for result in lost:
+        board.write(first.workers.index(result.session), phase=Phase.FAILED)
     return lost
 
 
@@ -173,22 +175,24 @@ def train_workers(
 ) -> list[SessionResult]:
     """Trains workers, one process each; replaces dead ones. Raises LabError as
     `global_state`."""
-    one = tasks[0]
+    first = tasks[0]
     workers = tasks[0].workers
-    meta = one.spec.meta
-    mode = one.spec.meta.distributed
+    meta = first.spec.meta
+    mode = first.spec.meta.distributed
     assert mode in ("shared", "synced")
-    state = global_state(mode, one)
+    state = global_state(mode, first)
     own_board = board.part(workers)
-    tasks = resumed_tasks(tasks, own_board) if one.resume else tasks
-    lost = still_failed(tasks, own_board) if one.resume else []
-    gone = {each.session for each in lost}
-    spec = worker_spec(one.spec, mode)
+    tasks = resumed_tasks(tasks, own_board) if first.resume else tasks
+    lost = lost_results(tasks, own_board) if first.resume else []
+    gone = {result.session for result in lost}
+    spec = worker_spec(first.spec, mode)
     make_strategy = partial(HogwildStrategy, state)
-    own = [replace(task, spec=spec, make_strategy=make_strategy) for task in tasks]
+    shared_tasks = [
+        replace(task, spec=spec, make_strategy=make_strategy) for task in tasks
+    ]
     supervisor = Supervisor(
         Processes(board),
-        [task for task in own if task.session not in gone],
+        [task for task in shared_tasks if task.session not in gone],
         board,
         restart=replacement,
         max_restart=meta.max_restart,
@@ -202,20 +206,23 @@ def train_workers(
 
     results = supervisor.run(tick)
     late = [
-        each for each in results if each.ending is Ending.INTERRUPTED and each.error
+        result
+        for result in results
+        if result.ending is Ending.INTERRUPTED and result.error
     ]
     if late:
-        note = _save_for_late(state, one, own_board)
+        note = _save_for_late(state, first, own_board)
         results = [
-            replace(each, error=note) if each in late else each for each in results
+            replace(result, error=note) if result in late else result
+            for result in results
         ]
     return [*lost, *results]
 
 
-def _save_for_late(state: GlobalState, one: SessionTask, board: StatusBoard) -> str:
+def _save_for_late(state: GlobalState, task: SessionTask, board: StatusBoard) -> str:
     """Saves the shared state in place of workers that were killed before they could;
     returns what to report of them."""
-    paths = one.run_dir.shared_by_training(one.trial, one.workers.start)
+    paths = task.run_dir.shared_by_training(task.trial, task.workers.start)
     frames = board.clock_slots.tolist()
     late = f"its step did not end within {STOP_SECONDS:g} s of the stop"
     try:

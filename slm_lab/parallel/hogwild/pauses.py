@@ -1,6 +1,7 @@
 """Checkpoints that Hogwild! workers make together, without a lock.
 
-Each worker writes its own progress to the status board and reads that of the others."""
+Each worker writes its own progress to the status board and reads the progress of the
+others."""
 
 import logging
 import time
@@ -48,7 +49,7 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
         self._joined = board.save_requested
         """The last joint checkpoint that this worker joined or missed."""
         self.event_seconds = 0.0
-        """How long the last training event took."""
+        """The duration of the last training event."""
 
     @override
     def wait_for_start(self) -> None:
@@ -67,11 +68,13 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
     def resume(self) -> None:
         board = self._board
         wanted = self._board.save_requested
-        at = board.at_barrier
+        barriers = board.at_barrier
         done = board.checkpointed
         _wait(
             lambda: (
-                not any(at[other] == wanted > done[other] for other in self._running())
+                not any(
+                    barriers[other] == wanted > done[other] for other in self._running()
+                )
             )
         )
         wanted = board.save_requested
@@ -104,10 +107,12 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
             )
         board.checkpointed[me] = wanted
         if state is not None:
-            at = board.at_barrier
+            barriers = board.at_barrier
             done = board.checkpointed
             _wait(
-                lambda: all(done[o] >= wanted or at[o] == END for o in self._running())
+                lambda: all(
+                    done[o] >= wanted or barriers[o] == END for o in self._running()
+                )
             )
         board.at_barrier[me] = 0
         board.paused_us[me] = int(1e6 * (time.perf_counter() - began))
@@ -189,7 +194,7 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
         )
 
     def _copy(self, copy: Callable[[], StateDict], another_has_it: bool) -> StateDict:
-        """Keeps the optimizers' state in one copy only: that of the first worker that
+        """Keeps the optimizers' state only in the copy of the first worker that
         copies."""
         self._copy_shared()
         state = copy()

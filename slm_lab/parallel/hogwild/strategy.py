@@ -47,7 +47,8 @@ class GlobalState:
         Raises LabError if shared memory has no room."""
         optimizers = agent.learner.train_state.optimizers.items()
         networks = {
-            name: SharedTrainState.of(each, num_workers) for name, each in optimizers
+            name: SharedTrainState.of(optimizer, num_workers)
+            for name, optimizer in optimizers
         }
         return cls(mode, networks, into_shared_memory(torch.from_numpy(env.statistics)))
 
@@ -86,7 +87,7 @@ class GlobalState:
         """Whether a worker's checkpoint holds all shared state: one of each joint set
         does."""
         optimizers = saved["agent"]["learner"]["train_state"]
-        return all(each["rule"] is not None for each in optimizers.values())
+        return all(optimizer["rule"] is not None for optimizer in optimizers.values())
 
 
 def is_on_cpu(optimizer: Optimizer) -> bool:
@@ -162,11 +163,13 @@ class HogwildStrategy(Strategy, Ballot):
         NonFiniteLossError if they are not finite, which would spoil the shared ones."""
         self._pauses.event_seconds = time.perf_counter() - self._refreshed
         if len(self._pulled):
-            own = self._env.statistics
-            require_finite(own)
-            self._pulled = merged(self._total, self._pulled, own, self._env.moments)
+            statistics = self._env.statistics
+            require_finite(statistics)
+            self._pulled = merged(
+                self._total, self._pulled, statistics, self._env.moments
+            )
             self._total[:] = self._pulled
-            own[:] = self._pulled
+            statistics[:] = self._pulled
         return report
 
     @override

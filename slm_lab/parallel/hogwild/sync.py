@@ -44,16 +44,17 @@ class SharedTrainState:
         """A shared copy of `optimizer`'s state. Raises LabError if shared memory has no
         room."""
         state = optimizer.shareable_state()
+        moments = {name: into_shared_memory(tensor) for name, tensor in state.items()}
         return cls(
-            into_shared_memory(optimizer.flat.vector),
-            into_shared_memory(optimizer.flat.statistics),
-            {name: into_shared_memory(tensor) for name, tensor in state.items()},
-            optimizer.flat.layout,
-            into_shared_memory(torch.zeros(num_workers, dtype=torch.int64)),
+            vector=into_shared_memory(optimizer.flat.vector),
+            statistics=into_shared_memory(optimizer.flat.statistics),
+            moments=moments,
+            layout=optimizer.flat.layout,
+            updates=into_shared_memory(torch.zeros(num_workers, dtype=torch.int64)),
         )
 
     def state_dict(self) -> StateDict:
-        """Like `Optimizer.state_dict`."""
+        """The state in the form of `Optimizer.state_dict`."""
         flat = {
             "layout": self.layout.saved,
             "vector": self.vector.clone(),
@@ -86,7 +87,7 @@ class HogwildSync(GradientSync):
         """The staleness of each step since the list was last cleared."""
         self._updates = shared.updates.numpy()
         self._worker = worker
-        self._seen = self._of_others()
+        self._seen = self._updates_of_others()
 
     @abstractmethod
     def join(self, optimizer: Optimizer) -> None:
@@ -95,19 +96,19 @@ class HogwildSync(GradientSync):
     @override
     def operands(self, flat: FlatParameters) -> tuple[Tensor, Tensor]:
         """The global vector, and this worker's gradient on the same device."""
-        self.staleness.append(self._of_others() - self._seen)
+        self.staleness.append(self._updates_of_others() - self._seen)
         return self.shared.vector, flat.grad.to(self.shared.vector.device)
 
     @override
     def after_step(self, flat: FlatParameters) -> None:
-        self._seen = self._of_others()
+        self._seen = self._updates_of_others()
         self._pull(flat)
         # last: who sees it finds this worker's statistics, too
         self._updates[self._worker] += 1
 
     def refresh(self, flat: FlatParameters) -> None:
         """Reads the global weights if another worker has changed them."""
-        others = self._of_others()
+        others = self._updates_of_others()
         if others != self._seen:
             self._seen = others
             self._pull(flat)
@@ -116,7 +117,7 @@ class HogwildSync(GradientSync):
     def _pull(self, flat: FlatParameters) -> None:
         """Copies the global state into `flat`."""
 
-    def _of_others(self) -> int:
+    def _updates_of_others(self) -> int:
         return int(self._updates.sum()) - int(self._updates[self._worker])
 
 
@@ -131,7 +132,7 @@ class SharedSync(HogwildSync):
 
     @override
     def begin(self) -> None:
-        self._seen = self._of_others()
+        self._seen = self._updates_of_others()
 
     @override
     def _pull(self, flat: FlatParameters) -> None:
@@ -163,21 +164,21 @@ class SyncedSync(HogwildSync):
 
     def _exchange_statistics(self, flat: FlatParameters) -> None:
         total = self.shared.statistics.numpy()
-        own = flat.statistics.cpu().numpy()
-        if not np.isfinite(own).all():
+        local = flat.statistics.cpu().numpy()
+        if not np.isfinite(local).all():
             raise NonFiniteLossError("running statistics of a network are not finite")
         share = 1 / len(self._updates)
         now = merged(
             total=total,
             before=self._pulled,
-            after=own,
+            after=local,
             moments=flat.moments,
             share=share,
             window=MOMENTS_WINDOW,
         )
         counted = flat.counters
-        now[counted] = total[counted] + own[counted] - self._pulled[counted]
-        now[flat.directions] = own[flat.directions]
+        now[counted] = total[counted] + local[counted] - self._pulled[counted]
+        now[flat.directions] = local[flat.directions]
         self._pulled = now
         total[:] = self._pulled
         flat.statistics.copy_(self.shared.statistics)

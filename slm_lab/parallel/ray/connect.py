@@ -19,7 +19,7 @@ CONNECT_SECONDS = 10.0
 INIT_SECONDS = 30.0
 """How long Ray may take to connect to a cluster that answers."""
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
-"""How a client of gRPC, the protocol of Ray, begins: any server answers it."""
+"""The first bytes of a client of gRPC, the protocol of Ray: any server answers them."""
 HOW_TO_START = (
     "start one (ray start --head), or remove meta.cluster and --cluster to train on "
     "this machine"
@@ -111,19 +111,19 @@ def size_of(address: str) -> tuple[float, float]:
 
 
 def missing_resources(count: int, who: str, needs: Mapping[str, float]) -> str | None:
-    """What the whole cluster, free or used, lacks for `count` of `who`; None if it is
-    enough."""
+    """The resources that the whole cluster, free or used, lacks for `count` of `who`;
+    None if it has enough."""
     resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    for name, each in needs.items():
-        if resources.get(name, 0) < each * count:
+    for name, amount in needs.items():
+        if resources.get(name, 0) < amount * count:
             return (
-                f"{count} {who} need {each * count:g} {name} of the Ray cluster, "
+                f"{count} {who} need {amount * count:g} {name} of the Ray cluster, "
                 f"which has {resources.get(name, 0):g}; add nodes, or lower "
                 "max_session"
             )
     return None
 
 
-def why_lost(error: RayError) -> str:
+def loss_reason(error: RayError) -> str:
     """The reason to report if a call to an actor fails because the actor is gone."""
     return f"its node or its process was lost: {str(error).strip().splitlines()[0]}"

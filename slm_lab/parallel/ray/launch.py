@@ -1,13 +1,19 @@
-"""Sessions on a Ray cluster, one actor each; their files are copied to the run folder
-here."""
+"""Sessions on a Ray cluster, one actor each. A `Node` runs its Session in a temporary
+folder there; the files are copied to the run folder here."""
 
+import logging
 import os
+import re
+import shutil
+import socket
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias, final
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias, final
 
 import ray
 from ray.exceptions import RayError
@@ -17,16 +23,19 @@ from typing_extensions import override
 
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import write_atomically
+from slm_lab.core.plugins import look_in_working_directory
 from slm_lab.core.text import count_text
+from slm_lab.core.types import Array
 from slm_lab.parallel import supervisor as supervision
-from slm_lab.parallel.all_reduce.gloo_group import GlooGroup
 from slm_lab.parallel.all_reduce.launch import MakeStrategy, train_in_step
+from slm_lab.parallel.all_reduce.process_groups import GlooGroup
 from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy
+from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.parallel.hang_detector import HANG_SECONDS
-from slm_lab.parallel.ray.connect import connected, missing_resources, why_lost
-from slm_lab.parallel.ray.node import NodeSession, NodeUpdate
+from slm_lab.parallel.ray.connect import connected, loss_reason, missing_resources
 from slm_lab.parallel.task import SessionTask
 from slm_lab.parallel.wait import wait_until
+from slm_lab.parallel.worker import run_session
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.session.strategy import Strategy, StrategyFactory
 from slm_lab.storage.checkpoint import delete_unnamed
@@ -37,7 +46,109 @@ from slm_lab.storage.manifest import (
     read_manifest,
 )
 from slm_lab.storage.result import SessionResult
-from slm_lab.storage.run_dir import SessionPaths
+from slm_lab.storage.run_dir import FOLDERS, RunDir, SessionPaths
+
+
+class NodeUpdate(NamedTuple):
+    """Changes on a node since the last request."""
+
+    record: Array
+    """(1,) The Session's record on its `StatusBoard`."""
+    files: Mapping[str, bytes]
+    """Changed files by their path in the run folder; in `model` only files that the
+    manifest names."""
+    manifest: Manifest | None
+    """The manifest of the newest checkpoint, if it is new."""
+
+
+class NodeSession:
+    """Runs one Session in one thread; reports its progress and files in another."""
+
+    def __init__(self, folder: str) -> None:
+        """`folder` is the working directory of the training, which may hold modules."""
+        look_in_working_directory(folder)
+        _remove_stale_folders()
+        self._root = Path(tempfile.mkdtemp(prefix=f"slm_lab_{os.getpid()}_"))
+        self._board: StatusBoard | None = None
+        self._task: SessionTask | None = None
+        self._stamps: dict[str, tuple[int, int]] = {}
+        """Size and modification time (ns) of each file that the Trial's parent has."""
+        self._manifest: Manifest | None = None
+
+    def address(self) -> tuple[str, int]:
+        """An address at which other nodes can reach this one, and a free port."""
+        host = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+        family = socket.AF_INET
+        if ":" in host:
+            family = socket.AF_INET6
+        with socket.create_server((host, 0), family=family) as free:
+            return host, free.getsockname()[1]
+
+    def run(self, task: SessionTask, files: Mapping[str, bytes]) -> SessionResult:
+        """Runs the Session to its end; `files` are its files of the run folder, by
+        path."""
+        logging.getLogger("slm_lab").propagate = False  # its own text log is sent
+        for folder in FOLDERS:
+            (self._root / folder).mkdir()
+        for name, content in files.items():
+            (self._root / name).write_bytes(content)
+        task = replace(task, run_dir=RunDir(self._root, task.run_dir.spec_name))
+        self._manifest = read_manifest(task.paths.manifest)
+        self._stamps = self._files(self._manifest)
+        self._board = StatusBoard.allocate(CONTEXT, task.num_sessions)
+        self._task = task
+        return run_session(task, self._board)
+
+    def news(self, stop: bool) -> NodeUpdate | None:
+        """The changes since the last request; None before the Session starts. `stop`
+        requests it to save and end."""
+        board = self._board
+        task = self._task
+        if board is None or task is None:
+            return None
+        if stop:
+            board.request_stop()
+        record = board.records[task.session : task.session + 1].copy()
+        # first: the files that it names are complete
+        manifest = read_manifest(task.paths.manifest)
+        stamps = self._files(manifest)
+        changed = [
+            name for name, stamp in stamps.items() if self._stamps.get(name) != stamp
+        ]
+        files = {name: (self._root / name).read_bytes() for name in changed}
+        self._stamps |= stamps
+        known = self._manifest
+        self._manifest = manifest
+        return NodeUpdate(record, files, manifest if manifest != known else None)
+
+    def _files(self, manifest: Manifest | None) -> dict[str, tuple[int, int]]:
+        named = set() if manifest is None else manifest.names
+        return {
+            str(path.relative_to(self._root)): (
+                (status := path.stat()).st_size,
+                status.st_mtime_ns,
+            )
+            for path in self._root.rglob("*")
+            if path.is_file() and (path.parent.name != "model" or path.name in named)
+        }
+
+    def close(self) -> None:
+        """Removes the temporary folder."""
+        shutil.rmtree(self._root, ignore_errors=True)
+
+
+def _remove_stale_folders() -> None:
+    for path in Path(tempfile.gettempdir()).glob("slm_lab_*_*"):
+        owner = re.fullmatch(r"slm_lab_(\d+)_\w+", path.name)
+        if owner is None:
+            continue
+        try:
+            os.kill(int(owner[1]), 0)
+        except PermissionError:
+            pass  # it runs, as another user
+        except ProcessLookupError:
+            shutil.rmtree(path, ignore_errors=True)
+
 
 NEW_NODE_SECONDS = 60.0
 """How long a lost node may take to be replaced by another."""
@@ -51,18 +162,18 @@ def strategy_at(
     kind: MakeStrategy,
     host: str,
     port: int,
-    size: int,
-    limit: float,
     board: StatusBoard,
     rank: int,
+    size: int,
+    limit: float,
 ) -> Strategy:
     """The strategy of one of `size` ranks that connect at one address; `limit` bounds
     waits."""
-    own = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+    address = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
     return kind(
         board,
         GlooGroup(
-            host=host, port=port, rank=rank, size=size, seconds=limit, own_ip=own
+            host=host, port=port, rank=rank, size=size, seconds=limit, own_ip=address
         ),
     )
 
@@ -211,9 +322,13 @@ class ClusterSessions(supervision.Runner):
             except RayError as error:
                 ray.kill(remote)
                 return _lost(task.session, error)
-            size = self._num_ranks
             self._strategy = partial(
-                strategy_at, self._kind, host, port, size, HANG_SECONDS
+                strategy_at,
+                self._kind,
+                host,
+                port,
+                size=self._num_ranks,
+                limit=HANG_SECONDS,
             )
         if self._strategy is not None:
             task = replace(task, make_strategy=self._strategy)
@@ -269,7 +384,7 @@ class ClusterSessions(supervision.Runner):
             self._make_valid()
 
     def _make_valid(self) -> None:
-        """Makes complete checkpoints valid; those of ranks only together."""
+        """Makes complete checkpoints valid; ranks' checkpoints only together."""
         complete = self._complete.values()
         serials = {manifest.serial for _, manifest in complete}
         if len(complete) < self._num_ranks or len(serials) > 1:
@@ -283,8 +398,8 @@ class ClusterSessions(supervision.Runner):
                     previous_path(paths.manifest), before.to_json().encode()
                 )
             os.replace(pending_path(paths.manifest), paths.manifest)
-            kept = [manifest] if before is None else [manifest, before]
-            delete_unnamed(paths.models, paths.prefix, kept)
+            manifests = [manifest] if before is None else [manifest, before]
+            delete_unnamed(paths.models, paths.prefix, manifests)
         self._complete.clear()
 
     def _collect(self, session: int) -> supervision.SessionEnd:
@@ -303,7 +418,7 @@ class ClusterSessions(supervision.Runner):
 
 
 def _lost(session: int, error: RayError) -> supervision.SessionEnd:
-    return supervision.SessionEnd(session, None, why_lost(error), lost=True)
+    return supervision.SessionEnd(session, None, loss_reason(error), lost=True)
 
 
 def _resources(task: SessionTask) -> dict[str, float]:

@@ -54,14 +54,12 @@ def action_space_problems(
             Problem("agent.algorithm.action_policy", message, algorithm.action_policy)
         ]
     return [
-        *_of_discrete_actions(algorithm, space),
+        *_entropy_penalty(algorithm, space),
         *_missing_bounds(algorithm, has_low, has_high),
     ]
 
 
-def _of_discrete_actions(
-    algorithm: AlgorithmSpec, space: ActionKind
-) -> Iterator[Problem]:
+def _entropy_penalty(algorithm: AlgorithmSpec, space: ActionKind) -> Iterator[Problem]:
     # The entropy of continuous actions is estimated from one sample. Its square would
     # also penalise the variance of this estimate.
     if algorithm.entropy_penalty > 0 and space != "discrete":

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from slm_lab.core.errors import Problem
 from slm_lab.spec.blocks import Blocks
-from slm_lab.spec.role import (
+from slm_lab.spec.schema.agent import (
     OPTIMIZER_KEYS,
     built_nets,
     optimizer_paths,
@@ -133,15 +133,18 @@ def _unlike_the_actors(net: NetSpec, message: str) -> Iterator[Problem]:
 
 def _each_role_has_an_optimizer(blocks: Blocks) -> Iterator[Problem]:
     net = known(blocks.net)
-    given = set(net.model_fields_set) | set(net.variants)
-    one_for_both = net.shared or net.use_same_optim or "optim_spec" in given
+    written_keys = set(net.model_fields_set) | set(net.variants)
+    one_for_both = net.shared or net.use_same_optim or "optim_spec" in written_keys
     if one_for_both or blocks.critic_net is not None:
         return
     roles = [("actor", "critic")]
     if not _critic_is(blocks, "none"):
         roles.append(("critic", "actor"))
     for role, other in roles:
-        if f"{role}_optim_spec" not in given and f"{other}_optim_spec" in given:
+        if (
+            f"{role}_optim_spec" not in written_keys
+            and f"{other}_optim_spec" in written_keys
+        ):
             message = (
                 f"is missing: only {other}_optim_spec is given; or set use_same_optim"
             )

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from slm_lab.core.errors import Problem
-from slm_lab.spec.role import built_nets
 from slm_lab.spec.schema import net as nets
-from slm_lab.spec.schema.agent import AgentSpec
+from slm_lab.spec.schema.agent import AgentSpec, built_nets
 from slm_lab.spec.schema.layers import ConvLayer
 
 Shape: TypeAlias = tuple[int, ...]
@@ -42,19 +41,17 @@ def observation_problems(
     `discrete` tells of actions: separate critics take continuous ones as an input
     beside the observation."""
     algorithm = agent.algorithm
-    if algorithm.CRITIC == "apart" and (
-        message := no_place_for_action(shape, discrete)
-    ):
+    if algorithm.CRITIC == "apart" and (message := action_fault(shape, discrete)):
         return [Problem("agent.algorithm.name", message, algorithm.name)]
-    found = {
+    problems = {
         problem.path: problem
         for path, net, role in built_nets(agent)
         for problem in _problems_of(path, net, role, shape)
     }
-    return list(found.values())
+    return list(problems.values())
 
 
-def no_place_for_action(shape: Shape, discrete: bool) -> str | None:
+def action_fault(shape: Shape, discrete: bool) -> str | None:
     """Why separate critics cannot take actions as an input beside observations of
     `shape`. None if they can, or if actions are discrete and no input."""
     if discrete or len(shape) == 1:
@@ -65,7 +62,7 @@ def no_place_for_action(shape: Shape, discrete: bool) -> str | None:
     )
 
 
-def no_vector(net: str, shape: Shape) -> str | None:
+def vector_fault(net: str, shape: Shape) -> str | None:
     """Why a net of the type `net`, which takes vectors, cannot take `shape`; None if it
     can."""
     if len(shape) == 1:
@@ -84,7 +81,7 @@ def no_vector(net: str, shape: Shape) -> str | None:
     )
 
 
-def no_image(shape: Shape) -> str | None:
+def image_fault(shape: Shape) -> str | None:
     """Why a net of images cannot take `shape`; None if it can."""
     if len(shape) == 3 and shape[2] not in COLOURS:
         return None
@@ -98,7 +95,7 @@ def no_image(shape: Shape) -> str | None:
     )
 
 
-def no_room(layer: ConvLayer, shape: Shape) -> str | None:
+def conv_too_large(layer: ConvLayer, shape: Shape) -> str | None:
     """Why a convolution has no output for an input (C, H, W) of `shape`; None if it
     has."""
     if layer.size_after((shape[1], shape[2])) is not None:
@@ -117,16 +114,16 @@ def _problems_of(
     is_vector_net = type(net) in VECTOR_NETS
     message = None
     if is_vector_net:
-        message = no_vector(net.type, shape)
+        message = vector_fault(net.type, shape)
     if type(net) in IMAGE_NETS:
-        message = no_image(shape)
+        message = image_fault(shape)
     if message is not None:
         yield Problem(f"{path}.type", message, net.type)
         return
     convolutions = net.for_role(role).conv_layers()
     key = net.file_key(role, "conv_hid_layers")
     for index, layer in enumerate(convolutions if type(net) in IMAGE_NETS else ()):
-        message = no_room(layer, shape)
+        message = conv_too_large(layer, shape)
         if message is not None:
             row = net.for_role(role).model_dump()["conv_hid_layers"][index]
             yield Problem(f"{path}.{key}.{index}", message, row)

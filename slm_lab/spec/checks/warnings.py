@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from slm_lab.core.errors import Problem
 from slm_lab.spec.blocks import Blocks, findings, is_within
 from slm_lab.spec.modes import MODES
-from slm_lab.spec.role import net_for_role, targets_role
 from slm_lab.spec.scale import shares, with_delayed_targets
+from slm_lab.spec.schema.agent import net_for_role, targets_role
 from slm_lab.spec.schema.algorithm import AlgorithmSpec
 from slm_lab.spec.schema.block import Block
 from slm_lab.spec.schema.env import EnvSpec

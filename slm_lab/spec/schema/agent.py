@@ -1,6 +1,7 @@
-"""`agent`: algorithm, memory and nets, each by its registered name."""
+"""`agent`: algorithm, memory and nets, each by its registered name; and the net of a
+role, with `actor_*` and `critic_*` keys, critic_net and use_same_optim applied."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias
 
@@ -8,6 +9,7 @@ from pydantic import BaseModel, Field, GetCoreSchemaHandler, GetJsonSchemaHandle
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
+from slm_lab.core.errors import LabError
 from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS, Registry
 from slm_lab.spec.modes import mode_of, words_of
 from slm_lab.spec.schema.algorithm import AlgorithmSpec, PlugInSpec
@@ -20,7 +22,8 @@ from slm_lab.spec.schema.block import (
 )
 from slm_lab.spec.schema.memory import MemorySpec
 from slm_lab.spec.schema.messages import unknown_name
-from slm_lab.spec.schema.net import MLPNetSpec, NetSpec, Role
+from slm_lab.spec.schema.net import ROLES, MLPNetSpec, NetSpec, Role
+from slm_lab.spec.schema.optim import OptimSpec
 
 NOT_SUPPORTED = {
     "HydraDQN": "is not supported: one agent in one environment; use DQN or DoubleDQN",
@@ -139,9 +142,9 @@ class Registered:
         need."""
         names = dict(USUAL_NAMES[self.registry.kind])
         for word in words_of(lambda mode: mode.algorithms) if self is ALGORITHM else ():
-            for usual_name, own in mode_of(word).algorithms.items():
-                names[usual_name] = f'{own}, with meta.distributed "{word}"'
-        return {name.lower(): own for name, own in names.items()}
+            for usual_name, lab_name in mode_of(word).algorithms.items():
+                names[usual_name] = f'{lab_name}, with meta.distributed "{word}"'
+        return {name.lower(): lab_name for name, lab_name in names.items()}
 
     def _why_unknown(self, name: str) -> str:
         if name in NOT_SUPPORTED:
@@ -212,12 +215,12 @@ class AgentSpec(Block):
         if critic is not None and self.net is not None:
             device = {"gpu": self.net.gpu, "cuda_graph": self.net.cuda_graph}
             critic = critic.model_copy(update=device)
-        given = {"net": self.net, "critic_net": critic}
-        return {key: net for key, net in given.items() if net is not None}
+        nets = {"net": self.net, "critic_net": critic}
+        return {key: net for key, net in nets.items() if net is not None}
 
     def for_acting(self) -> "AgentSpec":
-        """Without memory, and in float32: an agent outside training acts alike on every
-        machine. It needs no GPU."""
+        """The agent without memory, and in float32: outside training it acts alike on
+        every machine. It needs no GPU."""
         exact = {
             key: net.model_copy(
                 update={"precision": "float32", "gpu": net.gpu and "auto"}
@@ -231,3 +234,54 @@ class AgentSpec(Block):
         if role == "critic" and self.critic_net is not None:
             return "critic_net"
         return "net"
+
+
+OPTIMIZER_KEYS = ("optim_spec", "lr_scheduler_spec")
+
+
+def net_for_role(agent: AgentSpec, role: Role) -> NetSpec:
+    """The net of `role`, with plain keys only (`variants` is empty). A critic uses
+    `agent.critic_net` if it exists. Otherwise, with `use_same_optim` or a shared body,
+    its optimizer and learning-rate scheduler are the actor's. Raises LabError for an
+    agent without a net."""
+    if agent.net is None:
+        raise LabError(f"{agent.algorithm.name} has no net")
+    net = agent.nets[agent.net_key(role)]
+    if role == "critic" and net is agent.net and (net.use_same_optim or net.shared):
+        actor = net.for_role("actor").model_dump(mode="json")
+        return net.for_role(role, {key: actor[key] for key in OPTIMIZER_KEYS})
+    return net.for_role(role)
+
+
+def targets_role(algorithm: AlgorithmSpec) -> Role:
+    """The role whose nets have target networks, if the algorithm has any."""
+    if algorithm.has_separate_critics:
+        return "critic"
+    return "actor"
+
+
+def optimizer_paths(
+    net: NetSpec | None, critic_net: NetSpec | None
+) -> Iterator[tuple[str, OptimSpec]]:
+    """Every used optimizer, with its path in the file."""
+    blocks = [("agent.net", net, ROLES), ("agent.critic_net", critic_net, ("critic",))]
+    seen: set[str] = set()
+    for block, spec, roles in blocks:
+        if spec is None:
+            continue
+        for role in roles:
+            path = f"{block}.{spec.file_key(role, 'optim_spec')}"
+            if path not in seen:
+                seen.add(path)
+                yield path, spec.for_role(role).optim_spec
+
+
+def built_nets(agent: AgentSpec) -> Iterator[tuple[str, NetSpec, Role]]:
+    """Every net that one of the lab's algorithms builds: its block, the net and its
+    role. Empty for an agent without nets, and for a plug-in, whose nets are unknown."""
+    algorithm = agent.algorithm
+    if not algorithm.NEEDS_NET or algorithm.CRITIC is None or agent.net is None:
+        return
+    for role in ROLES[:1] if algorithm.has_one_net else ROLES:
+        key = agent.net_key(role)
+        yield f"agent.{key}", agent.nets[key], role

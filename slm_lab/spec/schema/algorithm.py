@@ -9,12 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from typing_extensions import override
 
 from slm_lab.spec.schema import bounds
-from slm_lab.spec.schema.block import (
-    Block,
-    error_line,
-    key_error,
-    raise_errors,
-)
+from slm_lab.spec.schema.block import Block, error_line, key_error, raise_errors
 from slm_lab.spec.schema.fields import AutoOrNumber, Count, Frames
 from slm_lab.spec.schema.memory import (
     NOT_ONE_SAMPLE,
@@ -165,8 +160,8 @@ class AlgorithmSpec(Block):
         "time_horizon": True,
         "training_start_step": False,
     }
-    """Sizes in total over all ranks, of those that it has; whether each must be a
-    multiple of their number."""
+    """The keys that hold sizes in total over all ranks; whether each must be a multiple
+    of their number."""
 
     SAMPLES: ClassVar[tuple[str, ...]] = ("minibatch_size",)
     """Samples of a gradient step, in total over all ranks with meta.scale "strong"."""
@@ -315,7 +310,7 @@ class AlgorithmSpec(Block):
         """The algorithm with larger learning rates of its own."""
         return self
 
-    def samples_ratio(self, share: "AlgorithmSpec", count: int) -> float:
+    def samples_ratio(self, share: Self, count: int) -> float:
         """The samples in a gradient step of `count` ranks, which have each its `share`,
         over those of a single process."""
         return count
@@ -546,8 +541,7 @@ class PPOSpec(LearningSpec):
         return self.model_copy(update={"minibatch_size": minibatch})
 
     @override
-    def samples_ratio(self, share: AlgorithmSpec, count: int) -> float:
-        assert isinstance(share, PPOSpec)
+    def samples_ratio(self, share: Self, count: int) -> float:
         return count * share.minibatch_size / self.minibatch_size
 
 

@@ -11,11 +11,8 @@ from slm_lab.spec.schema.block import Block, error_line, key_error, raise_errors
 from slm_lab.spec.schema.bounds import SIZES, WIDTH
 from slm_lab.spec.schema.layers import FEW_LAYERS
 from slm_lab.spec.schema.messages import unknown_name
-from slm_lab.spec.schema.torch_table import (
-    argument_problems,
-    entries,
-    with_whole_numbers,
-)
+from slm_lab.spec.schema.torch_layers import layers
+from slm_lab.spec.schema.torch_table import argument_problems, with_whole_numbers
 
 ONE_BODY = "only one body is supported: {input: x, modules: {body: [x]}, output: body}"
 
@@ -46,7 +43,7 @@ def _layer_problems(index: int, row: Any) -> list[InitErrorDetails]:
             )
         ]
     name, args = next(iter(row.items()))
-    known = entries("layers")
+    known = layers()
     if name not in known:
         message = unknown_name("layer", str(name), list(known), ALL_LAYERS)
         return [error_line((index, str(name)), message, args)]

@@ -46,13 +46,13 @@ def spec_error(message: str) -> PydanticCustomError:
 
 
 def error_line(
-    loc: tuple[int | str, ...], message: str, given: object = ...
+    loc: tuple[int | str, ...], message: str, value: object = ...
 ) -> InitErrorDetails:
     """One line of a ValidationError: the key `loc` inside this block, and what is wrong
-    with it. `given` is the value of the key; `...` if it is missing."""
-    context = {"message": message, "missing": given is ...}
+    with it. `value` is the value of the key; `...` if it is missing."""
+    context = {"message": message, "missing": value is ...}
     error = PydanticCustomError(SPEC_ERROR, "{message}", context)
-    return InitErrorDetails(type=error, loc=loc, input=None if given is ... else given)
+    return InitErrorDetails(type=error, loc=loc, input=None if value is ... else value)
 
 
 def given_value(details: ErrorDetails) -> object:
@@ -68,11 +68,11 @@ def given_value(details: ErrorDetails) -> object:
 def problems_of(error: ValidationError, prefix: str = "") -> list[Problem]:
     """One Problem per line of an error, with dotted paths as in the file, below
     `prefix`."""
-    found = []
+    problems = []
     for details in error.errors(include_url=False):
         path = ".".join(str(part) for part in (prefix, *details["loc"]) if part != "")
-        found.append(Problem(path or "spec", details["msg"], given_value(details)))
-    return found
+        problems.append(Problem(path or "spec", details["msg"], given_value(details)))
+    return problems
 
 
 def lines_of(error: ValidationError, *prefix: str) -> list[InitErrorDetails]:
@@ -95,9 +95,9 @@ def raise_errors(lines: Iterable[InitErrorDetails]) -> None:
         raise spec_errors(listed)
 
 
-def key_error(key: str, message: str, given: object = ...) -> ValidationError:
+def key_error(key: str, message: str, value: object = ...) -> ValidationError:
     """The error of one key, see `error_line`."""
-    return spec_errors([error_line((key,), message, given)])
+    return spec_errors([error_line((key,), message, value)])
 
 
 def missing_key_error(
@@ -106,11 +106,10 @@ def missing_key_error(
     """The error for a block without its naming `key`, and for misspellings of that
     key."""
     lines = [error_line((key,), message)]
-    for given, value in block.items():
-        if isinstance(given, str) and nearest_name(given, [key]):
-            lines.append(
-                error_line((given,), f"unknown key; did you mean {key}?", value)
-            )
+    hint = f"unknown key; did you mean {key}?"
+    for name, value in block.items():
+        if isinstance(name, str) and nearest_name(name, [key]):
+            lines.append(error_line((name,), hint, value))
     return spec_errors(lines)
 
 
@@ -177,8 +176,8 @@ class Block(RuledBlock):
         try:
             block = handler(data)
         except ValidationError as error:
-            found = error.errors(include_url=False)
-            lines = [cls._reworded(details, spelling) for details in found]
+            errors = error.errors(include_url=False)
+            lines = [cls._reworded(details, spelling) for details in errors]
             raise spec_errors(lines) from None
         raise_errors(
             error_line((problem.path.lstrip("."),), problem.message, problem.value)

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 
 @dataclass(frozen=True)
-class Most(GroupedMetadata):
+class UpperBound(GroupedMetadata):
     """An upper bound of a number, and the reason for it. In `Annotated` it is
     pydantic's `le`."""
 
@@ -37,7 +37,8 @@ class Most(GroupedMetadata):
             else [value]
         )
         if any(
-            isinstance(each, int | float) and each > self.number for each in numbers
+            isinstance(number, int | float) and number > self.number
+            for number in numbers
         ):
             return self.message
         return None
@@ -52,7 +53,7 @@ def short(number: float) -> str:
 
 
 @dataclass(frozen=True)
-class MostEntries:
+class MaxEntries:
     """An upper bound of the number of entries of a list, and the reason for it."""
 
     number: int
@@ -70,42 +71,46 @@ STEPS_PER_FRAME = 1000
 SR-SAC). The steps due after one vector step are one training event, in which a run
 cannot stop or save. With a few zeros too many the first event would never end."""
 
-FRAMES = Most(10**15, "at a million frames per second they take 30 years")
-CRITICS = Most(100, "each is a network that every step trains")
-SESSIONS = Most(1024, "each Session is a process of about 300 MB")
-RUNS = Most(10_000, "the trainings run one after another")
-TRIALS = Most(100_000, "the search keeps every trial in memory")
-CONFIRMED = Most(1000, "each is trained again")
-SEED = Most(10**18, "files and generators support seeds of 63 bits")
-THREADS = Most(1024, "every process starts this many")
-ENVS = Most(100_000, "each is a copy of the environment in memory")
-FRAMES_JOINED = Most(1000, "each observation consists of this many")
-PIXELS = Most(10_000, "the size of an image is its square")
-UNROLLS = Most(10_000, "their memory is allocated at the start")
+FRAMES = UpperBound(10**15, "at a million frames per second they take 30 years")
+CRITICS = UpperBound(100, "each is a network that every step trains")
+SESSIONS = UpperBound(1024, "each Session is a process of about 300 MB")
+RUNS = UpperBound(10_000, "the trainings run one after another")
+TRIALS = UpperBound(100_000, "the search keeps every trial in memory")
+CONFIRMED = UpperBound(1000, "each is trained again")
+SEED = UpperBound(10**18, "files and generators support seeds of 63 bits")
+THREADS = UpperBound(1024, "every process starts this many")
+ENVS = UpperBound(100_000, "each is a copy of the environment in memory")
+FRAMES_JOINED = UpperBound(1000, "each observation consists of this many")
+PIXELS = UpperBound(10_000, "the size of an image is its square")
+UNROLLS = UpperBound(10_000, "their memory is allocated at the start")
 
-STEPS_OF_EVENT = Most(10_000, "a run cannot stop or save within a training event")
-STEPS_OF_ROLLOUT = Most(1_000_000, STEPS_OF_EVENT.why)
-EPOCHS = Most(1000, STEPS_OF_EVENT.why)
-ROLLOUT = Most(10**7, "memory for a rollout is allocated at the start")
-REPLAYED = Most(10**9, "memory for all transitions is allocated at the start")
-BATCH = Most(10**7, "a batch goes through the net as a whole")
-STEPS_OF_TARGET = Most(10_000, "every target is a sum over this many steps")
-SEQUENCE = Most(100_000, "gradients flow back over every step of a sequence")
+STEPS_OF_EVENT = UpperBound(10_000, "a run cannot stop or save within a training event")
+STEPS_OF_ROLLOUT = UpperBound(1_000_000, STEPS_OF_EVENT.why)
+EPOCHS = UpperBound(1000, STEPS_OF_EVENT.why)
+ROLLOUT = UpperBound(10**7, "memory for a rollout is allocated at the start")
+REPLAYED = UpperBound(10**9, "memory for all transitions is allocated at the start")
+BATCH = UpperBound(10**7, "a batch goes through the net as a whole")
+STEPS_OF_TARGET = UpperBound(10_000, "every target is a sum over this many steps")
+SEQUENCE = UpperBound(100_000, "gradients flow back over every step of a sequence")
 
-LOG_ALPHA = Most(0, "it is ln α, and α begins at 1")
-WIDTH = Most(65_536, "two layers of this width have 17 GB of weights between them")
-LAYERS = MostEntries(1000, "every layer keeps its output for the gradient")
-STACKED = Most(1000, LAYERS.why)
-KERNEL = Most(10_000, "no image has this many pixels in a row")
+LOG_ALPHA = UpperBound(0, "it is ln α, and α begins at 1")
+WIDTH = UpperBound(
+    65_536, "two layers of this width have 17 GB of weights between them"
+)
+LAYERS = MaxEntries(1000, "every layer keeps its output for the gradient")
+STACKED = UpperBound(1000, LAYERS.why)
+KERNEL = UpperBound(10_000, "no image has this many pixels in a row")
 
-LIST = MostEntries(1000, "no key needs more")
-CHOICES = MostEntries(1000, "the spec is checked with each of them")
+LIST = MaxEntries(1000, "no key needs more")
+CHOICES = MaxEntries(1000, "the spec is checked with each of them")
 NAME_BYTES = 150
-"""Of a spec's name in UTF-8. File names add up to 80 bytes; file systems allow 255."""
+"""The most bytes of a spec's name in UTF-8. File names add up to 80 bytes; file systems
+allow 255."""
 INFO_KEY_BYTES = 60
-"""Of a key of `env.info_keys` in UTF-8: it is part of the file names of graphs."""
+"""The most bytes of a key of `env.info_keys` in UTF-8: it is part of the file names of
+graphs."""
 ENV_NAME = 200
-"""Characters of an environment's name."""
+"""The most characters of an environment's name."""
 
 SIZES = frozenset(
     {
@@ -133,6 +138,10 @@ SIZES = frozenset(
 )
 """Arguments of torch.nn's layers that `WIDTH` bounds."""
 
-WEIGHTS = Most(10**9, "with gradients and moments they take 16 GB")
-FRAMES_OF_ROLLOUT = Most(10**8, "they take 400 MB for each number in an observation")
-ENV_PROCESSES = Most(1024, 'each copy is a process with vectorization_mode "async"')
+WEIGHTS = UpperBound(10**9, "with gradients and moments they take 16 GB")
+FRAMES_OF_ROLLOUT = UpperBound(
+    10**8, "they take 400 MB for each number in an observation"
+)
+ENV_PROCESSES = UpperBound(
+    1024, 'each copy is a process with vectorization_mode "async"'
+)

@@ -14,7 +14,7 @@ from pydantic_core import CoreSchema
 
 from slm_lab.spec.modes import MODES
 from slm_lab.spec.schema.block import spec_error
-from slm_lab.spec.schema.bounds import LIST, STEPS_PER_FRAME, Most
+from slm_lab.spec.schema.bounds import LIST, STEPS_PER_FRAME, UpperBound
 from slm_lab.spec.schema.messages import not_among
 
 
@@ -85,7 +85,7 @@ AnyList: TypeAlias = Annotated[tuple[Any, ...], BeforeValidator(_list_as_tuple)]
 """A list whose entries the block checks."""
 
 
-def numbers_up_to(most: Most) -> WithJsonSchema:
+def numbers_up_to(most: UpperBound) -> WithJsonSchema:
     """The JSON Schema of a list of whole numbers."""
     return WithJsonSchema(
         {"type": "array", "items": {"type": "integer", "maximum": most.number}}
@@ -154,7 +154,7 @@ def share_of(text: str) -> Fraction | None:
     return None
 
 
-def _no_text(value: Any) -> Any:
+def _refuse_text(value: Any) -> Any:
     """Rejects text: `spec.budget` has replaced every share."""
     if isinstance(value, str):
         raise spec_error(NO_SHARE)
@@ -173,8 +173,10 @@ class _OrShare:
         }
 
 
-Frames: TypeAlias = Annotated[Int, BeforeValidator(_no_text), _OrShare()]
+Frames: TypeAlias = Annotated[Int, BeforeValidator(_refuse_text), _OrShare()]
 """A whole number of frames."""
 
-FramesOrFraction: TypeAlias = Annotated[float, BeforeValidator(_no_text), _OrShare()]
+FramesOrFraction: TypeAlias = Annotated[
+    float, BeforeValidator(_refuse_text), _OrShare()
+]
 """A number of frames, whole or not."""

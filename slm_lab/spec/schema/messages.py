@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from slm_lab.core.registry import nearest_name
-from slm_lab.spec.schema.bounds import Most
+from slm_lab.spec.schema.bounds import UpperBound
 
 WORDS_BY_SUBJECT: Mapping[str, Mapping[str, str]] = json.loads(
     Path(__file__).with_name("foreign_words.json").read_text(encoding="utf-8")
@@ -57,10 +57,10 @@ def reword(
         key = str(loc[0])
     field = fields.get(key)
     if kind == "missing":
-        about = None
+        description = None
         if field and len(loc) == 1:
-            about = field.description
-        return f"is missing: {about}" if about else "is missing"
+            description = field.description
+        return f"is missing: {description}" if description else "is missing"
     if kind == "extra_forbidden":
         return unknown_name("key", key, file_keys)
     if kind == "literal_error" and field is not None:
@@ -71,7 +71,7 @@ def reword(
             f"must be {TYPES[kind]}{' or null' if nullable and len(loc) == 1 else ''}"
         )
     for bound in () if field is None else field.metadata:
-        if kind == "less_than_equal" and isinstance(bound, Most):
+        if kind == "less_than_equal" and isinstance(bound, UpperBound):
             return bound.refusal(details["input"]) or ""
     return _bound(kind, details.get("ctx", {})) or details["msg"]
 
@@ -111,12 +111,12 @@ def unknown_name(
     return f"unknown {kind}; known: {', '.join(known)}"
 
 
-def not_among(given: object, allowed: Sequence[object]) -> str:
+def not_among(written: object, allowed: Sequence[object]) -> str:
     """ "must be one of …", with the nearest allowed word if there is one."""
     words = [value for value in allowed if isinstance(value, str)]
     nearest = None
-    if isinstance(given, str):
-        nearest = nearest_name(given, words)
+    if isinstance(written, str):
+        nearest = nearest_name(written, words)
     hint = ""
     if nearest:
         hint = f'; did you mean "{nearest}"?'
@@ -138,5 +138,7 @@ def show(value: object) -> str:
 
 
 def _literal_values(annotation: object) -> list[object]:
-    args = [each for arg in get_args(annotation) for each in get_args(arg) or (arg,)]
+    args = [
+        literal for arg in get_args(annotation) for literal in get_args(arg) or (arg,)
+    ]
     return [None if arg is type(None) else arg for arg in args]

@@ -376,7 +376,7 @@ class MetaSpec(Block):
 
     @property
     def scales_strongly(self) -> bool:
-        """Whether updates of N ranks equal those of one process."""
+        """Whether updates of N ranks equal the updates of one process."""
         return self.scale == "strong"
 
     @property
@@ -431,8 +431,8 @@ class MetaSpec(Block):
 
     @property
     def writers(self) -> list[int]:
-        """The Sessions that write rows: the first of those with one common agent, else
-        all."""
+        """The Sessions that write rows: the first one if they have one common agent,
+        else all."""
         if self.mode.one_agent:
             return [sessions[0] for sessions in self.trainings]
         return list(range(self.num_sessions))

@@ -69,14 +69,14 @@ def _known_initialiser(name: str) -> str:
 
 
 def _usable(
-    kind: str, given: str, name: str | None, known: Mapping[str, str | None]
+    kind: str, name_in_file: str, name: str | None, known: Mapping[str, str | None]
 ) -> str:
     if name is None or name not in known:
-        raise spec_error(unknown_name(kind, given, list(known)))
+        raise spec_error(unknown_name(kind, name_in_file, list(known)))
     reason = known[name]
     if reason:
         raise spec_error(reason)
-    return given
+    return name_in_file
 
 
 Activation: TypeAlias = Annotated[str, AfterValidator(_known_activation)]
@@ -126,22 +126,20 @@ class NetSpec(Block):
     but those of SAME_FOR_BOTH; `net_for_role` applies them."""
 
     SAME_FOR_BOTH: ClassVar[tuple[str, ...]] = (
-        *(
-            "type",
-            "shared",
-            "use_same_optim",
-            "gpu",
-            "cuda_graph",
-            "precision",
-            "matmul",
-        ),
+        "type",
+        "shared",
+        "use_same_optim",
+        "gpu",
+        "cuda_graph",
+        "precision",
+        "matmul",
     )
 
     RECURRENT: ClassVar[bool] = False
     """Whether it has a state, and learns from sequences."""
 
     HAS_ARC: ClassVar[bool] = False
-    """Whether its layers are those of `arc`."""
+    """Whether `arc` defines its layers."""
 
     type: str = Field(description="kind of net")
     shared: Annotated[
@@ -388,11 +386,13 @@ class NetSpec(Block):
             for key, value in data.items()
             if isinstance(key, str) and key.startswith(PREFIXES)
         }
-        own = {key: value for key, value in data.items() if key not in variants}
+        plain = {key: value for key, value in data.items() if key not in variants}
         wrong = [
-            line for role in ROLES for line in _role_problems(cls, own, role, variants)
+            line
+            for role in ROLES
+            for line in _role_problems(cls, plain, role, variants)
         ]
-        net = with_further_errors(handler, own, wrong)
+        net = with_further_errors(handler, plain, wrong)
         net._variants = variants
         return net
 
@@ -418,7 +418,10 @@ def _keys_of(role: Role, variants: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _role_problems(
-    cls: type[NetSpec], own: Mapping[str, Any], role: Role, variants: Mapping[str, Any]
+    cls: type[NetSpec],
+    plain: Mapping[str, Any],
+    role: Role,
+    variants: Mapping[str, Any],
 ) -> list[InitErrorDetails]:
     """The problems of the keys of `role`. Checks the net with these keys applied."""
     prefix = f"{role}_"
@@ -438,7 +441,7 @@ def _role_problems(
         wrong.append(error_line((prefix + key,), message, changes.pop(key)))
     if changes:
         try:
-            cls.model_validate({**own, **changes})
+            cls.model_validate({**plain, **changes})
         except ValidationError as error:
             wrong.extend(
                 {**line, "loc": (prefix + str(line["loc"][0]), *line["loc"][1:])}

@@ -53,8 +53,8 @@ def known(block: T | None) -> T:
 @final
 @dataclass(frozen=True)
 class Facts:
-    """What the rules of the block `own` at `path` may name. `blocks` has all blocks of
-    the spec; None while a block is validated alone."""
+    """The facts that rules of the block `own` at `path` may name. `blocks` has all
+    blocks of the spec; None while a block is validated alone."""
 
     path: str
     own: RuledBlock
@@ -108,7 +108,7 @@ class Rule(ABC):
         return in_text or any("." in path for path in self.paths)
 
     def broken(self, key: str, facts: Facts) -> Iterator[Problem]:
-        """What is wrong with the key; nothing if the rule does not apply. Raises
+        """The problems of the key; none if the rule does not apply. Raises
         UnknownBlockError."""
         if self.at not in ("", facts.path) or not self._concerns(key, facts):
             return
@@ -125,7 +125,7 @@ class Rule(ABC):
 
     @abstractmethod
     def _problems(self, key: str, facts: Facts) -> Iterator[Problem]:
-        """What is wrong with a key that breaks the rule."""
+        """The problems of a key that breaks the rule."""
 
 
 @final
@@ -178,20 +178,20 @@ class Limit(Rule):
     @property
     @override
     def paths(self) -> tuple[str, ...]:
-        of = () if isinstance(self.of, int) else _listed(self.of)
-        return (*super().paths, *of)
+        limits = () if isinstance(self.of, int) else _listed(self.of)
+        return (*super().paths, *limits)
 
     @override
     def _problems(self, key: str, facts: Facts) -> Iterator[Problem]:
-        given = getattr(facts.own, key)
-        if given is None:
+        value = getattr(facts.own, key)
+        if value is None:
             return
         limit, label = self._limit(facts)
-        if limit is None or _keeps(given, self.sign, limit):
+        if limit is None or _keeps(value, self.sign, limit):
             return
         sign = {"=": "", "%": "a multiple of "}.get(self.sign, f"{self.sign} ")
         message = f"must be {sign}{label}{self.text.format_map(facts)}"
-        yield Problem(f"{facts.path}.{key}", message, given)
+        yield Problem(f"{facts.path}.{key}", message, value)
 
     def _limit(self, facts: Facts) -> tuple[float | None, str]:
         """The number, and how a message names it."""
@@ -217,24 +217,24 @@ def _shown(number: object) -> str:
     return str(number)
 
 
-def _keeps(given: float, sign: str, limit: float) -> bool:
-    kept = {
-        "<": given < limit,
-        "<=": given <= limit,
-        ">": given > limit,
-        ">=": given >= limit,
-        "=": given == limit,
+def _keeps(value: float, sign: str, limit: float) -> bool:
+    holds = {
+        "<": value < limit,
+        "<=": value <= limit,
+        ">": value > limit,
+        ">=": value >= limit,
+        "=": value == limit,
     }
     if sign == "%":
-        return given % limit == 0
-    return kept[sign]
+        return value % limit == 0
+    return holds[sign]
 
 
 def broken_rules(
     kinds: type[Rule] | tuple[type[Rule], ...], facts: Facts, alone: bool = False
 ) -> Iterator[Problem]:
-    """What breaks the rules of these kinds in one block, key by key; of each key the
-    first one. With `alone` only rules about the same block count."""
+    """The problems of keys that break rules of these kinds in one block; of each key
+    the first one. With `alone` only rules about the same block count."""
     for key, field in type(facts.own).model_fields.items():
         for rule in field.metadata:
             if not isinstance(rule, kinds):

@@ -51,10 +51,10 @@ def _both_values(
     allowed: Callable[[float], bool], message: str
 ) -> Callable[[ScheduleSpec], ScheduleSpec]:
     def check(schedule: ScheduleSpec) -> ScheduleSpec:
-        given = {"start_val": schedule.start_val, "end_val": schedule.end_val}
+        values = {"start_val": schedule.start_val, "end_val": schedule.end_val}
         raise_errors(
             error_line((key,), message, value)
-            for key, value in given.items()
+            for key, value in values.items()
             if value is not None and not allowed(value)
         )
         return schedule

@@ -156,11 +156,11 @@ def _by_name(value: Any) -> Any:
         value = {"name": value}
     if not isinstance(value, Mapping):
         raise spec_error(f"must be a block {{…}} or one of {', '.join(MODELS)}")
-    given = value.get("name", "asha")
-    name = _CLASSES.get(str(given), str(given))
+    word = value.get("name", "asha")
+    name = _CLASSES.get(str(word), str(word))
     if name not in MODELS:
         raise key_error(
-            "name", unknown_name("scheduler", str(given), list(MODELS)), given
+            "name", unknown_name("scheduler", str(word), list(MODELS)), word
         )
     return MODELS[name].model_validate({**value, "name": name})
 

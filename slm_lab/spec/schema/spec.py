@@ -50,10 +50,10 @@ class Spec(Block):
     @property
     def log_frequency(self) -> int:
         """Frames between two rows of a Session."""
-        given = self.meta.log_frequency
-        if given is None:
+        frames = self.meta.log_frequency
+        if frames is None:
             return self.default_log_frequency
-        return given
+        return frames
 
     @property
     def training_copies(self) -> int:
@@ -90,25 +90,26 @@ class Spec(Block):
 
     def of_session(self, trial: int, session: int) -> Self:
         """The spec as one of the Sessions runs it. Each has a block of numbers for the
-        copies that train, those of evaluations, one of videos, and one that gives a
+        copies that train, for evaluations, for videos, and for the copy that gives a
         learner its spaces."""
         block = self.training_copies + self.meta.rigorous_eval + 2
         return self.numbered((trial * self.meta.num_sessions + session) * block)
 
     def of_evaluations(self) -> Self:
-        """Of the Session's evaluations."""
+        """The spec of the Session's evaluations."""
         return self.numbered(self.training_copies)
 
     def of_videos(self) -> Self:
-        """Of the Session's videos."""
+        """The spec of the Session's videos."""
         return self.numbered(self.training_copies + self.meta.rigorous_eval)
 
     def of_spaces(self) -> Self:
-        """Of the copy that gives a learner its spaces."""
+        """The spec of the copy that gives a learner its spaces."""
         return self.numbered(self.training_copies + self.meta.rigorous_eval + 1)
 
     def of_saved_agent(self, trial: int) -> Self:
-        """Of commands that use a saved agent, maybe while the run still trains."""
+        """The spec of commands that use a saved agent, maybe while the run still
+        trains."""
         return self.of_session(max(trial + 1, self.meta.max_trial), 0)
 
     def to_json(self) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Torch's classes by name: optimizers, schedulers, losses, layers, activations,
-initialisers.
+"""Torch's classes by name: optimizers, schedulers, losses, activations, initialisers.
 
-A spec is checked without importing torch. So this module reads torch_table.json, which
-tests/unit/spec/generate_torch_table.py generates from the installed torch."""
+A spec without an arc is checked without importing torch. So this module reads
+torch_table.json, which tests/unit/spec/generate_torch_table.py generates from the
+installed torch. Layers of an arc are those of `torch_layers`."""
 
 import json
 import math
@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from slm_lab.spec.schema.fields import NO_SHARE
 from slm_lab.spec.schema.messages import unknown_name
 
-Kind: TypeAlias = Literal["optimizers", "schedulers", "losses", "layers"]
+Kind: TypeAlias = Literal["optimizers", "schedulers", "losses"]
 
 TABLE = Path(__file__).with_name("torch_table.json")
 
@@ -83,13 +83,14 @@ def _table() -> dict[str, Any]:
 @lru_cache(maxsize=8)
 def entries(kind: Kind) -> Mapping[str, TorchEntry]:
     """Every class of one kind, by name."""
-    found = {}
+    classes = {}
     for name, row in _table()[kind].items():
-        arguments = {
-            key: a.get("default", ...) for key, a in row.get("arguments", {}).items()
-        }
-        found[name] = TorchEntry(arguments, row.get("refused"))
-    return found
+        if isinstance(row, str):
+            classes[name] = TorchEntry({}, refused=row)
+            continue
+        arguments = {key: ... if value == {} else value for key, value in row.items()}
+        classes[name] = TorchEntry(arguments, refused=None)
+    return classes
 
 
 def refusals(kind: Literal["activations", "initialisers"]) -> Mapping[str, str | None]:

@@ -22,8 +22,9 @@ from slm_lab.storage.manifest import (
     read_manifest,
 )
 from slm_lab.storage.run_dir import RunDir, SessionPaths
-from slm_lab.studies.search.scheduler import Action, Decision, Scheduler
+from slm_lab.studies.search.scheduler import Scheduler
 from slm_lab.studies.search.space import draw, mutate
+from slm_lab.studies.study import Action, Decision
 
 TRIES = 20
 """Attempts at a copy. A running donor may replace its checkpoint during each of

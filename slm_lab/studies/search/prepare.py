@@ -15,10 +15,10 @@ from slm_lab.core.errors import (
     UsageError,
     undone_on_failure,
 )
-from slm_lab.core.files import write_json
 from slm_lab.core.text import in_line
 from slm_lab.env.check import check_env
 from slm_lab.env.lookup import find_env
+from slm_lab.records.event_log import EventLog
 from slm_lab.records.lock import RunLock
 from slm_lab.records.lookup import find_run
 from slm_lab.records.origin import provenance, resumed
@@ -31,23 +31,22 @@ from slm_lab.spec.schema.block import problems_of
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.search import LISTS, Dimension, extremes
-from slm_lab.storage.run_dir import RUN_BLOCK
 from slm_lab.studies.pool import Pool, Resources, of_this_machine, request_of
 from slm_lab.studies.resume import (
-    about_clock,
     about_file,
     about_versions,
-    alone,
     begin_run,
     check_initial,
     resumed_spec,
+    write_spec,
 )
 from slm_lab.studies.run import check_machine, check_spaces, initial_of, seeded
-from slm_lab.studies.search.experiment import Experiment
+from slm_lab.studies.search.policy import SearchPolicy
 from slm_lab.studies.search.population import Population
 from slm_lab.studies.search.scheduler import NoScheduler, Scheduler, tune_scheduler
 from slm_lab.studies.search.searcher import build_searcher
 from slm_lab.studies.search.space import Space, check_has_search, spec_at
+from slm_lab.studies.study import Study
 
 if TYPE_CHECKING:
     from slm_lab.records.init_from import Initial
@@ -94,19 +93,11 @@ class Prepared:
         self.spec, self.root_seed = seeded(spec)
         self._resources = _resources(self.spec)
         initial = _initial_of(source, self.spec)
-        with alone(source):
-            self.run_dir, self._lock, origin = begin_run(
-                source, self.spec, "search", keep=keep
-            )
-            with undone_on_failure(self.close):
-                if initial is not None:
-                    origin["init_from"] = initial.write(self.run_dir)
-                    self.notes += initial.notes
-                self.run_dir.event_log_file.touch()
-                self._write_spec(origin)
-        self.notes += tuple(about_clock(origin))
+        self.run_dir, self._lock, self.notes = begin_run(
+            source, self.spec, "search", initial, keep=keep
+        )
         with undone_on_failure(self.close):
-            self.search = self._search(keep)
+            self._open(keep)
 
     def _resume(self, source: RunSource, keep: int | None) -> None:
         """Restores the search from its event log, and records in its spec file that it
@@ -119,7 +110,7 @@ class Prepared:
         check_initial(self.run_dir, origin)
         self._resources = _resources(self.spec)
         keep = origin.get("keep") if keep is None else keep
-        self.search = self._search(keep)
+        self._open(keep)
         params = [state.params for state in self.search.search_state.trials.values()]
         check_allowed(
             self.run_dir.root, modules_at(params), source.imports, source.data_dir
@@ -135,25 +126,30 @@ class Prepared:
         about_spec = about_file(origin, source.spec_file, self.run_dir)
         self.notes = (*about_spec, *about_versions(origin, about))
         how = {"imports": list(source.imports), "keep": keep}
-        self._write_spec({**resumed(origin, about, source.sets, **how), "keep": keep})
+        origin = {**resumed(origin, about, source.sets, **how), "keep": keep}
+        write_spec(self.run_dir, self.spec, origin)
 
     def close(self) -> None:
         """Releases the lock, so that another process can resume the search."""
         self._lock.release()
 
-    def _search(self, keep: int | None) -> Experiment:
+    def _open(self, keep: int | None) -> None:
+        """Makes the study, which replays the event log."""
         searcher_seed, scheduler_seed = search_seeds(self.root_seed)
         space = Space(self.spec)
-        return Experiment(
+        self.pool = Pool(self._resources)
+        self.policy = SearchPolicy(
             spec=self.spec,
             run_dir=self.run_dir,
             root_seed=self.root_seed,
             searcher=build_searcher(space, self.spec.meta, searcher_seed),
             scheduler=_scheduler(self.spec, space, scheduler_seed),
-            pool=Pool(self._resources),
+            cores=self._resources.cpus,
             imports=self.imports,
             keep=keep,
         )
+        log = EventLog(self.run_dir.event_log_file)
+        self.search = Study(self.policy, self.pool, log)
 
     def _check(self, where: str, spec: Spec) -> None:
         check_has_search(where, spec)
@@ -164,12 +160,6 @@ class Prepared:
         check_machine(where, spec)
         # reports a missing extra before a folder exists
         build_searcher(Space(spec), spec.meta, 0)
-
-    def _write_spec(self, about: Mapping[str, Any]) -> None:
-        write_json(
-            self.run_dir.spec_file,
-            {self.spec.name: self.spec.to_json(), RUN_BLOCK: about},
-        )
 
 
 def _resources(spec: Spec) -> Resources:
@@ -205,57 +195,47 @@ def _initial_of(source: RunSource, spec: Spec) -> "Initial | None":
     return initial_of(source, spec)
 
 
-AT_MOST = 200
-"""Combinations tried for one value. With more, an invalid value surfaces only in the
-trials."""
+AT_MOST = 1000
+"""Combinations of values that are tried. With more, an invalid value surfaces only in
+the trials."""
 
 
 def env_problems(space: Space, base: Spec) -> list[Problem]:
     """Problems of searched `env` values with which no trial could make its environment.
-    It checks each listed value and one end of each range. Constructs no environment."""
-    searched = [each for each in space.dimensions if f"{each.path}.".startswith("env.")]
-    return [
-        problem
-        for each in searched
-        for value in _values(each)
-        for problem in _problems_with(
-            base, each, value, [o for o in searched if o is not each]
-        )
-    ]
-
-
-def _values(dimension: Dimension) -> list[Any]:
-    tried = extremes(dimension)
-    if dimension.sampler in LISTS:
-        return tried
-    return tried[:1]
-
-
-def _problems_with(
-    base: Spec, dimension: Dimension, value: Any, others: list[Dimension]
-) -> list[Problem]:
-    """Problems of the value itself. [] if some combination with it is valid, or if only
-    other keys' values are invalid."""
-    combinations = product(*map(_values, others))
-    path = dimension.path
-    other_paths = {other.path for other in others}
-    own: list[Problem] = []
-    for chosen in islice(combinations, AT_MOST):
-        settings = {other.path: one for other, one in zip(others, chosen, strict=True)}
-        found = _problems_at(base, {**settings, path: value})
-        if not found:
-            return []
-        own = own or [problem for problem in found if problem.path not in other_paths]
-    if next(combinations, None) is not None:
+    It checks each listed value and one end of each range, and leaves out problems of
+    the values of other keys. Constructs no environment."""
+    searched = [key for key in space.dimensions if f"{key.path}.".startswith("env.")]
+    paths = [key.path for key in searched]
+    choices = [extremes(key) for key in searched]
+    for key, values in zip(searched, choices, strict=True):
+        if key.sampler not in LISTS:
+            del values[1:]
+    points = list(islice(product(*choices), AT_MOST + 1))
+    if len(points) > AT_MOST:
         return []
-    key = f"search.{dimension.key}"
+    tried = [
+        (point, _problems_at(base, dict(zip(paths, point, strict=True))))
+        for point in points
+    ]
+    problems = []
+    for place, key in enumerate(searched):
+        others = {path for path in paths if path != key.path}
+        for value in choices[place]:
+            of_value = [found for point, found in tried if point[place] is value]
+            own = [[p for p in found if p.path not in others] for found in of_value]
+            if all(of_value):
+                problems += _renamed(next(filter(None, own), []), key, value)
+    return problems
+
+
+def _renamed(problems: list[Problem], key: Dimension, value: Any) -> list[Problem]:
+    """Problems of a searched value, as problems of its key in the search."""
+    name = f"search.{key.key}"
     return [
-        Problem(
-            key,
-            each.message if each.path == path else f"{each.path}: {each.message}",
-            value,
-        )
-        for each in own
+        Problem(name, problem.message, value)
+        if problem.path == key.path
+        else Problem(name, f"{problem.path}: {problem.message}", value)
+        for problem in problems
     ]
 
 

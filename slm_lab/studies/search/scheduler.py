@@ -8,8 +8,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -24,31 +23,12 @@ from typing_extensions import override
 from slm_lab.metrics.trial_state import Params
 from slm_lab.spec.schema.scheduler import AshaSpec, HyperBandSpec, MedianStoppingSpec
 from slm_lab.studies.search.searcher import SCORE
+from slm_lab.studies.study import Action, Decision
 
 TIME = "time"
 """Tune's name for the budget that a trial has spent."""
 COMMON: dict[str, Any] = {"time_attr": TIME, "metric": SCORE, "mode": "max"}
 """Arguments of every scheduler of Tune."""
-
-
-class Action(StrEnum):
-    """What happens to a trial."""
-
-    STOP = "stop"
-    PAUSE = "pause"
-    COPY = "copy"
-
-
-@final
-@dataclass(frozen=True)
-class Decision:
-    """Stops a trial, pauses it (saving its state), or replaces it by a copy. A copy
-    continues from the weights of `donor` with the values `params`."""
-
-    trial: int
-    what: Action
-    donor: int = -1
-    params: Params = field(default_factory=dict)
 
 
 class Scheduler(ABC):

@@ -9,11 +9,10 @@ from slm_lab.core.process import STOP_SIGNALS
 from slm_lab.storage.manifest import read_manifest
 from tests.faults.lab import (
     all_gone,
-    call_here,
-    command,
     command_line,
     manifest,
     row_count,
+    run_here,
     started,
     wait_until,
     write_spec,
@@ -30,8 +29,7 @@ def trained(tmp_path_factory):
     def make(folder):
         (folder / "data").mkdir()
         write_spec(folder, SPEC)
-        done = call_here(command(folder, "train"), folder)
-        assert (done.code, done.err) == (0, "")
+        run_here(folder, "train")
 
     return made_once(tmp_path_factory, "with_workers", make)
 
@@ -80,7 +78,7 @@ def test_an_evaluation_that_is_stopped_leaves_no_worker_and_no_traceback(
             running.process.send_signal(number)
         done = running.end(PROMPT)
         wait_until(lambda: all_gone(children), timeout=3)
-    assert (done.code, done.err) == (130, "stopped\n")
+    assert done.outcome == (130, "stopped\n")
 
 
 @pytest.mark.slow
@@ -93,5 +91,5 @@ def test_a_training_whose_workers_get_the_signal_too_is_saved(folder, number):
         running.signal_group(number)
         done = running.end()
         wait_until(lambda: all_gone(children), timeout=3)
-    assert (done.code, done.err) == (130, "")
+    assert done.outcome == (130, "")
     assert read_manifest(manifest(folder)).frame > 0

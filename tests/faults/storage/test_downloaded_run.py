@@ -182,19 +182,6 @@ def test_a_users_spec_may_name_a_module_and_one_in_a_run_folder_may_not(
     sys.modules.pop("mine_as_well")
 
 
-def test_spec_check_imports_the_modules_of_a_users_spec_as_its_run_does(
-    copy, monkeypatch
-):
-    monkeypatch.chdir(copy)
-    (copy / "mine_to_check.py").write_text(PAYLOAD)
-    sys.path.insert(0, str(copy))
-    write_spec(copy, ppo(env__name="mine_to_check:CartPole-v1", env__nonsense=1))
-    done = lab("spec", "check", copy / "spec.json")
-    assert (done.exit_code, "env.nonsense" in done.stdout) == (2, True)
-    sys.modules.pop("mine_to_check")
-    assert ran(copy)
-
-
 def test_spec_check_imports_the_modules_of_a_run_folder_only_with_the_option(
     copy, monkeypatch
 ):
@@ -473,14 +460,4 @@ def test_a_hostile_checkpoint_with_a_right_checksum_is_one_line_and_runs_nothing
     (line,) = done.stderr.splitlines()
     assert file.name in line
     assert "weights_only" not in line
-    assert not ran(copy)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("what", ["a payload", "a key too few", "complex numbers"])
-def test_a_hostile_checkpoint_runs_nothing_on_resume(copy, what):
-    file = replaced(copy, HOSTILE[what])
-    done = call(command(copy, "train@evil", *LONGER), copy)
-    assert (done.code, done.err) == (0, ""), "it resumes from the previous checkpoint"
-    assert file.name in done.out
     assert not ran(copy)

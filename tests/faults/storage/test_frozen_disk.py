@@ -8,11 +8,10 @@ import pytest
 
 from tests.faults.lab import (
     all_gone,
-    call,
-    command,
     interrupt,
     mounted_disk,
     row_count,
+    run,
     started,
     wait_until,
     write_spec,
@@ -27,7 +26,8 @@ def disk(folder):
     """The folder of data on a disk of its own, which `fsfreeze` can stop."""
     if not all(map(shutil.which, ("mkfs.ext4", "fsfreeze"))):
         pytest.skip("a disk that can be frozen needs mkfs.ext4 and fsfreeze")
-    image, data = folder / "image", folder / "data"
+    image = folder / "image"
+    data = folder / "data"
     with image.open("wb") as file:
         file.truncate(64 << 20)
     subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
@@ -41,7 +41,8 @@ def test_a_stop_says_that_it_waits_for_the_disk_and_a_second_one_does_not_wait(
     write_spec(folder, ppo(env__max_frame=10_000_000))
     with started(folder) as running:
         wait_until(lambda: row_count(folder) > 2)
-        session, left = running.session(0), running.children()
+        session = running.session(0)
+        left = running.children()
         subprocess.run(["fsfreeze", "-f", str(disk)], check=True)
         try:
             wait_until(lambda: session.status() == psutil.STATUS_DISK_SLEEP)
@@ -54,7 +55,6 @@ def test_a_stop_says_that_it_waits_for_the_disk_and_a_second_one_does_not_wait(
         finally:
             subprocess.run(["fsfreeze", "-u", str(disk)], check=True)
         wait_until(lambda: all_gone(left))
-    assert (done.code, done.err) == (130, "stopped\n")
+    assert done.outcome == (130, "stopped\n")
     assert "resume with: slm-lab run train@" in done.out
-    resumed = call(command(folder, "train@latest", "-s", "env.max_frame=8000"), folder)
-    assert (resumed.code, resumed.err) == (0, "")
+    run(folder, "train@latest", "-s", "env.max_frame=8000")

@@ -16,6 +16,7 @@ from tests.faults.lab import (
     repeatable,
     row_count,
     rows_file,
+    run,
     run_folder,
     started,
     wait_until,
@@ -41,7 +42,7 @@ def test_a_full_disk_is_reported_and_training_continues_when_there_is_room(
 ):
     whole = tmp_path / "whole"
     write_spec(whole, SPEC)
-    assert call(command(whole, "train"), whole).code == 0
+    run(whole, "train")
 
     write_spec(folder, SPEC)
     with started(folder) as running:
@@ -61,8 +62,7 @@ def test_a_full_disk_is_reported_and_training_continues_when_there_is_room(
     assert f"the last checkpoint, at frame {saved.frame}, is intact" in done.err
 
     subprocess.run(["mount", "-o", "remount,size=200m", str(small_disk)], check=True)
-    resumed = call(command(folder, "train@latest"), folder)
-    assert (resumed.code, resumed.err) == (0, "")
+    run(folder, "train@latest")
     assert repeatable(rows_file(folder)) == repeatable(rows_file(whole))
 
 
@@ -92,8 +92,7 @@ def test_a_full_disk_ends_a_search_and_costs_no_trial(small_disk):
     assert f"search@{run_folder(folder)}" in done.out
     larger = ["mount", "-o", "remount,size=60m", str(small_disk)]
     subprocess.run(larger, check=True)
-    done = call(command(folder, "search@latest"), folder)
-    assert (done.code, done.err) == (0, "")
+    run(folder, "search@latest")
     record = (run_folder(folder) / "small_search.jsonl").read_text()
     assert record.count('"status": "finished"') == 3
     assert '"status": "failed"' not in record

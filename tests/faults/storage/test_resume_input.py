@@ -19,7 +19,9 @@ from tests.faults.lab import (
     manifest,
     repeatable,
     rows_file,
+    run,
     run_folder,
+    run_here,
     started,
     wait_until,
     write_spec,
@@ -39,7 +41,7 @@ def short(tmp_path_factory):
     def make(folder):
         write_spec(folder, SHORT)
         (folder / "data").mkdir()
-        assert call_here(command(folder, "train"), folder).code == 0
+        run_here(folder, "train")
 
     return made_once(tmp_path_factory, "short", make)
 
@@ -120,8 +122,7 @@ def test_where_the_newest_checkpoint_is_damaged_the_one_before_leads_to_the_same
     damage, copy, finished
 ):
     path = damage(copy)
-    done = call(command(copy, "train@latest", *LONGER), copy)
-    assert (done.code, done.err) == (0, "")
+    done = run(copy, "train@latest", *LONGER)
     (line,) = (line for line in done.out.splitlines() if "falls back" in line)
     assert "falls back to the checkpoint at frame 500: " in line
     assert path.name in line
@@ -164,7 +165,9 @@ def test_weights_of_nan_are_refused_though_their_checksum_is_right(copy):
     }
     manifest(copy).write_text(json.dumps(about))
     for mode in ("eval@latest", "train@latest"):
-        options = ("--which", "latest") if mode == "eval@latest" else LONGER
+        options = LONGER
+        if mode == "eval@latest":
+            options = ("--which", "latest")
         done = call_here(command(copy, mode, *options), copy)
         assert done.code == 1
         assert f"{path}: weights of the network " in done.err
@@ -177,9 +180,9 @@ def test_weights_of_nan_are_refused_though_their_checksum_is_right(copy):
 def test_a_longer_budget_gives_the_rows_of_a_run_that_had_it_from_the_start(
     copy, finished
 ):
-    done = call(command(copy, "train@latest", *LONGER), copy)
-    assert (done.code, done.err) == (0, "")
-    resumed, whole = repeatable(rows_file(copy)), repeatable(rows_file(finished[0], 0))
+    run(copy, "train@latest", *LONGER)
+    resumed = repeatable(rows_file(copy))
+    whole = repeatable(rows_file(finished[0], 0))
     # The row at which the first budget was spent has the mean of fewer episodes than
     # decide.
     assert whole[5][resumed[0].index("recent_return")] == ""
@@ -191,9 +194,9 @@ def test_a_longer_budget_gives_the_rows_of_a_run_that_had_it_from_the_start(
 
 @pytest.mark.slow
 def test_resuming_a_finished_run_only_redraws_its_graphs(copy):
-    rows, model = rows_file(copy).read_bytes(), manifest(copy).read_bytes()
-    done = call(command(copy, "train@latest"), copy)
-    assert (done.code, done.err) == (0, "")
+    rows = rows_file(copy).read_bytes()
+    model = manifest(copy).read_bytes()
+    done = run(copy, "train@latest")
     assert "every Session has already finished" in done.out
     assert (rows_file(copy).read_bytes(), manifest(copy).read_bytes()) == (rows, model)
 
@@ -210,12 +213,11 @@ def test_a_stop_while_graphs_are_drawn_leaves_out_the_rest_until_a_resume(copy):
         wait_until(lambda: pictures(copy))
         running.signal_group(signal.SIGTERM)
         done = running.end()
-    assert (done.code, done.err) == (130, "")
+    assert done.outcome == (130, "")
     assert "the stop left graphs out" in done.out
     assert "resume with: slm-lab run train@" in done.out
     assert pictures(copy) < every
-    resumed = call_here(command(copy, "train@latest"), copy)
-    assert (resumed.code, resumed.err) == (0, "")
+    run_here(copy, "train@latest")
     assert pictures(copy) == every
 
 
@@ -240,8 +242,7 @@ def test_another_seed_is_refused_on_resume(copy):
 @pytest.mark.slow
 def test_a_changed_spec_file_only_gives_a_note_on_resume(copy):
     write_spec(copy, ppo(env__max_frame=500, agent__algorithm__gamma=0.5))
-    done = call(command(copy, "train@latest"), copy)
-    assert (done.code, done.err) == (0, "")
+    done = run(copy, "train@latest")
     assert "agent.algorithm.gamma" in done.out
     saved = json.loads((run_folder(copy) / f"{NAME}_spec.json").read_text())
     assert saved[NAME]["agent"]["algorithm"]["gamma"] == 0.99
@@ -267,7 +268,8 @@ def test_a_resumed_run_imports_its_modules_with_the_option_and_else_changes_noth
 ):
     path = run_folder(copy) / f"{NAME}_spec.json"
     content = json.loads(path.read_text())
-    content["_run"]["imports"], content[NAME]["env"]["name"] = ["mine"], "Mine-v0"
+    content["_run"]["imports"] = ["mine"]
+    content[NAME]["env"]["name"] = "Mine-v0"
     path.write_text(json.dumps(content))
     before = {p: p.read_bytes() for p in run_folder(copy).rglob("*.json")}
     without = call_here(command(copy, "train@latest", *LONGER), copy)
@@ -288,20 +290,6 @@ def test_a_resumed_run_imports_its_modules_with_the_option_and_else_changes_noth
 
 
 @pytest.mark.slow
-def test_a_run_on_an_environment_of_a_plug_in_is_resumed(folder):
-    write_spec(folder, ppo(env__name="Mine-v0", env__max_frame=300))
-    (folder / "mine.py").write_text(
-        "import gymnasium\n"
-        "from gymnasium.envs.classic_control import CartPoleEnv\n"
-        "gymnasium.register('Mine-v0', entry_point=CartPoleEnv, max_episode_steps=50)\n"
-    )
-    assert call(command(folder, "train", "--import", "mine"), folder).code == 0
-    longer = ("-s", "env.max_frame=600", "--import", "mine")
-    resumed = call(command(folder, "train@latest", *longer), folder)
-    assert (resumed.code, resumed.err) == (0, "")
-
-
-@pytest.mark.slow
 def test_a_spec_that_was_edited_to_build_another_agent_is_one_clear_line(copy):
     path = run_folder(copy) / f"{NAME}_spec.json"
     content = json.loads(path.read_text())
@@ -316,22 +304,5 @@ def test_a_spec_that_was_edited_to_build_another_agent_is_one_clear_line(copy):
         "net.hidden.0.weight of the network actor was saved as 16×4 and is built as 32"
         in line
     )
-    assert "Traceback" not in done.err
-    assert rows_file(copy).read_bytes() == rows
-
-
-@pytest.mark.slow
-def test_a_spec_that_was_edited_to_have_another_optimizer_is_one_clear_line(copy):
-    path = run_folder(copy) / f"{NAME}_spec.json"
-    content = json.loads(path.read_text())
-    content[NAME]["agent"]["net"]["optim_spec"] = {"name": "GlobalRMSprop", "lr": 1e-3}
-    path.write_text(json.dumps(content))
-    rows = rows_file(copy).read_bytes()
-    done = call(command(copy, "train@latest", *LONGER), copy)
-    assert done.code == 1
-    (line,) = (line for line in done.err.splitlines() if "was saved as" in line)
-    assert "was saved as exp_avg, exp_avg_sq, step and is built as square_avg" in line
-    assert "optim_spec" in line
-    assert "undo the change" in line
     assert "Traceback" not in done.err
     assert rows_file(copy).read_bytes() == rows

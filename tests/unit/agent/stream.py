@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.testing import assert_allclose, assert_array_equal
 
 from slm_lab.agent.batch import Act, VectorStep
-from slm_lab.agent.memory.memory import MemoryLayout
-from slm_lab.agent.replay_config import ReplayConfig, TrainingSchedule
+from slm_lab.agent.memory.memory import MemoryLayout, ReplayConfig, TrainingSchedule
 
-NUM_ENVS, GAMMA = 3, 0.9
+NUM_ENVS = 3
+GAMMA = 0.9
 INT = np.dtype(np.int64)
 
 
@@ -27,13 +28,13 @@ def layout(
     )
     shape, dtype = ((2,), np.float32) if stack == 1 else ((stack, 2, 2), np.uint8)
     return MemoryLayout(
-        1,
-        num_envs,
-        shape,
-        np.dtype(dtype),
-        (),
-        INT,
-        plan,
+        horizon=1,
+        num_envs=num_envs,
+        obs_shape=shape,
+        obs_dtype=np.dtype(dtype),
+        action_shape=(),
+        action_dtype=INT,
+        replay=plan,
         frame_stack=stack,
         scratch=scratch,
     )
@@ -55,7 +56,8 @@ class Numbers:
     """Observations with a unique first number."""
 
     def __init__(self, rng, num_envs):
-        self.rng, self.num_envs = rng, num_envs
+        self.rng = rng
+        self.num_envs = num_envs
         self.unique = iter(np.arange(1, 10**6, dtype=np.float32))
 
     def first(self):
@@ -71,7 +73,9 @@ class Stacks:
     """The last frames; the first stack of an episode is filled with anything."""
 
     def __init__(self, rng, num_envs, stack):
-        self.rng, self.num_envs, self.stack = rng, num_envs, stack
+        self.rng = rng
+        self.num_envs = num_envs
+        self.stack = stack
 
     def first(self):
         return self.rng.integers(0, 256, (self.num_envs, self.stack, 2, 2), np.uint8)
@@ -82,17 +86,18 @@ class Stacks:
 
 
 def fill(add, seed, num_steps, stack=1, ends=0.15, num_envs=NUM_ENVS):
-    """Random steps with random endings, in buffers that are overwritten afterwards.
-    Returns the steps (t, n) as they were."""
+    """Random steps with random endings, in buffers that are overwritten afterwards. A
+    value is the first number of its observation. Returns the steps (t, n) as they
+    were."""
     rng = np.random.default_rng(seed)
     source = Numbers(rng, num_envs) if stack == 1 else Stacks(rng, num_envs, stack)
-    obs, kept = source.first(), []
+    obs = source.first()
+    kept = []
     for _ in range(num_steps):
-        terminated, truncated = rng.random(num_envs) < ends, rng.random(num_envs) < ends
-        next_obs, reward = (
-            source.after(obs),
-            rng.normal(size=num_envs).astype(np.float32),
-        )
+        terminated = rng.random(num_envs) < ends
+        truncated = rng.random(num_envs) < ends
+        next_obs = source.after(obs)
+        reward = rng.normal(size=num_envs).astype(np.float32)
         action = rng.integers(0, 4, num_envs)
         kept.append(
             [
@@ -108,9 +113,20 @@ def fill(add, seed, num_steps, stack=1, ends=0.15, num_envs=NUM_ENVS):
             ]
         )
         none = np.zeros(num_envs, np.float32)
-        act = Act(action, none, none, 0)
-        add(VectorStep(obs, act, reward, terminated, truncated, next_obs))
-        done, following = terminated | truncated, next_obs.copy()
+        value = obs.reshape(num_envs, -1)[:, 0].astype(np.float32)
+        act = Act(action, none, value, 0)
+        add(
+            VectorStep(
+                obs=obs,
+                act=act,
+                reward=reward,
+                terminated=terminated,
+                truncated=truncated,
+                next_obs=next_obs,
+            )
+        )
+        done = terminated | truncated
+        following = next_obs.copy()
         following[done] = source.first()[done]
         for buffer in (obs, next_obs, reward, action):
             buffer[:] = 99
@@ -121,7 +137,8 @@ def fill(add, seed, num_steps, stack=1, ends=0.15, num_envs=NUM_ENVS):
 def expected(kept, t, n, num_steps):
     """Obs, action, n-step reward, discount and next obs of one transition, by a plain
     loop."""
-    reward, discount = 0.0, 1.0
+    reward = 0.0
+    discount = 1.0
     for step in range(t, min(t + num_steps, len(kept))):
         last = kept[step][n]
         reward += discount * last.reward
@@ -151,8 +168,8 @@ def assert_reads(ring, kept, num_steps):
 def assert_is(got, i, kept, t, n, num_steps):
     """Asserts that the i-th transition of `got` equals that of the list at (t, n)."""
     obs, action, reward, discount, next_obs = expected(kept, t, n, num_steps)
-    np.testing.assert_array_equal(got.obs[i], obs)
+    assert_array_equal(got.obs[i], obs)
     assert got.action[i] == action
-    np.testing.assert_allclose(got.reward[i], reward, atol=1e-5)
-    np.testing.assert_allclose(got.discount[i], discount, atol=1e-6)
-    np.testing.assert_array_equal(got.next_obs[i], next_obs)
+    assert_allclose(got.reward[i], reward, atol=1e-5)
+    assert_allclose(got.discount[i], discount, atol=1e-6)
+    assert_array_equal(got.next_obs[i], next_obs)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from slm_lab.agent.describe import describe_on_error
+from slm_lab.agent.batch import describe_on_error
 from slm_lab.core.errors import NonFiniteLossError
 
 

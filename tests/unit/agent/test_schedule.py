@@ -29,7 +29,8 @@ def test_a_schedule_starts_and_ends_where_it_says(name, start, end):
     name=st.sampled_from(DECAYS), start=values, end=values, frame=st.integers(0, 2000)
 )
 def test_a_schedule_never_leaves_its_ends(name, start, end, frame):
-    low, high = min(start, end), max(start, end)
+    low = min(start, end)
+    high = max(start, end)
     assert low - 1e-9 <= changing(name, start, end).at(frame) <= high + 1e-9
 
 

@@ -237,16 +237,13 @@ def test_a_callback_may_wait_for_the_end_and_is_called_for_the_rest_then(wait, d
 
 @pytest.mark.parametrize("form", ["dict", "content", "Spec", "file", "path and name"])
 def test_a_spec_may_have_any_form(form, tmp_path, data, monkeypatch):
-    words = {}
+    requests = []
 
     class RecordedError(Exception):
         pass
 
-    def command(given, quiet):
-        words["given"] = given
-        file, *name, _ = given[given.index("--") + 1 :]
-        settings = [word[2:] for word in given if word.startswith("-s")]
-        words["spec"] = load_spec(file, name[0] if name else None, settings)
+    def command(verb, source, quiet):
+        requests.append((verb, source.load(), source.seed))
         raise RecordedError
 
     monkeypatch.setattr("slm_lab.api.train.LabProcess", command)
@@ -262,10 +259,10 @@ def test_a_spec_may_have_any_form(form, tmp_path, data, monkeypatch):
     sets = {"env.num_envs": np.int64(2), "agent.net.hid_layers": np.array([3, 4])}
     with pytest.raises(RecordedError):
         slm_lab.train(spec, name=name, sets=sets, seed=5, data=data)
-    assert words["spec"].name == "small"
-    assert words["spec"].env.num_envs == 2
-    assert words["spec"].agent.net.hid_layers == (3, 4)
-    assert "--seed=5" in words["given"]
+    ((verb, asked, seed),) = requests
+    assert (verb, asked.name, seed) == ("train", "small", 5)
+    assert asked.env.num_envs == 2
+    assert asked.agent.net.hid_layers == (3, 4)
 
 
 @pytest.mark.parametrize(
@@ -417,13 +414,13 @@ def test_a_run_to_resume_has_its_spec(trained):
 def test_the_latest_run_to_resume_is_one_of_the_given_spec(
     form, tmp_path, data, monkeypatch
 ):
-    words = []
+    runs = []
 
     class RecordedError(Exception):
         pass
 
-    def command(given, quiet):
-        words.extend(given)
+    def command(verb, source, quiet):
+        runs.append((verb, source.run))
         raise RecordedError
 
     monkeypatch.setattr("slm_lab.api.train.LabProcess", command)
@@ -440,7 +437,7 @@ def test_the_latest_run_to_resume_is_one_of_the_given_spec(
     }[form]
     with pytest.raises(RecordedError):
         slm_lab.train(spec, name=name, resume="latest", data=data)
-    assert words[-1] == f"train@{wanted.root}"
+    assert runs == [("train", str(wanted.root))]
 
 
 def test_a_shared_run_is_not_resumed_where_it_is_unpacked(trained, tmp_path):

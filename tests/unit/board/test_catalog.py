@@ -6,13 +6,13 @@ from operator import itemgetter
 
 import pytest
 
-from slm_lab.board import run_page, ticked
+from slm_lab.board import run_page, runs_page
 from slm_lab.board.app import make_board
-from slm_lab.board.catalog import Catalog
 from slm_lab.board.query import Query
-from slm_lab.board.runs_table import grid_part
+from slm_lab.board.runs_page import grid_part
 from slm_lab.core.errors import UsageError
 from slm_lab.metrics.trial_state import Status
+from slm_lab.records.catalog import Catalog
 from slm_lab.records.event_log import Began, Ended, EventLog, Proposed
 from slm_lab.records.lookup import find_trials
 from slm_lab.records.overview import RunStatus
@@ -95,7 +95,7 @@ def test_a_ticked_run_without_a_curve_is_listed_with_the_reason(tmp_path):
     runs.append(write_ended(tmp_path, "broken"))
     runs[2].spec_file.write_text("{")
     query = Query(runs=tuple(run.root.name for run in runs))
-    shown = ticked.parts(Catalog(tmp_path), query)["curves"].make()
+    shown = runs_page.parts(Catalog(tmp_path), query)["curves"].make()
     assert [each.children for each in shown.children[-2:]] == [
         f"{runs[2].root.name}: its spec file cannot be read",
         f"{runs[1].root.name}: no values of mean return yet",
@@ -104,7 +104,10 @@ def test_a_ticked_run_without_a_curve_is_listed_with_the_reason(tmp_path):
 
 def test_every_part_of_the_pages_of_whole_runs_can_be_made(tmp_path):
     names = tuple(write_ended(tmp_path, name).root.name for name in ("one", "two"))
-    for page, query in ((ticked, Query(runs=names)), (run_page, Query(run=names[0]))):
+    for page, query in (
+        (runs_page, Query(runs=names)),
+        (run_page, Query(run=names[0])),
+    ):
         parts = page.parts(Catalog(tmp_path), query)
         assert all(parts[name].make() is not None for name in parts)
 
@@ -188,7 +191,7 @@ def test_a_summary_is_made_again_only_when_files_of_its_run_change(
 ):
     runs = [write_run(tmp_path, name=name) for name in ("one", "two")]
     catalog = Catalog(tmp_path)
-    monkeypatch.setattr("slm_lab.board.catalog.PAUSE", 0.0)
+    monkeypatch.setattr("slm_lab.records.catalog.PAUSE", 0.0)
     first = dict(catalog.entries())
     assert catalog.entries() == first
     with runs[0].session(0, 0).rows.open("a") as file:
@@ -199,7 +202,7 @@ def test_a_summary_is_made_again_only_when_files_of_its_run_change(
 
 
 def test_new_runs_appear_and_deleted_ones_go(tmp_path, monkeypatch):
-    monkeypatch.setattr("slm_lab.board.catalog.PAUSE", 0.0)
+    monkeypatch.setattr("slm_lab.records.catalog.PAUSE", 0.0)
     catalog = Catalog(tmp_path)
     assert not catalog.entries()
     run = write_run(tmp_path)

@@ -1,8 +1,12 @@
 """The choices of a page and the address that holds them."""
 
+from pathlib import Path
+
 import pytest
 
 from slm_lab.board.query import Query, file_link, run_link
+
+ROOT = Path("data")
 
 
 @pytest.mark.parametrize(
@@ -49,7 +53,7 @@ def test_unknown_words_leave_the_defaults(search):
 
 def test_links_quote_names():
     name = '"><img src=x onerror=alert(1)>&run=y'
-    assert not set("<>\"'") & set(run_link(name) + file_link(name))
+    assert not set("<>\"'") & set(run_link(name) + file_link(ROOT, ROOT / name))
     assert Query.parse(run_link(name, 2).removeprefix("/run")) == Query(
         run=name, trial="2"
     )

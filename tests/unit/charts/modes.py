@@ -5,8 +5,8 @@ import numpy as np
 from slm_lab.charts.speeds import (
     BASELINE,
     Comparison,
-    Outcome,
     Variant,
+    VariantResult,
     training_of,
 )
 from slm_lab.metrics.reader import Rows
@@ -55,7 +55,7 @@ def training(workers=1, speed=1000.0, **options):
 
 def comparison(*outcomes, threshold=None, seeds=1, cores=2):
     """One process at 1000 frames a second, and the outcomes."""
-    alone = Outcome(
+    alone = VariantResult(
         Variant(BASELINE, 1), {seed: training() for seed in range(seeds)}, {}
     )
     return Comparison(
@@ -79,4 +79,4 @@ def outcome(mode, workers, *speeds, cores=2, **options):
     variant = Variant(
         mode, workers, workers > cores, has_learner=mode == "actor_learner"
     )
-    return Outcome(variant, trainings, {})
+    return VariantResult(variant, trainings, {})

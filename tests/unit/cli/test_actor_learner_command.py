@@ -8,7 +8,7 @@ import pytest
 from tests.faults.lab import manifest, run_folder
 from tests.faults.lab import trial_metrics as metrics_of
 from tests.support import made_once, ppo
-from tests.unit.cli.trained import lab, trained
+from tests.unit.cli.trained import lab_run, trained
 
 pytestmark = pytest.mark.medium
 
@@ -50,30 +50,28 @@ def test_only_the_learner_leaves_rows_a_checkpoint_and_graphs(run):
 
 def test_a_finished_run_that_is_resumed_starts_nothing(copy):
     before, saved = logs(copy), manifest(copy).read_bytes()
-    done = lab(copy, "train@latest")
-    assert done.exit_code == 0
-    assert "every Session has already finished" in done.output
+    done = lab_run(copy, "train@latest")
+    assert done.code == 0
+    assert "every Session has already finished" in done.both
     assert (logs(copy), manifest(copy).read_bytes()) == (before, saved)
     assert [each["ending"] for each in metrics_of(copy)["sessions"]] == ["finished"] * 3
 
 
 def test_evaluation_and_enjoy_use_the_learner(run):
-    done = lab(run, "eval@latest", "--episodes", "4")
-    assert done.exit_code == 0
+    done = lab_run(run, "eval@latest", "--episodes", "4")
+    assert done.code == 0
+    assert len(re.findall(r"^\s+\d+\s+(?:best|latest)\s", done.both, re.MULTILINE)) == 1
     assert (
-        len(re.findall(r"^\s+\d+\s+(?:best|latest)\s", done.output, re.MULTILINE)) == 1
+        lab_run(run, "eval@latest", "--episodes", "4", "--session", "0").both
+        == done.both
     )
-    assert (
-        lab(run, "eval@latest", "--episodes", "4", "--session", "0").output
-        == done.output
-    )
-    assert lab(run, "enjoy@latest", "--episodes", "1").exit_code == 0
+    assert lab_run(run, "enjoy@latest", "--episodes", "1").code == 0
 
 
 @pytest.mark.parametrize("mode", ["eval@latest", "enjoy@latest"])
 @pytest.mark.parametrize("session", ["1", "2"])
 def test_an_actor_has_no_agent_to_look_at(run, mode, session):
-    done = lab(run, mode, "--session", session)
-    assert done.exit_code == 2
-    assert f"Session {session}: it is an actor" in done.output
-    assert "its learner is Session 0" in done.output
+    done = lab_run(run, mode, "--session", session)
+    assert done.code == 2
+    assert f"Session {session}: it is an actor" in done.both
+    assert "its learner is Session 0" in done.both

@@ -7,22 +7,14 @@ import signal
 
 import pytest
 
-from tests.faults.lab import (
-    LAB,
-    call,
-    call_here,
-    row_count,
-    started,
-    wait_until,
-    write_spec,
-)
+from tests.faults.lab import LAB, call, lab, row_count, started, wait_until, write_spec
 from tests.support import ppo
 from tests.unit.cli.trained import assert_bad_input
 from tests.unit.records.runs import write_ended, write_run
 
 
 def doctor(folder, *words):
-    done = call_here([str(LAB), "doctor", *words], folder)
+    done = lab(folder, "doctor", *words)
     assert (done.code, done.err) == (0, "")
     return done.out
 
@@ -51,7 +43,7 @@ def test_doctor_numbers_the_findings_of_a_run_with_advice(tmp_path):
     assert lines[3].startswith("   try: resume it: slm-lab run train@")
     assert lines[3].endswith(" --import my_envs")
     assert "the agent was not looked at: " in lines[-1]
-    done = call_here([str(LAB), "doctor", "beta", "--json"], tmp_path)
+    done = lab(tmp_path, "doctor", "beta", "--json")
     assert json.loads(done.out)[0]["what"] == "1 of 2 Sessions failed"
     assert done.err.startswith("the agent was not looked at: ")
 
@@ -73,9 +65,7 @@ def test_every_command_that_is_advised_runs_and_a_short_run_is_not_judged(tmp_pa
         running.end()
     advised = []
     for _ in range(2):
-        findings = json.loads(
-            call_here([str(LAB), "doctor", "latest", "--json"], tmp_path).out
-        )
+        findings = json.loads(lab(tmp_path, "doctor", "latest", "--json").out)
         judged = {finding["what"] for finding in findings}
         assert judged <= {"it was stopped before its end", "too little for a claim"}
         for finding in findings:

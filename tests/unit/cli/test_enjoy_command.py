@@ -13,32 +13,32 @@ from typing import ClassVar
 import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 
-from slm_lab.cli.display import window
 from slm_lab.core.process import STOP_SIGNALS
-from slm_lab.session.video_file import VideoFile
+from slm_lab.env import window
+from slm_lab.session.video import VideoFile
 from tests.faults.lab import call, command, run_folder, started, wait_until
-from tests.unit.cli.trained import edited, fingerprint, lab
+from tests.unit.cli.trained import edited, fingerprint, lab_run
 from tests.video import read_video
 
 
 def test_episodes_are_shown_one_line_each(run):
-    done = lab(run, "enjoy@latest", "--episodes", "3")
-    assert done.exit_code == 0
+    done = lab_run(run, "enjoy@latest", "--episodes", "3")
+    assert done.code == 0
     lines = re.findall(
-        r"^episode (\d): return (\d+), (\d+) steps$", done.output, re.MULTILINE
+        r"^episode (\d): return (\d+), (\d+) steps$", done.both, re.MULTILINE
     )
     assert [line[0] for line in lines] == ["1", "2", "3"]
     assert all(line[1] == line[2] for line in lines)
-    assert lab(run, "enjoy@latest", "--episodes", "3").output == done.output
+    assert lab_run(run, "enjoy@latest", "--episodes", "3").both == done.both
 
 
 def test_a_window_shows_the_same_episodes(run, monkeypatch):
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     # a window has the speed of life
     options = ("--episodes", "1", "-s", "env.max_t=10")
-    plain = lab(run, "enjoy@latest", *options)
-    shown = lab(run, "enjoy@latest", *options, "--render")
-    assert (shown.exit_code, shown.output) == (0, plain.output)
+    plain = lab_run(run, "enjoy@latest", *options)
+    shown = lab_run(run, "enjoy@latest", *options, "--render")
+    assert (shown.code, shown.both) == (0, plain.both)
 
 
 @pytest.mark.medium
@@ -48,13 +48,13 @@ def test_each_shown_episode_becomes_a_video_in_the_current_folder(
     monkeypatch.chdir(tmp_path)
     before = fingerprint(run)
     options = ("--episodes", "2", "-s", "env.max_t=10", "--which", "latest")
-    plain = lab(run, "enjoy@latest", *options)
-    filmed = lab(run, "enjoy@latest", *options, "--video")
-    assert (filmed.exit_code, fingerprint(run)) == (0, before)
+    plain = lab_run(run, "enjoy@latest", *options)
+    filmed = lab_run(run, "enjoy@latest", *options, "--video")
+    assert (filmed.code, fingerprint(run)) == (0, before)
     episodes = re.findall(
-        r"^(episode \d: return \d+, (\d+) steps), (.+)$", filmed.output, re.MULTILINE
+        r"^(episode \d: return \d+, (\d+) steps), (.+)$", filmed.both, re.MULTILINE
     )
-    assert [line for line, _, _ in episodes] == plain.output.splitlines()[-2:]
+    assert [line for line, _, _ in episodes] == plain.both.splitlines()[-2:]
     name = f"{run_folder(run).name}_s0_latest_500_episode"
     assert [path for _, _, path in episodes] == [
         str(tmp_path / f"{name}{n}.mp4") for n in (1, 2)
@@ -71,9 +71,9 @@ def test_a_video_that_is_not_finished_leaves_nothing(run, tmp_path, monkeypatch)
     def interrupted(self):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("slm_lab.session.video_file.VideoFile.close", interrupted)
-    done = lab(run, "enjoy@latest", "--video", "-s", "env.max_t=10")
-    assert done.exit_code == 130
+    monkeypatch.setattr("slm_lab.session.video.VideoFile.close", interrupted)
+    done = lab_run(run, "enjoy@latest", "--video", "-s", "env.max_t=10")
+    assert done.code == 130
     assert list(tmp_path.iterdir()) == []
 
 
@@ -84,15 +84,15 @@ def test_an_episode_that_is_too_long_for_a_film_is_cut_and_the_next_one_begins(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("slm_lab.cli.evaluate.MAX_STEPS", 6)
     options = ("--episodes", "2", "--video", "--which", "latest")
-    done = lab(run, "enjoy@latest", *options)
-    assert done.exit_code == 0
+    done = lab_run(run, "enjoy@latest", *options)
+    assert done.code == 0
     episodes = re.findall(
-        r"^episode (\d): cut after 6 steps, (.+)$", done.output, re.MULTILINE
+        r"^episode (\d): cut after 6 steps, (.+)$", done.both, re.MULTILINE
     )
     assert [number for number, _ in episodes] == ["1", "2"]
     assert [len(read_video(Path(path))[1]) for _, path in episodes] == [7, 7]
-    again = lab(run, "enjoy@latest", *options, "-s", "env.max_t=6")
-    assert "cut" not in again.output
+    again = lab_run(run, "enjoy@latest", *options, "-s", "env.max_t=6")
+    assert "cut" not in again.both
     assert len(list(tmp_path.iterdir())) == 2
 
 
@@ -107,10 +107,10 @@ def test_ctrl_c_keeps_the_frames_filmed_so_far(run, tmp_path, monkeypatch):
             raise KeyboardInterrupt
 
     monkeypatch.setattr(VideoFile, "write", interrupted)
-    done = lab(run, "enjoy@latest", "--video", "--which", "latest")
-    assert done.exit_code == 130
+    done = lab_run(run, "enjoy@latest", "--video", "--which", "latest")
+    assert done.code == 130
     (path,) = tmp_path.iterdir()
-    assert f"episode 1: stopped after 3 steps, {path}" in done.output
+    assert f"episode 1: stopped after 3 steps, {path}" in done.both
     assert len(read_video(path)[1]) == 5
 
 
@@ -133,11 +133,11 @@ def invisible_driver(monkeypatch):
 @pytest.mark.parametrize("spoil", [no_pygame, unknown_driver, invisible_driver])
 def test_a_window_that_cannot_be_opened_is_one_clear_message(run, monkeypatch, spoil):
     spoil(monkeypatch)
-    done = lab(run, "enjoy@latest", "--render")
-    assert done.exit_code == 2
-    assert "--render: cannot open a window for CartPole-v1" in done.output
-    assert "leave --render out" in done.output
-    assert "episode 1" not in done.output
+    done = lab_run(run, "enjoy@latest", "--render")
+    assert done.code == 2
+    assert "--render: cannot open a window for CartPole-v1" in done.both
+    assert "leave --render out" in done.both
+    assert "episode 1" not in done.both
 
 
 DEAD = ":4242"
@@ -231,8 +231,8 @@ def test_an_environment_without_a_window_is_one_clear_line(
     odd_run, monkeypatch, env, reason
 ):
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    done = lab(odd_run(env), "enjoy@latest", "--render")
-    assert (done.exit_code, done.stderr) == (2, no_window("Odd-v0", reason))
+    done = lab_run(odd_run(env), "enjoy@latest", "--render")
+    assert (done.code, done.err) == (2, no_window("Odd-v0", reason))
 
 
 class Deadly(CartPoleEnv):
@@ -244,8 +244,8 @@ class Deadly(CartPoleEnv):
 
 
 def test_without_a_display_no_simulator_is_asked(odd_run, bare):
-    done = lab(odd_run(Deadly), "enjoy@latest", "--render")
-    assert (done.exit_code, done.stderr) == (
+    done = lab_run(odd_run(Deadly), "enjoy@latest", "--render")
+    assert (done.code, done.err) == (
         2,
         no_window("Odd-v0", "there is no display"),
     )
@@ -260,8 +260,8 @@ def test_the_sdl_driver_does_not_affect_a_simulator_with_its_own_windows(
     module.client = types.ModuleType(f"{library}.client")
     bare.setitem(sys.modules, "odd_simulator", module)
     bare.setattr(Deadly, "__module__", "odd_simulator")
-    done = lab(odd_run(Deadly), "enjoy@latest", "--render")
-    assert (done.exit_code, done.stderr) == (
+    done = lab_run(odd_run(Deadly), "enjoy@latest", "--render")
+    assert (done.code, done.err) == (
         2,
         no_window("Odd-v0", "there is no display"),
     )
@@ -331,8 +331,8 @@ def test_an_environment_without_images_is_one_clear_line(
 ):
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    done = lab(odd_run(env), "enjoy@latest", "--video")
-    assert (done.exit_code, done.stderr) == (2, f"Odd-v0 cannot be drawn: {reason}\n")
+    done = lab_run(odd_run(env), "enjoy@latest", "--video")
+    assert (done.code, done.err) == (2, f"Odd-v0 cannot be drawn: {reason}\n")
     assert list((tmp_path / "here").iterdir()) == []
 
 

@@ -10,7 +10,7 @@ from slm_lab.storage.checkpoint import CheckpointStore
 from slm_lab.storage.manifest import read_manifest
 from tests.faults.lab import NAME, manifest, run_folder, write_spec
 from tests.support import ppo
-from tests.unit.cli.trained import fingerprint, lab, table
+from tests.unit.cli.trained import fingerprint, lab_run, table
 
 
 def test_evaluations_during_training_leave_rows_metrics_and_graphs(run):
@@ -44,9 +44,9 @@ def test_evaluations_during_training_leave_rows_metrics_and_graphs(run):
 
 
 def test_every_session_is_evaluated_and_all_of_them_together(run):
-    done = lab(run, "eval@latest", "--episodes", "20")
-    assert done.exit_code == 0
-    first, second, both = table(done.output)
+    done = lab_run(run, "eval@latest", "--episodes", "20")
+    assert done.code == 0
+    first, second, both = table(done.both)
     assert [first[0], second[0], both[0]] == ["0", "1", "all"]
     assert (first[3], second[3], both[1]) == ("20", "20", "40")
     means = [float(row[4]) for row in (first, second)]
@@ -61,7 +61,7 @@ def test_every_session_is_evaluated_and_all_of_them_together(run):
 def test_a_run_can_be_named_in_every_way_that_resuming_knows(run):
     folder = run_folder(run)
     outputs = {
-        lab(run, f"eval@{name}", "--episodes", "4").output
+        lab_run(run, f"eval@{name}", "--episodes", "4").both
         for name in ("latest", folder, folder.name)
     }
     assert len(outputs) == 1
@@ -69,17 +69,17 @@ def test_a_run_can_be_named_in_every_way_that_resuming_knows(run):
 
 def test_the_same_command_prints_the_same_and_another_seed_does_not(run):
     first, again = (
-        lab(run, "eval@latest", "--episodes", "20").output for _ in range(2)
+        lab_run(run, "eval@latest", "--episodes", "20").both for _ in range(2)
     )
     assert first == again
-    other = lab(run, "eval@latest", "--episodes", "20", "--seed", "7").output
+    other = lab_run(run, "eval@latest", "--episodes", "20", "--seed", "7").both
     assert table(other) != table(first)
 
 
 def test_a_session_is_evaluated_alone_as_among_the_others(run):
-    together = table(lab(run, "eval@latest", "--episodes", "8").output)
+    together = table(lab_run(run, "eval@latest", "--episodes", "8").both)
     assert table(
-        lab(run, "eval@latest", "--episodes", "8", "--session", "1").output
+        lab_run(run, "eval@latest", "--episodes", "8", "--session", "1").both
     ) == [together[1]]
 
 
@@ -87,7 +87,7 @@ def test_the_best_agent_plays_unless_the_latest_is_asked_for(run):
     store = CheckpointStore(run_folder(run) / "model", f"{NAME}_t0_s0")
     best = store.load(store.manifest(), "best")
     by_default, latest = (
-        table(lab(run, "eval@latest", "--session", "0", *options).output)[0]
+        table(lab_run(run, "eval@latest", "--session", "0", *options).both)[0]
         for options in ((), ("--which", "latest"))
     )
     assert by_default[1:3] == ["best", str(best["frame"])]
@@ -99,13 +99,13 @@ def test_without_a_best_agent_the_latest_plays_with_a_note(copy):
     content = json.loads(path.read_text())
     del content["files"]["best"]
     path.write_text(json.dumps(content))
-    done = lab(copy, "eval@latest", "--episodes", "2")
-    assert [row[1] for row in table(done.output)][:2] == ["best", "latest"]
-    assert "Session 1 has no best agent yet: its latest agent plays" in done.output
-    done = lab(copy, "eval@latest", "--which", "best")
-    assert done.exit_code == 2
-    assert "Session 1 has no best agent yet" in done.output
-    assert "--which latest" in done.output
+    done = lab_run(copy, "eval@latest", "--episodes", "2")
+    assert [row[1] for row in table(done.both)][:2] == ["best", "latest"]
+    assert "Session 1 has no best agent yet: its latest agent plays" in done.both
+    done = lab_run(copy, "eval@latest", "--which", "best")
+    assert done.code == 2
+    assert "Session 1 has no best agent yet" in done.both
+    assert "--which latest" in done.both
 
 
 @pytest.mark.parametrize("mode", ["eval@latest", "enjoy@latest"])
@@ -113,7 +113,7 @@ def test_the_run_is_not_touched_not_even_its_times_or_its_lock(run, mode):
     before = fingerprint(run)
     lock = RunLock(run_folder(run))  # as a training holds it
     held = fingerprint(run)
-    assert lab(run, mode, "--episodes", "2").exit_code == 0
+    assert lab_run(run, mode, "--episodes", "2").code == 0
     assert fingerprint(run) == held
     lock.release()
     assert held.keys() == before.keys()
@@ -121,7 +121,7 @@ def test_the_run_is_not_touched_not_even_its_times_or_its_lock(run, mode):
 
 def test_a_random_agent_is_evaluated_like_any_other(random_run):
     first, again = (
-        lab(random_run, "eval@latest", "--episodes", "50").output for _ in range(2)
+        lab_run(random_run, "eval@latest", "--episodes", "50").both for _ in range(2)
     )
     assert first == again
     assert 15 < float(table(first)[0][4]) < 30
@@ -169,19 +169,19 @@ REFUSED = {
 def test_invalid_evaluation_options_are_one_clear_message(what, run):
     args, words = REFUSED[what]
     before = fingerprint(run)
-    done = lab(run, *args)
-    assert done.exit_code == (3 if what == "a folder that is none" else 2)
+    done = lab_run(run, *args)
+    assert done.code == (3 if what == "a folder that is none" else 2)
     for word in words:
-        assert word in done.output
+        assert word in done.both
     assert fingerprint(run) == before
 
 
 def test_a_step_limit_can_be_set_for_episodes_that_do_not_end(run):
-    done = lab(run, "eval@latest", "--episodes", "4", "-s", "env.max_t=7")
-    assert [row[-1] for row in table(done.output)] == ["7.00", "7.00", "7.00"]
+    done = lab_run(run, "eval@latest", "--episodes", "4", "-s", "env.max_t=7")
+    assert [row[-1] for row in table(done.both)] == ["7.00", "7.00", "7.00"]
 
 
 def test_the_spec_of_the_run_counts_whatever_the_file_says_by_now(copy):
-    before = lab(copy, "eval@latest", "--episodes", "4").output
+    before = lab_run(copy, "eval@latest", "--episodes", "4").both
     write_spec(copy, ppo(env__name="Acrobot-v1", agent__net__hid_layers=[8]))
-    assert lab(copy, "eval@latest", "--episodes", "4").output == before
+    assert lab_run(copy, "eval@latest", "--episodes", "4").both == before

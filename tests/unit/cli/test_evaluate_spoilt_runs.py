@@ -7,7 +7,7 @@ import pytest
 from slm_lab.storage.checkpoint import CheckpointStore
 from slm_lab.storage.manifest import previous_path, read_manifest
 from tests.faults.lab import NAME, manifest, run_folder
-from tests.unit.cli.trained import edited, lab, table
+from tests.unit.cli.trained import edited, lab_run, table
 
 
 def test_a_run_that_was_killed_before_its_first_checkpoint_has_nothing_to_evaluate(
@@ -16,9 +16,9 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_has_nothing_to_evalua
     for path in (run_folder(copy) / "model").iterdir():
         path.unlink()
     for mode in ("eval@latest", "enjoy@latest"):
-        done = lab(copy, mode)
-        assert done.exit_code == 2
-        assert "Session 0 has no checkpoint yet" in done.output
+        done = lab_run(copy, mode)
+        assert done.code == 2
+        assert "Session 0 has no checkpoint yet" in done.both
 
 
 @pytest.mark.parametrize("part", ["best", "state"])
@@ -26,10 +26,10 @@ def test_a_damaged_checkpoint_is_reported(copy, part):
     name = read_manifest(manifest(copy)).files[part].name
     (run_folder(copy) / "model" / name).write_bytes(b"damaged")
     which = "best" if part == "best" else "latest"
-    done = lab(copy, "eval@latest", "--which", which)
-    assert done.exit_code == 1
-    assert name in done.output
-    assert "damaged" in done.output
+    done = lab_run(copy, "eval@latest", "--which", which)
+    assert done.code == 1
+    assert name in done.both
+    assert "damaged" in done.both
 
 
 def test_of_a_damaged_manifest_the_previous_checkpoint_is_reported(copy):
@@ -38,9 +38,9 @@ def test_of_a_damaged_manifest_the_previous_checkpoint_is_reported(copy):
     previous.write_bytes(manifest(copy).read_bytes())
     manifest(copy).write_text("{")
     for mode in ("eval@latest", "enjoy@latest"):
-        assert kept in " ".join(lab(copy, mode).output.split())
+        assert kept in " ".join(lab_run(copy, mode).both.split())
     previous.unlink()
-    assert kept not in " ".join(lab(copy, "eval@latest").output.split())
+    assert kept not in " ".join(lab_run(copy, "eval@latest").both.split())
 
 
 @pytest.mark.parametrize("part", ["best", "state"])
@@ -50,7 +50,7 @@ def test_a_checkpoint_that_a_training_replaces_meanwhile_is_read_again(
     store = CheckpointStore(run_folder(copy) / "model", f"{NAME}_t0_s0")
     stale = store.manifest()
     parts = {name: store.load(stale, name) for name in ("state", "best")}
-    expected = lab(copy, "eval@latest", "--session", "0", "--episodes", "2").output
+    expected = lab_run(copy, "eval@latest", "--session", "0", "--episodes", "2").both
     store.save(500, stale.rows, parts)
     manifests, read = [stale], CheckpointStore.manifest
     monkeypatch.setattr(
@@ -59,21 +59,21 @@ def test_a_checkpoint_that_a_training_replaces_meanwhile_is_read_again(
         lambda self: manifests.pop() if manifests else read(self),
     )
     which = "best" if part == "best" else "latest"
-    done = lab(
+    done = lab_run(
         copy, "eval@latest", "--session", "0", "--episodes", "2", "--which", which
     )
-    assert done.exit_code == 0
+    assert done.code == 0
     assert not manifests
-    assert part == "state" or done.output == expected
+    assert part == "state" or done.both == expected
 
 
 def test_sessions_without_a_checkpoint_are_left_out_with_a_note(copy):
     manifest(copy, 1).unlink()
-    done = lab(copy, "eval@latest", "--episodes", "2")
-    assert done.exit_code == 0
-    assert [row[0] for row in table(done.output)] == ["0"]
-    assert "Session 1 has no saved agent: left out" in done.output
-    assert lab(copy, "eval@latest", "--session", "1").exit_code == 2
+    done = lab_run(copy, "eval@latest", "--episodes", "2")
+    assert done.code == 0
+    assert [row[0] for row in table(done.both)] == ["0"]
+    assert "Session 1 has no saved agent: left out" in done.both
+    assert lab_run(copy, "eval@latest", "--session", "1").code == 2
 
 
 def test_an_agent_that_never_trained_does_not_count_for_all(copy):
@@ -81,17 +81,17 @@ def test_an_agent_that_never_trained_does_not_count_for_all(copy):
     state = store.load(store.manifest())
     manifest(copy).unlink()
     store.save(0, {}, {"state": {**state, "frame": 0}})
-    done = lab(copy, "eval@latest", "--episodes", "2")
-    assert [row[0] for row in table(done.output)] == ["0", "1"]
-    assert "Session 0 stopped at frame 0" in done.output
+    done = lab_run(copy, "eval@latest", "--episodes", "2")
+    assert [row[0] for row in table(done.both)] == ["0", "1"]
+    assert "Session 0 stopped at frame 0" in done.both
 
 
 def test_a_damaged_best_agent_has_the_latest_one_recommended(copy):
     files = read_manifest(manifest(copy)).files
     (run_folder(copy) / "model" / files["best"].name).write_bytes(b"damaged")
-    assert "choose the latest" in lab(copy, "eval@latest").output
+    assert "choose the latest" in lab_run(copy, "eval@latest").both
     (run_folder(copy) / "model" / files["state"].name).write_bytes(b"damaged")
-    assert "choose the latest" not in lab(copy, "eval@latest").output
+    assert "choose the latest" not in lab_run(copy, "eval@latest").both
 
 
 @pytest.mark.parametrize("mode", ["eval@latest", "enjoy@latest", "train@latest"])
@@ -100,9 +100,9 @@ def test_a_run_whose_seed_was_taken_out_is_one_clear_message(copy, mode):
     content = json.loads(path.read_text())
     content[NAME]["meta"]["random_seed"] = None
     path.write_text(json.dumps(content))
-    done = lab(copy, mode)
-    assert done.exit_code == 2
-    assert "meta.random_seed = null" in done.output
+    done = lab_run(copy, mode)
+    assert done.code == 2
+    assert "meta.random_seed = null" in done.both
 
 
 EDITED = {
@@ -143,9 +143,9 @@ def test_a_run_whose_spec_was_edited_to_build_another_agent_is_one_clear_line(
 ):
     path, value, difference = EDITED[what]
     edited(copy, path, value)
-    done = lab(copy, "eval@latest", "--which", which, "--session", "0")
-    assert done.exit_code == 1
-    (line,) = (line for line in done.stderr.splitlines() if line)
+    done = lab_run(copy, "eval@latest", "--which", which, "--session", "0")
+    assert done.code == 1
+    (line,) = (line for line in done.err.splitlines() if line)
     assert line.startswith(f"{run_folder(copy)}: ")
     assert difference in line
     assert line.endswith("undo the change in its *_spec.json")
@@ -153,9 +153,9 @@ def test_a_run_whose_spec_was_edited_to_build_another_agent_is_one_clear_line(
 
 def test_training_settings_do_not_affect_an_evaluation(copy):
     options = ("--which", "latest", "--episodes", "4")
-    before = lab(copy, "eval@latest", *options).output
+    before = lab_run(copy, "eval@latest", *options).both
     edited(copy, "agent.net.optim_spec", {"name": "RMSprop", "lr": 0.001})
-    assert lab(copy, "eval@latest", *options).output == before
+    assert lab_run(copy, "eval@latest", *options).both == before
 
 
 @pytest.mark.parametrize("mode", ["eval@latest", "enjoy@latest"])
@@ -164,6 +164,6 @@ def test_modules_that_the_run_imported_are_imported_again(copy, mode):
     content = json.loads(path.read_text())
     content["_run"]["imports"] = ["a_plugin_that_is_gone"]
     path.write_text(json.dumps(content))
-    done = lab(copy, mode)
-    assert done.exit_code == 2
-    assert "--import a_plugin_that_is_gone" in done.output
+    done = lab_run(copy, mode)
+    assert done.code == 2
+    assert "--import a_plugin_that_is_gone" in done.both

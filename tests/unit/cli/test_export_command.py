@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
 import slm_lab
 from bench import size
-from slm_lab.cli.main import app
 from slm_lab.core.errors import UsageError
-from tests.contract.outside import evaluation_env, outside, small_spec, untrained
-from tests.faults.lab import run_folder
+from slm_lab.testing.outside import evaluation_env, outside, small_spec, untrained
+from tests.contract.table import ALGORITHM_ROWS
+from tests.faults.lab import lab, run_folder
 from tests.support import parse, ppo
 from tests.unit.cli.trained import fingerprint
 
@@ -24,8 +23,8 @@ pytest.importorskip("onnxscript", reason="needs the extra export")
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "play_onnx.py"
 
 
-def export(*args):
-    return CliRunner().invoke(app, ["export", *map(str, args)], catch_exceptions=False)
+def export(*words):
+    return lab(Path.cwd(), "export", *words)
 
 
 def play(*args):
@@ -49,8 +48,8 @@ def test_the_file_of_a_run_is_named_after_it_and_plays_its_environment(
     done = export(
         run_folder(run), "--to", "onnx", "--session", "1", "--which", "latest"
     )
-    assert done.exit_code == 0
-    first, second = done.output.splitlines()
+    assert done.code == 0
+    first, second = done.both.splitlines()
     name = first.removeprefix("PPO on CartPole-v1, Session 1, latest at frame 500: ")
     assert second.startswith(
         "200 observations: largest difference of actions 0, of values "
@@ -64,7 +63,7 @@ def test_the_file_of_a_run_is_named_after_it_and_plays_its_environment(
 @pytest.mark.medium
 def test_a_good_policy_scores_500_with_onnxruntime_alone(tmp_path):
     """The weights are set by hand: it pushes to the side to which the pole falls."""
-    spec = small_spec(("PPO", "separate"))
+    spec = small_spec(ALGORITHM_ROWS["PPO"]["separate"].spec)
     with closing(evaluation_env(spec)) as vector:
         inside = untrained(spec, vector)
         with torch.no_grad():
@@ -107,12 +106,12 @@ def test_the_example_is_short():
 )
 def test_bad_input_is_one_line(run, args, message):
     done = export(run_folder(run), "--to", "onnx", *args)
-    assert (done.exit_code, done.stderr.strip()) == (2, message)
+    assert (done.code, done.err.strip()) == (2, message)
 
 
 def test_an_agent_without_a_network_is_refused(random_run):
     done = export(run_folder(random_run), "--to", "onnx")
-    assert (done.exit_code, done.stderr.strip()) == (
+    assert (done.code, done.err.strip()) == (
         1,
         "an agent without a network cannot be exported",
     )
@@ -121,10 +120,9 @@ def test_an_agent_without_a_network_is_refused(random_run):
 def test_a_missing_extra_is_reported(run, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     done = export(run_folder(run), "--to", "onnx")
-    assert done.exit_code == 2
+    assert done.code == 2
     assert (
-        done.stderr.strip()
-        == 'onnx is not installed; run: pip install "slm-lab[export]"'
+        done.err.strip() == 'onnx is not installed; run: pip install "slm-lab[export]"'
     )
 
 
@@ -134,13 +132,11 @@ def test_a_file_that_exists_is_replaced_only_with_force(run, tmp_path, form):
     file = tmp_path / f"agent.{form}"
     file.write_text("keep")
     done = export(run_folder(run), "--to", form, "--out", file)
-    assert done.exit_code == 2
-    assert done.output.strip().startswith(f"{file} exists; ")
+    assert done.code == 2
+    assert done.both.strip().startswith(f"{file} exists; ")
     with pytest.raises(UsageError, match="force=True"):
         slm_lab.load(run_folder(run)).export(file)
     assert file.read_text() == "keep"
-    assert (
-        export(run_folder(run), "--to", form, "--out", file, "--force").exit_code == 0
-    )
+    assert export(run_folder(run), "--to", form, "--out", file, "--force").code == 0
     assert file.stat().st_size > 1000
     slm_lab.load(run_folder(run)).export(file, force=True)

@@ -12,13 +12,13 @@ from slm_lab.records.run_source import RunSource
 from slm_lab.storage.manifest import FORMAT, read_manifest
 from slm_lab.storage.run_dir import RUN_BLOCK, RunDir, origin_of, runs_in
 from slm_lab.studies.resume import alone
-from tests.contract.runs import stop_at
+from slm_lab.testing.sessions import stop_at
 from tests.faults.lab import (
-    LAB,
     NAME,
     call_here,
     command,
     interrupt,
+    lab,
     started_as,
     wait_until,
 )
@@ -140,14 +140,14 @@ def test_a_search_begins_and_is_found_done_by_the_same_command(folder):
 
 
 def test_of_two_that_begin_at_once_the_second_is_told(folder):
-    source = RunSource("spec.json", data_dir=folder / "data", label="job", is_only=True)
+    source = RunSource("spec.json", data_dir=folder / "data", label="job", resume=True)
     with (
         pytest.raises(UsageError, match="another command has just begun"),
         alone(source),
     ):
         pass
     with alone(
-        RunSource("spec.json", data_dir=folder / "data", label="other", is_only=True)
+        RunSource("spec.json", data_dir=folder / "data", label="other", resume=True)
     ):
         pass
 
@@ -209,11 +209,11 @@ MISSING = [
 
 @pytest.mark.parametrize("words", MISSING, ids=" ".join)
 def test_a_missing_run_has_a_code_of_its_own(folder, words):
-    done = call_here([str(LAB), *words], folder)
+    done = lab(folder, *words)
     assert done.code == 3, done.err
     assert "there is no" in done.err or "the oldest" in done.err
 
 
 def test_bad_input_keeps_its_code(folder):
     for words in (["run", "nothing.json"], ["run", "train@"], ["run", "eval@data"]):
-        assert call_here([str(LAB), *words], folder).code == 2, words
+        assert lab(folder, *words).code == 2, words

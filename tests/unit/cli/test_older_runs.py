@@ -8,7 +8,7 @@ from slm_lab.records.playable_run import NORM_PLACE_SINCE
 from slm_lab.storage.manifest import FORMAT, previous_path, read_manifest
 from tests.faults.lab import NAME, call_here, command, manifest, run_folder
 from tests.support import soft
-from tests.unit.cli.trained import fingerprint, lab, table, trained
+from tests.unit.cli.trained import fingerprint, lab_run, table, trained
 
 OLDER = FORMAT - 1
 
@@ -52,8 +52,8 @@ def test_an_older_run_is_not_trained_and_one_line_gives_the_reason_and_fix(older
 @pytest.mark.parametrize("mode", ["eval@latest", "enjoy@latest"])
 @pytest.mark.parametrize("which", ["best", "latest"])
 def test_the_agents_of_an_older_run_are_played(older, copy, mode, which):
-    done = lab(older, mode, "--episodes", "2", "--which", which)
-    assert done.exit_code == 0, done.output
+    done = lab_run(older, mode, "--episodes", "2", "--which", which)
+    assert done.code == 0, done.both
 
 
 @pytest.mark.medium
@@ -62,18 +62,18 @@ def test_crossq_of_an_older_run_is_built_as_it_was(tmp_path):
     activation."""
     before = soft("CrossQ", env__max_frame=200, agent__net__norm_place="before")
     folder = trained(tmp_path, before)
-    played = table(lab(folder, "eval@latest", "--episodes", "2").output)
+    played = table(lab_run(folder, "eval@latest", "--episodes", "2").both)
     file = run_folder(folder) / f"{NAME}_spec.json"
     content = json.loads(file.read_text())
     del content[NAME]["agent"]["net"]["norm_place"]
     file.write_text(json.dumps(content))
-    refused = lab(folder, "eval@latest", "--episodes", "2")
-    assert (refused.exit_code, len(refused.stderr.splitlines())) == (1, 1)
+    refused = lab_run(folder, "eval@latest", "--episodes", "2")
+    assert (refused.code, len(refused.err.splitlines())) == (1, 1)
     content["_run"]["format"] = NORM_PLACE_SINCE - 1
     file.write_text(json.dumps(content))
-    again = lab(folder, "eval@latest", "--episodes", "2")
-    assert again.exit_code == 0, again.output
-    assert table(again.output) == played
+    again = lab_run(folder, "eval@latest", "--episodes", "2")
+    assert again.code == 0, again.both
+    assert table(again.both) == played
 
 
 def test_an_older_run_is_plotted(older, tmp_path):
@@ -96,9 +96,9 @@ def test_a_newer_format_is_refused(copy):
     for file in (manifest(copy), previous_path(manifest(copy))):
         file.write_text(json.dumps({**saved, "format": FORMAT + 1}))
     for mode in ("eval@latest", "train@latest"):
-        done = lab(copy, mode)
-        assert done.exit_code == 1
-        assert f"it has format {FORMAT + 1}, this version reads {FORMAT}" in done.stderr
+        done = lab_run(copy, mode)
+        assert done.code == 1
+        assert f"it has format {FORMAT + 1}, this version reads {FORMAT}" in done.err
 
 
 @pytest.mark.parametrize("gone", ["frame", "serial", "finished", "files"])
@@ -106,9 +106,9 @@ def test_an_older_manifest_without_what_an_evaluation_needs_is_reported(older, g
     saved = json.loads(manifest(older).read_text())
     del saved[gone]
     manifest(older).write_text(json.dumps(saved))
-    done = lab(older, "eval@latest", "--session", "0")
-    assert done.exit_code == 1
-    assert manifest(older).name in done.stderr
+    done = lab_run(older, "eval@latest", "--session", "0")
+    assert done.code == 1
+    assert manifest(older).name in done.err
 
 
 def test_a_current_manifest_is_read_back_whole(copy):

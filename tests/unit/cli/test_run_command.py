@@ -13,7 +13,7 @@ from slm_lab.metrics.trial_metrics import throughput, trial_metrics
 from slm_lab.records.run_source import RunSource
 from slm_lab.storage.result import Ending, SessionResult, TrialResult
 from slm_lab.storage.run_dir import RunDir
-from tests.faults.lab import LAB, NAME, call, call_here, command, write_spec
+from tests.faults.lab import NAME, call, call_here, command, lab, write_spec
 from tests.support import parse, ppo
 from tests.unit.cli.trained import assert_bad_input, heavy_imports
 
@@ -60,6 +60,22 @@ WRONG = {
     "schedules of a new run": (
         ["spec.json", "--schedules", "hold"],
         ["--schedules works only with train@RUN"],
+    ),
+    "checkpoints of trials without a search": (
+        ["spec.json", "--keep", "2"],
+        ["--keep works only with search, not with train"],
+    ),
+    "a name for a run that has one": (
+        ["spec.json", NAME, "train@latest", "--name", "mine"],
+        ["--name works only where a run begins, not with train@latest"],
+    ),
+    "a resume without a name": (
+        ["spec.json", "--resume"],
+        ["--resume needs the --name of the run"],
+    ),
+    "a part of no run": (
+        ["spec.json", "--init-part", "net"],
+        ["add --init-from RUN"],
     ),
     "an unknown option": (["spec.json", "--sede", "1"], ["--sede"]),
     "a negative seed": (["spec.json", "--seed", "-1"], ["--seed"]),
@@ -191,7 +207,7 @@ def test_run_lab_is_the_command_run_under_its_classic_name(tmp_path):
     write_spec(tmp_path, ppo())
     args = ["spec.json", NAME, "trian"]
     classic = call([sys.executable, str(ROOT / "run_lab.py"), *args], tmp_path)
-    assert classic == call_here([str(LAB), "run", *args], tmp_path)
+    assert classic == lab(tmp_path, "run", *args)
 
 
 def test_the_package_as_a_module_is_the_command(tmp_path):
@@ -199,7 +215,7 @@ def test_the_package_as_a_module_is_the_command(tmp_path):
     args = ["run", "spec.json", NAME, "train", "-s", "agent.algorithm.gamma=2"]
     module = call([sys.executable, "-m", "slm_lab", *args], tmp_path)
     assert module.code == 2
-    assert module == call_here([str(LAB), *args], tmp_path)
+    assert module == lab(tmp_path, *args)
 
 
 class Ended:

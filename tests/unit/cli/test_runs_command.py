@@ -12,7 +12,7 @@ import pytest
 from slm_lab.core import files
 from slm_lab.core.errors import UsageError
 from slm_lab.records.lookup import find_folder
-from tests.faults.lab import LAB, call_here
+from tests.faults.lab import LAB, lab
 from tests.unit.cli.trained import assert_bad_input
 from tests.unit.records.runs import write_ended
 
@@ -29,7 +29,7 @@ def folder(tmp_path):
 
 
 def printed(folder, *words):
-    done = call_here([str(LAB), *words], folder)
+    done = lab(folder, *words)
     assert (done.code, done.err) == (0, "")
     return done.out
 
@@ -149,7 +149,7 @@ def test_wrong_arguments_are_refused(folder, words, message):
 def test_a_run_has_the_name_the_note_and_the_environment_of_its_command(tmp_path):
     words = ["--name", "short run", "--note", "a try", "-s", "env.name=CartPole-v1"]
     settings = ["-s", "env.max_frame=1000", "-s", "meta.max_session=1"]
-    done = call_here([str(LAB), "run", *words, *settings, "--json"], tmp_path)
+    done = lab(tmp_path, "run", *words, *settings, "--json")
     assert done.code == 0, done.err
     trained = json.loads(done.out)
     assert trained["metrics"]["final_return"] == trained["final_return"]
@@ -160,9 +160,9 @@ def test_a_run_has_the_name_the_note_and_the_environment_of_its_command(tmp_path
     assert plotted["runs"][0]["mean"] == run["final_return"]
     assert (run["label"], run["note"]) == ("short run", "a try")
     assert run["run"].startswith("ppo_cartpole_CartPole-v1_20")
-    done = call_here([str(LAB), "run", "eval@short run", "--episodes", "1"], tmp_path)
+    done = lab(tmp_path, "run", "eval@short run", "--episodes", "1")
     assert done.code == 0, done.err
-    done = call_here([str(LAB), "run", "train@latest", "--note", "again"], tmp_path)
+    done = lab(tmp_path, "run", "train@latest", "--note", "again")
     assert (done.code, "works only where a run begins" in done.err) == (2, True)
 
 

@@ -6,14 +6,11 @@ import subprocess
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
-from slm_lab.cli.spec import app
 from slm_lab.core.errors import Problem
-from slm_lab.env import check as env_check
 from slm_lab.spec.load import load_spec, spec_names
 from slm_lab.spec.read import read_file, shipped_files, shipped_name
-from tests.faults.lab import LAB, call, call_here
+from tests.faults.lab import LAB, call, call_here, lab
 from tests.support import ppo
 from tests.unit.spec.spec_data import PPO, changed
 
@@ -24,8 +21,8 @@ ALGORITHMS.register("FromAFile", None, "my_plug_in_for_specs:FromAFile")
 
 
 @pytest.fixture
-def run():
-    return lambda *args: CliRunner().invoke(app, [str(arg) for arg in args])
+def run(tmp_path):
+    return lambda *words: lab(tmp_path, "spec", *words)
 
 
 @pytest.fixture
@@ -39,9 +36,9 @@ def write(tmp_path):
 
 
 def test_every_shipped_spec_is_checked_by_default(run):
-    result = run("check")
-    assert result.exit_code == 0, result.output
-    lines = result.output.splitlines()
+    done = run("check")
+    assert done.code == 0, done.out
+    lines = done.out.splitlines()
     assert len(lines) == sum(len(spec_names(read_file(p))) for p in shipped_files())
     assert "demo.json: ppo_cartpole: ok" in lines
 
@@ -58,9 +55,9 @@ def test_all_problems_of_all_specs_are_printed(run, write):
             ),
         }
     )
-    result = run("check", path, "demo", "nosuch")
-    assert result.exit_code == 2
-    assert result.output == (
+    done = run("check", path, "demo", "nosuch")
+    assert done.code == 2
+    assert done.out == (
         "specs.json: one has 2 problems\n  agent.algorithm.gamma = 2: must be <= 1\n  "
         "meta.threads = 0: must be >= 1\nspecs.json: two: ok\nspecs.json: three has 1 "
         "problem\n  agent.algorithm.minibatch_size = 129: must be <= learn_queue × "
@@ -71,9 +68,9 @@ def test_all_problems_of_all_specs_are_printed(run, write):
 
 
 def test_an_agent_that_cannot_act_in_the_environment_is_refused(run):
-    result = run("check", "dqn_cartpole", "-s", "env.name=Pendulum-v1")
-    assert result.exit_code == 2
-    assert result.output == (
+    done = run("check", "dqn_cartpole", "-s", "env.name=Pendulum-v1")
+    assert done.code == 2
+    assert done.out == (
         "benchmark/dqn/dqn_cartpole.json: dqn_cartpole has 1 problem\n"
         "  agent.algorithm.name = 'DQN': DQN cannot act in a box action space\n"
     )
@@ -117,9 +114,9 @@ ARC = {
 def test_the_check_refuses_what_a_run_refuses(changes, problem, run, write):
     pytest.importorskip("ale_py")
     pytest.importorskip("mujoco")
-    result = run("check", write({"s": ppo(**changes)}))
-    assert result.exit_code == 2
-    assert problem in result.output
+    done = run("check", write({"s": ppo(**changes)}))
+    assert done.code == 2
+    assert problem in done.out
 
 
 def test_what_is_missing_on_this_machine_is_a_note_and_no_problem(
@@ -127,9 +124,9 @@ def test_what_is_missing_on_this_machine_is_a_note_and_no_problem(
 ):
     monkeypatch.setattr("slm_lab.agent.from_spec.net.has_gpu", lambda: False)
     path = write({"s": ppo(agent__net__gpu=True)})
-    result = run("check", path)
-    assert result.exit_code == 0
-    assert "s: ok (not on this machine: agent.net.gpu = true: " in result.output
+    done = run("check", path)
+    assert done.code == 0
+    assert "s: ok (not on this machine: agent.net.gpu = true: " in done.out
 
 
 def test_a_wrong_search_block_refuses_no_training_and_the_check_says_so(run, write):
@@ -137,14 +134,14 @@ def test_a_wrong_search_block_refuses_no_training_and_the_check_says_so(run, wri
         **ppo(meta__log_frequency=5),
         "search": {"agent.algorithm.gama__uniform": [0.9, 0.99]},
     }
-    result = run("check", path := write({"s": raw}))
-    assert result.exit_code == 2
-    assert result.output.startswith(
+    done = run("check", path := write({"s": raw}))
+    assert done.code == 2
+    assert done.out.startswith(
         "specs.json: s: ok for train\nspecs.json: s: search has 1 problem\n  "
         "search.agent."
     )
     assert load_spec(path).env.name == "CartPole-v1"
-    document = json.loads(run("check", path, "--json").output)
+    document = json.loads(run("check", path, "--json").out)
     assert (document[0]["ok"], document[0]["ok_for_train"]) == (False, True)
 
 
@@ -153,71 +150,68 @@ def test_the_check_refuses_environments_that_a_search_refuses(run, write):
         **ppo(meta__log_frequency=5),
         "search": {"env.name__choice": ["CartPole-v1", "CartPol-v1"]},
     }
-    result = run("check", write({"s": raw}))
-    assert result.exit_code == 2
-    assert "s: ok for train\n" in result.output
+    done = run("check", write({"s": raw}))
+    assert done.code == 2
+    assert "s: ok for train\n" in done.out
     assert (
         "search.env.name__choice = 'CartPol-v1': there is no such environment"
-        in result.output
+        in done.out
     )
 
 
 def test_templates_and_ignored_keys_are_noted(run, write):
     template = changed(PPO, env__name="${env}", env__max_frame="${max_frame}")
     path = write({"t": template, "old": changed(PPO, meta__num_gpus=0)})
-    result = run("check", path)
-    assert result.exit_code == 0
-    assert (
-        "specs.json: t: ok (template: needs -s env=… -s max_frame=…)" in result.output
-    )
-    assert "old: ok (ignored: meta.num_gpus (" in result.output
+    done = run("check", path)
+    assert done.code == 0
+    assert "specs.json: t: ok (template: needs -s env=… -s max_frame=…)" in done.out
+    assert "old: ok (ignored: meta.num_gpus (" in done.out
     assert (
         "template"
-        not in run("check", path, "-s", "env=Acrobot-v1", "-s", "max_frame=1e5").output
+        not in run("check", path, "-s", "env=Acrobot-v1", "-s", "max_frame=1e5").out
     )
 
 
-def test_keys_of_the_environment_are_checked_by_the_environment(
+def test_the_environment_is_asked_about_blocks_without_problems_alone(
     run, write, monkeypatch
 ):
     problem = Problem("env.contnuous", "CartPole-v1 does not accept it", True)
-    monkeypatch.setattr(
-        env_check, "check_env", lambda spec: [problem] if spec.arguments else []
-    )
-    result = run("check", write({"s": changed(PPO, env__contnuous=True), "t": PPO}))
-    assert result.exit_code == 2
-    assert "  env.contnuous = true: CartPole-v1 does not accept it\n" in result.output
-    assert "specs.json: t: ok" in result.output
+    asked = []
 
+    def check_env(spec):
+        asked.append(spec.num_envs)
+        return [problem] if spec.arguments else []
 
-def test_the_environment_is_not_asked_about_a_block_with_problems(
-    run, write, monkeypatch
-):
-    monkeypatch.delattr(env_check, "check_env")
-    path = write({"s": changed(PPO, env__num_envs=0)})
-    assert run("check", path).exit_code == 2
+    monkeypatch.setattr("slm_lab.studies.spec_report.check_env", check_env)
+    wrong = changed(PPO, env__contnuous=True)
+    file = write({"s": wrong, "t": PPO, "u": changed(PPO, env__num_envs=0)})
+    done = run("check", file)
+    assert done.code == 2
+    assert "  env.contnuous = true: CartPole-v1 does not accept it\n" in done.out
+    assert "specs.json: t: ok" in done.out
+    assert 0 not in asked
 
 
 def test_show_prints_what_would_run(run):
-    result = run("show", "demo", "ppo_cartpole", "-s", "agent.algorithm.gamma=0.9")
-    assert result.exit_code == 0
+    done = run("show", "demo", "ppo_cartpole", "-s", "agent.algorithm.gamma=0.9")
+    assert done.code == 0
     spec = load_spec("demo", "ppo_cartpole", ["agent.algorithm.gamma=0.9"])
-    assert json.loads(result.output) == {"ppo_cartpole": spec.to_json()}
+    assert json.loads(done.out) == {"ppo_cartpole": spec.to_json()}
 
 
 def test_show_reports_problems_and_ends_with_2(run):
-    result = run("show", "demo", "ppo_cartpol")
-    assert result.exit_code == 2
-    assert "did you mean ppo_cartpole?" in result.output
+    done = run("show", "demo", "ppo_cartpol")
+    assert done.code == 2
+    assert "did you mean ppo_cartpole?" in done.err
 
 
 def test_schema_prints_a_json_schema(run):
-    schema = json.loads(run("schema").output)
+    schema = json.loads(run("schema").out)
     assert schema["$schema"].startswith("https://json-schema.org/")
 
 
 def test_list_names_files_and_specs(run):
-    lines = run("list").output.splitlines()
+    lines = run("list").out.splitlines()
     assert lines[0] == "demo.json: ppo_cartpole"
     assert len(lines) == len(shipped_files())
     assert [line.split(":")[0] for line in lines] == [
@@ -263,9 +257,9 @@ def test_the_imports_of_a_file_are_imported_as_its_run_does(tmp_path, command):
 
 def test_an_import_that_fails_is_a_problem_of_its_file_alone(run, write):
     broken = write({"imports": ["no_such_module_here"], "s": ppo()}, "broken.json")
-    result = run("check", broken, write({"t": ppo(meta__log_frequency=5)}))
-    assert result.exit_code == 2
-    first, second, third = result.output.splitlines()
+    done = run("check", broken, write({"t": ppo(meta__log_frequency=5)}))
+    assert done.code == 2
+    first, second, third = done.out.splitlines()
     assert first.endswith("broken.json has 1 problem")
     assert (
         second == "  imports: --import no_such_module_here: No module named "
@@ -275,9 +269,9 @@ def test_an_import_that_fails_is_a_problem_of_its_file_alone(run, write):
 
 
 def test_a_plug_in_that_does_not_import_is_bad_input(run):
-    result = run("check", "demo", "--import", "no_such_module_anywhere")
-    assert result.exit_code == 2
-    assert "--import no_such_module_anywhere" in result.output
+    done = run("check", "demo", "--import", "no_such_module_anywhere")
+    assert done.code == 2
+    assert "--import no_such_module_anywhere" in done.err
 
 
 def test_the_commands_import_nothing_heavy_before_they_are_called():

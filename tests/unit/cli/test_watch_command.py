@@ -15,7 +15,7 @@ from slm_lab.records.lock import RunLock
 from slm_lab.records.lookup import find_trials
 from slm_lab.records.run_record import RunRecord
 from slm_lab.session.status_board import Phase
-from tests.faults.lab import LAB, call_here
+from tests.faults.lab import lab
 from tests.support import ppo
 from tests.unit.cli.trained import assert_bad_input
 from tests.unit.records.runs import write_ended, write_run
@@ -78,7 +78,7 @@ def test_watch_follows_a_run_to_its_end(tmp_path, monkeypatch):
         lock.release()
 
     monkeypatch.setattr(watching.time, "sleep", pause)
-    done = call_here([str(LAB), "watch"], tmp_path)
+    done = lab(tmp_path, "watch")
     assert (done.code, done.err) == (0, "")
     assert pauses == [watching.PAUSE]
     assert "Session 0: started" in done.out
@@ -145,7 +145,7 @@ def test_the_trials_of_a_grid_are_its_points(tmp_path):
 
 def test_the_table_of_a_search_has_scores_and_values(tmp_path):
     searched(tmp_path / "data")
-    done = call_here([str(LAB), "watch"], tmp_path)
+    done = lab(tmp_path, "watch")
     assert (done.code, done.err) == (0, "")
     assert re.search(r"t0 +finished[ ━]+1k +321 +0\.95", done.out)
     assert re.search(r"t1 +waiting[ ━]+400 +123 +0\.91", done.out)
@@ -153,7 +153,7 @@ def test_the_table_of_a_search_has_scores_and_values(tmp_path):
 
 def test_one_trial_of_a_search_is_watched_as_a_run(tmp_path):
     searched(tmp_path / "data")
-    done = call_here([str(LAB), "watch", "small:t1"], tmp_path)
+    done = lab(tmp_path, "watch", "small:t1")
     assert "Session 0:" in done.out
 
 
@@ -164,7 +164,7 @@ def test_a_folder_that_is_deleted_while_it_is_watched_is_one_line(
     run = make(tmp_path / "data")
     lock = RunLock(run.root)
     monkeypatch.setattr(watching.time, "sleep", lambda _: shutil.rmtree(run.root))
-    done = call_here([str(LAB), "watch"], tmp_path)
+    done = lab(tmp_path, "watch")
     lock.release()
     assert done.code == 2
     assert (
@@ -176,7 +176,7 @@ def test_a_folder_that_is_deleted_while_it_is_watched_is_one_line(
 def test_the_frames_of_actors_which_no_file_has_are_not_shown(tmp_path):
     spec = ppo(meta__distributed="actor_learner", meta__max_session=1)
     write_ended(tmp_path / "data", "small", spec, endings=("finished", "finished"))
-    done = call_here([str(LAB), "watch", "small"], tmp_path)
+    done = lab(tmp_path, "watch", "small")
     assert (done.code, done.err) == (0, "")
     assert "actor 0: done\n" in done.out
 
@@ -189,7 +189,7 @@ def test_ctrl_c_ends_only_the_watching(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(watching.time, "sleep", interrupt)
-    done = call_here([str(LAB), "watch"], tmp_path)
+    done = lab(tmp_path, "watch")
     lock.release()
     assert done.code == 130
     assert "stopped watching; the training continues" in done.out

@@ -8,7 +8,7 @@ import pytest
 from slm_lab.metrics.reader import read_rows
 from tests.faults.lab import NAME, run_folder
 from tests.support import ppo
-from tests.unit.cli.trained import lab, table, trained
+from tests.unit.cli.trained import lab_run, table, trained
 
 pytestmark = pytest.mark.medium
 
@@ -40,18 +40,20 @@ def test_rows_evaluations_and_graphs_have_the_numbers(run):
 
 
 def test_an_evaluation_needs_the_import_option_and_prints_the_means(run):
-    refused = lab(run, "eval@latest", "--episodes", "4")
-    assert refused.exit_code == 2
-    assert "the module gymnasium.wrappers. If you trust it" in refused.stderr
-    done = lab(run, "eval@latest", "--episodes", "4", "--import", "gymnasium.wrappers")
-    assert done.exit_code == 0, done.output
-    ((*_, mean, _, _, _, length),) = table(done.output)
-    assert f"Session 0: info_episode.r {mean}, info_episode.l {length}\n" in done.output
+    refused = lab_run(run, "eval@latest", "--episodes", "4")
+    assert refused.code == 2
+    assert "the module gymnasium.wrappers. If you trust it" in refused.err
+    done = lab_run(
+        run, "eval@latest", "--episodes", "4", "--import", "gymnasium.wrappers"
+    )
+    assert done.code == 0, done.both
+    ((*_, mean, _, _, _, length),) = table(done.both)
+    assert f"Session 0: info_episode.r {mean}, info_episode.l {length}\n" in done.both
 
 
 def test_a_resumed_run_says_that_it_begins_new_episodes(run):
-    done = lab(run, "train@latest", "-s", "env.max_frame=1200", "--trust")
-    assert done.exit_code == 0, done.output
+    done = lab_run(run, "train@latest", "-s", "env.max_frame=1200", "--trust")
+    assert done.code == 0, done.both
     log = (run_folder(run) / "log" / f"{NAME}_t0_s0.log").read_text()
     assert (
         "the state of CartPole-v1 cannot be saved: resuming with fresh episodes" in log

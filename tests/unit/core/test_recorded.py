@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slm_lab.core.recorded import MOST_VALUES, recordable
+from slm_lab.core.recorded import MOST_VALUES, differences, recordable
 from slm_lab.spec.limits import JSON_VALUES, MOST_KEYS, check_text, nodes
 from slm_lab.spec.read import read_file
 
@@ -86,3 +86,53 @@ def test_the_bounds_of_records_are_within_those_of_the_readers():
     found = [value for _, value in nodes(many)]
     assert len(found) < JSON_VALUES
     assert max(len(value) for value in found if isinstance(value, dict)) <= MOST_KEYS
+
+
+leaves = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text("xyz", max_size=3)
+    | st.lists(st.integers(), max_size=3)
+)
+nested = st.recursive(
+    st.dictionaries(st.sampled_from("abcd"), leaves, max_size=3),
+    lambda inner: st.dictionaries(st.sampled_from("abcd"), inner | leaves, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(nested, nested)
+def test_differences_read_backwards_have_old_and_new_swapped(one, other):
+    forward, backward = differences(one, other), differences(other, one)
+    by_path = sorted((path, repr(new), repr(old)) for path, old, new in backward)
+    assert sorted((path, repr(old), repr(new)) for path, old, new in forward) == by_path
+
+
+@given(nested, nested)
+def test_every_difference_names_the_values_found_at_its_path(one, other):
+    def at(spec, path):
+        for key in path.split("."):
+            spec = spec.get(key)
+        return spec
+
+    for path, old, new in differences(one, other):
+        assert (at(one, path), at(other, path)) == (old, new)
+        assert old != new
+
+
+def test_differences_are_dotted_paths_with_the_old_and_the_new_value():
+    old = {
+        "agent": {"lr": 1, "same": 2, "gone": 3, "hid": [64, 64]},
+        "env": {"name": "a"},
+    }
+    new = {
+        "agent": {"lr": 5, "same": 2, "hid": [64, 32]},
+        "env": {"name": "a", "k": {"g": 1}},
+    }
+    assert differences(old, new) == [
+        ("agent.lr", 1, 5),
+        ("agent.gone", 3, None),
+        ("agent.hid", [64, 64], [64, 32]),
+        ("env.k", None, {"g": 1}),
+    ]

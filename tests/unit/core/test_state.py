@@ -40,8 +40,10 @@ class Whole(SavedFields):
 
 
 def test_an_object_continues_as_the_saved_one():
-    saved, fresh = Whole(3), Whole(0)
-    view, part = fresh.array[:2], fresh.part
+    saved = Whole(3)
+    fresh = Whole(0)
+    view = fresh.array[:2]
+    part = fresh.part
     fresh.load_state_dict(saved.state_dict())
     assert view.tolist() == [3.0, 3.0]  # in place, as others share or view it
     assert fresh.part is part

@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from slm_lab.core.system_limits import limit_reached
+from slm_lab.core.errors import limit_reached
 
 
 @pytest.mark.parametrize(

@@ -27,19 +27,3 @@ def test_keys_of_lunar_lander_are_checked_by_its_signature(env_spec):
     (problem,) = check_env(env_spec("LunarLander-v3", kwargs={"continous": True}))
     assert problem.path == "env.continous"
     assert "did you mean continuous?" in problem.message
-
-
-def test_a_resume_restores_generators_and_begins_fresh_episodes(build, random_actions):
-    env = build("LunarLander-v3", normalize_obs=True)
-    env.reset()
-    for action in random_actions(env, 20):
-        env.step(action)
-    state = env.state_dict()
-    first, second = (
-        build("LunarLander-v3", seed, normalize_obs=True) for seed in (1, 2)
-    )
-    for restored in (first, second):
-        restored.load_state_dict(state)
-    np.testing.assert_array_equal(first.obs, second.obs)
-    for action in random_actions(env, 20):
-        np.testing.assert_array_equal(first.step(action).obs, second.step(action).obs)

@@ -310,7 +310,9 @@ def test_an_id_that_only_the_old_gym_knows_is_said_to_be_one(
     assert_refused, monkeypatch, is_class
 ):
     ids = {"OfGym-v0": None}
-    registry = SimpleNamespace(env_specs=ids) if is_class else ids
+    registry = ids
+    if is_class:
+        registry = SimpleNamespace(env_specs=ids)
     registration = SimpleNamespace(registry=registry)
     monkeypatch.setitem(sys.modules, "gym.envs.registration", registration)
     assert_refused(

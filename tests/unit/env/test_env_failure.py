@@ -1,7 +1,6 @@
 """What happens when an environment breaks, and native vector environments of other
 packages."""
 
-import time
 import warnings
 from typing import ClassVar
 
@@ -68,7 +67,9 @@ def test_an_exception_says_which_environment_and_action_caused_it(
     env = build(registered("Fragile-v0", entry_point=Fragile), vectorization_mode=mode)
     env.reset()
     env.step(np.array([0, 0, 0]))
-    kind = EnvironmentFailedError if mode == "async" else ZeroDivisionError
+    kind = ZeroDivisionError
+    if mode == "async":
+        kind = EnvironmentFailedError
     with pytest.raises(kind, match="the pole broke") as caught:
         env.step(np.array([0, 0, 1]))
     lines = error_text(caught.value).splitlines()
@@ -179,29 +180,6 @@ def test_an_invalid_result_is_one_clear_error(
         env.reset() if method == "reset" else env.step(np.zeros(3, np.int64))
 
 
-@pytest.mark.medium
-def test_workers_look_at_what_the_environment_returns_too(build, registered):
-    faulty = type("Faulty", (Faulty,), {"step_result": (TWO, 1.0, False, {})})
-    env = build(registered("Faulty-v0", entry_point=faulty), vectorization_mode="async")
-    env.reset()
-    with pytest.raises(
-        LabError, match=f"the environment Faulty-v0 breaks .*: {STEP}, and"
-    ):
-        env.step(np.zeros(3, np.int64))
-
-
-@pytest.mark.parametrize("obs", [TWO[None], [0.0, 0.0]])
-def test_an_observation_that_fits_though_it_is_written_otherwise_is_no_fault(
-    build, registered, obs
-):
-    keys = {
-        "reset_result": (obs, {}),
-        "step_result": (obs, np.ones(1)[0], False, False, {}),
-    }
-    env = build(registered("Faulty-v0", entry_point=type("Faulty", (Faulty,), keys)))
-    assert env.reset().shape == env.step(np.zeros(3, np.int64)).obs.shape == (3, 2)
-
-
 def test_an_error_of_the_environment_itself_is_not_taken_for_what_it_returns(
     build, registered
 ):
@@ -213,19 +191,6 @@ def test_an_error_of_the_environment_itself_is_not_taken_for_what_it_returns(
     env.reset()
     with pytest.raises(ValueError, match="a joint is not finite"):
         env.step(np.zeros(3, np.int64))
-
-
-@pytest.mark.medium
-def test_a_worker_that_is_killed_is_noticed_at_once(build):
-    env = build("CartPole-v1", vectorization_mode="async")
-    env.reset()
-    worker = env.raw.env.processes[1]
-    worker.kill()
-    worker.join()
-    start = time.perf_counter()
-    with pytest.raises(LabError, match="environment 1 died with exit code -9"):
-        env.step(np.array([0, 0, 0]))
-    assert time.perf_counter() - start < 10
 
 
 @pytest.mark.medium
@@ -249,10 +214,6 @@ def test_a_box_that_loses_precision_gives_no_warning(build, registered):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         build(name).reset()
-
-
-def test_an_old_version_is_made_without_a_warning(build):
-    assert build("CartPole-v0", vectorization_mode="sync").reset().shape == (3, 4)
 
 
 class DenseFinalObs(SyncVectorEnv):
@@ -393,17 +354,3 @@ def test_rewards_are_clipped_scaled_and_signed(build, mode):
     assert rewards(reward_scale=3.0, clip_reward="sign").tolist() == [1, 1]
     assert rewards(reward_scale="sign").tolist() == [1, 1]
     assert rewards(reward_scale=4.0, clip_reward=2.0).tolist() == [2, 2]
-
-
-def test_probe_environments_are_what_they_say(build, random_actions):
-    from tests.learning.probe_envs import PROBES, register_probes
-
-    register_probes()
-    register_probes()
-    for name in PROBES:
-        env = build(name, num_envs=4)
-        env.reset()
-        for action in random_actions(env, 20):
-            step = env.step(action)
-            assert np.isfinite(step.reward).all()
-            assert not step.truncated.any() or name == "ProbeCutShort-v0"

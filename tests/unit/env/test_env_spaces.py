@@ -1,10 +1,10 @@
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
 
 from slm_lab.core.errors import LabError, SpecError
 from slm_lab.env.convert.action import ActionConverter
@@ -19,16 +19,14 @@ def test_a_discrete_observation_becomes_one_hot(start, count, data):
     )
     converter = ObservationConverter(space, "X")
     seen = converter.convert(raw)
-    np.testing.assert_array_equal(
-        seen, np.eye(count, dtype=np.float32)[raw - start], strict=True
-    )
+    assert_array_equal(seen, np.eye(count, dtype=np.float32)[raw - start], strict=True)
     assert all(row in converter.space for row in seen)
 
 
 def test_a_multi_discrete_observation_becomes_one_hots_side_by_side():
     converter = ObservationConverter(spaces.MultiDiscrete([2, 3]), "X")
     seen = converter.convert(np.array([[1, 0], [0, 2]]))
-    np.testing.assert_array_equal(seen, [[0, 1, 1, 0, 0], [1, 0, 0, 0, 1]])
+    assert_array_equal(seen, [[0, 1, 1, 0, 0], [1, 0, 0, 0, 1]])
 
 
 @pytest.mark.parametrize(
@@ -79,7 +77,7 @@ def test_observations_are_float32_but_bytes_stay_bytes(space, dtype):
     raw = np.stack([space.sample() for _ in range(5)])
     seen = converter.convert(raw)
     assert seen.dtype == converter.space.dtype == dtype
-    np.testing.assert_array_equal(seen, raw.astype(dtype).reshape(seen.shape))
+    assert_array_equal(seen, raw.astype(dtype).reshape(seen.shape))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +98,7 @@ def test_a_matrix_or_a_number_is_a_vector_for_the_agent_and_an_image_is_not(
     raw = np.stack([space.sample() for _ in range(5)])
     seen = converter.convert(raw)
     assert converter.space.shape == seen.shape[1:] == shape
-    np.testing.assert_array_equal(seen.ravel(), raw.ravel())
+    assert_array_equal(seen.ravel(), raw.ravel())
     assert all(row in converter.space for row in seen)
 
 
@@ -112,8 +110,8 @@ BOX = spaces.Box(
 
 def test_an_agent_sees_bounded_actions_between_minus_one_and_one():
     converter = ActionConverter(BOX, "X")
-    np.testing.assert_array_equal(converter.space.low, [-1, -1, -np.inf, 1])
-    np.testing.assert_array_equal(converter.space.high, [1, 1, np.inf, np.inf])
+    assert_array_equal(converter.space.low, [-1, -1, -np.inf, 1])
+    assert_array_equal(converter.space.high, [1, 1, np.inf, np.inf])
 
 
 @given(st.lists(st.floats(-100, 100, width=32), min_size=4, max_size=4))
@@ -122,53 +120,18 @@ def test_every_action_is_scaled_into_the_bounds(action):
     assert raw.dtype == np.float32
     assert raw in BOX
     first, second, third, fourth = action
-    np.testing.assert_allclose(raw[0], 2 * np.clip(first, -1, 1), rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(
-        raw[1], 5 + 5 * np.clip(second, -1, 1), rtol=1e-6, atol=1e-6
-    )
+    assert_allclose(raw[0], 2 * np.clip(first, -1, 1), rtol=1e-6, atol=1e-6)
+    assert_allclose(raw[1], 5 + 5 * np.clip(second, -1, 1), rtol=1e-6, atol=1e-6)
     assert raw[2] == third
     assert raw[3] == max(1, fourth)
-
-
-@given(
-    st.sampled_from([np.float32, np.float64]),
-    st.floats(-1e6, 1e6),
-    st.floats(1e-3, 1e6),
-)
-def test_the_ends_of_the_range_are_the_bounds_themselves(dtype, low, width):
-    box = spaces.Box(dtype(low), dtype(low + width), (1,), dtype)
-    raw = ActionConverter(box, "X").convert(np.array([[-1.0], [1.0]], np.float32))
-    np.testing.assert_allclose(
-        raw[:, 0], [box.low[0], box.high[0]], rtol=1e-6, atol=1e-6
-    )
-    assert all(row in box for row in raw)
-
-
-@pytest.mark.parametrize(
-    ("action", "raw"), [(0.0, 0.0), (1.0, 1.7e308), (-1.0, -1.7e308)]
-)
-def test_bounds_near_the_largest_number_give_finite_actions(action, raw):
-    box = spaces.Box(-1.7e308, 1.7e308, (1,), np.float64)
-    assert (
-        ActionConverter(box, "X").convert(np.array([[action]], np.float32)).item()
-        == raw
-    )
 
 
 def test_discrete_actions_count_from_zero_for_the_agent():
     converter = ActionConverter(spaces.Discrete(3, start=-1), "X")
     assert converter.space == spaces.Discrete(3)
-    np.testing.assert_array_equal(converter.convert(np.array([0, 2])), [-1, 1])
+    assert_array_equal(converter.convert(np.array([0, 2])), [-1, 1])
     action = np.array([0, 1])
     assert ActionConverter(spaces.Discrete(2), "X").convert(action) is action
-
-
-@pytest.mark.parametrize("space", [spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2)])
-def test_multi_actions_pass(space):
-    action = np.array([[1, 1], [0, 1]], space.dtype)
-    converter = ActionConverter(space, "X")
-    assert converter.space == space
-    assert converter.convert(action) is action
 
 
 SHAPES = st.lists(st.integers(1, 3), min_size=1, max_size=3)
@@ -177,7 +140,8 @@ INTEGERS = st.sampled_from([np.int64, np.int32, np.uint8])
 
 @st.composite
 def multi_discrete(draw):
-    shape, dtype = draw(SHAPES), draw(INTEGERS)
+    shape = draw(SHAPES)
+    dtype = draw(INTEGERS)
     rng = np.random.default_rng(draw(st.integers(0, 99)))
     start = rng.integers(0 if dtype is np.uint8 else -4, 5, shape)
     return spaces.MultiDiscrete(rng.integers(1, 6, shape), dtype, start=start)
@@ -201,7 +165,7 @@ def test_multi_actions_reach_the_environment_in_its_own_shape_and_type(
     assert all(
         action.astype(converter.space.dtype) in converter.space for action in actions
     )
-    np.testing.assert_array_equal(converter.convert(actions), wanted, strict=True)
+    assert_array_equal(converter.convert(actions), wanted, strict=True)
 
 
 @given(
@@ -227,13 +191,6 @@ def test_whatever_is_drawn_from_the_space_of_the_agent_is_an_action(space, seed)
         assert action in space
 
 
-def test_a_matrix_of_actions_is_a_vector_for_the_agent():
-    box = spaces.Box(-1.0, 1.0, (2, 3), np.float32)
-    converter = ActionConverter(box, "X")
-    assert converter.space.shape == (6,)
-    assert converter.convert(np.zeros((4, 6), np.float32)).shape == (4, 2, 3)
-
-
 PARTS = spaces.Dict(a=spaces.Discrete(2))
 
 
@@ -252,31 +209,3 @@ def test_other_spaces_are_refused_by_name(convert, space, kind):
         SpecError, match=rf"env.name = 'Odd-v0': .*a {kind} space.*; wrap"
     ):
         convert(space, "Odd-v0")
-
-
-def test_frozen_lake_is_seen_as_one_hot(build, random_actions):
-    env = build("FrozenLake-v1", num_envs=4)
-    assert env.observation_space.shape == (16,)
-    obs = env.reset()
-    for action in random_actions(env, 30):
-        assert (obs.sum(1) == 1).all()
-        obs = env.step(action).next_obs
-
-
-def test_images_of_bytes_stay_as_they_are(build, registered, random_actions):
-    class Image(gymnasium.Env):
-        observation_space = spaces.Box(0, 255, (4, 4, 1), np.uint8)
-        action_space = spaces.Discrete(2)
-
-        def reset(self, *, seed=None, options=None):
-            super().reset(seed=seed)
-            return self.observation_space.low, {}
-
-        def step(self, action):
-            return self.observation_space.high, 0.0, False, False, {}
-
-    env = build(registered("Image-v0", Image))
-    env.reset()
-    step = env.step(random_actions(env, 1)[0])
-    assert step.obs.dtype == np.uint8
-    assert (step.obs == 255).all()

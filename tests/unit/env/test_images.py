@@ -9,10 +9,6 @@ from hypothesis import strategies as st
 
 from slm_lab.core.errors import SpecError
 from slm_lab.env.convert.image import ImageConverter
-from slm_lab.env.convert.observation import ObservationConverter
-
-RISING = np.arange(48, dtype=np.float32).reshape(4, 4, 3)
-"""A bound that is another one for every number."""
 
 
 def image_space(*shape):
@@ -62,24 +58,6 @@ def test_channels_come_first_wherever_they_were(shape, seen, moved):
 
 
 @pytest.mark.parametrize(
-    ("height", "width", "channels"),
-    [(40, 40, 3), (40, 40, 1), (6, 8, 3), (8, 6, 1), (40, 40, 9)],
-)
-def test_both_layouts_of_a_stack_show_the_agent_the_same(height, width, channels):
-    first = np.random.default_rng(0).integers(
-        0, 256, (5, 2, channels, height, width), np.uint8
-    )
-    last = np.moveaxis(first, 2, -1)
-    for images in (first, last):
-        converter = ImageConverter(image_space(*images.shape[1:]), None)
-        assert converter.space.shape == (2 * channels, height, width)
-        seen = converter.convert(images)
-        np.testing.assert_array_equal(
-            seen, first.reshape(5, -1, height, width), strict=True
-        )
-
-
-@pytest.mark.parametrize(
     "shape", [(4, 7, 11, 13), (4, 3, 40, 4), (4, 3, 3, 3), (4, 2, 9, 2)]
 )
 def test_a_stack_that_may_have_either_layout_is_refused_until_a_key_decides(
@@ -121,31 +99,6 @@ def test_the_key_for_channels_is_refused_where_there_are_none(build):
         build("CartPole-v1", image_channels="last")
 
 
-@pytest.mark.parametrize(
-    "space",
-    [
-        spaces.Box(-1.0, 1.0, (6, 8, 4), np.float32),
-        spaces.Box(0.0, 255.0, (8, 6, 4), np.float64),
-        spaces.Box(0, 1, (10, 10, 12), np.int8),
-        spaces.MultiBinary((7, 7, 3)),
-        spaces.Box(RISING, RISING + 1, dtype=np.float32),
-    ],
-    ids=str,
-)
-def test_channels_come_first_whatever_the_numbers_are(space):
-    converter = ObservationConverter(space, "Picture-v0")
-    height, width, channels = space.shape
-    assert converter.space.shape == (channels, height, width)
-    space.seed(0)
-    images = np.stack([space.sample() for _ in range(3)])
-    seen = converter.convert(images)
-    np.testing.assert_array_equal(
-        seen, images.transpose(0, 3, 1, 2).astype(np.float32), strict=True
-    )
-    assert all(converter.space.contains(image) for image in seen)
-    assert seen.flags.c_contiguous
-
-
 @given(
     st.integers(1, 4),
     st.integers(2, 5),
@@ -165,33 +118,8 @@ def test_a_smaller_pixel_is_the_mean_of_those_it_covers(down, across, colours, s
     assert np.abs(seen.astype(float) - mean).max() <= 1.0
 
 
-def test_the_width_is_named_before_the_height(build, registered):
-    class Picture(gymnasium.Env):
-        observation_space = image_space(20, 30, 3)
-        action_space = spaces.Discrete(2)
-
-        def reset(self, *, seed=None, options=None):
-            super().reset(seed=seed)
-            self.value = 0
-            return self.look(), {}
-
-        def step(self, action):
-            self.value += 10
-            return self.look(), 0.0, self.value == 50, False, {}
-
-        def look(self):
-            return np.full((20, 30, 3), self.value, np.uint8)
-
-    keys = {"image_downsize": [15, 10], "frame_op": "concat", "frame_op_len": 2}
-    env = build(registered("Picture-v0", Picture), num_envs=2, **keys)
-    assert env.observation_space == image_space(6, 10, 15)
-    obs = env.reset()
-    steps = [env.step(np.zeros(2, np.int64)) for _ in range(5)]
-    values = [
-        array[0, [0, 3], 0, 0].tolist() for array in (obs, *(s.next_obs for s in steps))
-    ]
-    assert values == [[0, 0], [0, 10], [10, 20], [20, 30], [30, 40], [40, 50]]
-    np.testing.assert_array_equal(steps[-1].obs, 0)
+def test_the_width_is_named_before_the_height():
+    assert ImageConverter(image_space(20, 30, 3), (15, 10)).space.shape == (3, 10, 15)
 
 
 def test_resizing_what_is_no_image_is_refused(build):

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from slm_lab.env.adapter import PolicyAdapter
-from slm_lab.env.state import ENV_ADAPTERS, attributes
 from tests.support import ppo
 from tests.unit.env.wrapped import Ends
 from tests.unit.spec.problems import assert_problem
@@ -45,18 +45,7 @@ def test_an_episode_ends_with_the_numbers_of_its_last_info(build, ends, mode, nu
     assert env.num_info == len(KEYS)
     found = episodes(env, 120)
     assert set(found[:, 2]) == {2, 3, 4, 5, 6}
-    np.testing.assert_array_equal(
-        found[:, 3:], [expected(length) for length in found[:, 2]]
-    )
-
-
-def test_sync_and_async_give_the_same_numbers(build, ends):
-    keys = {"num_envs": 2, "info_keys": list(KEYS)}
-    sync, workers = (
-        episodes(build(ends, 1, vectorization_mode=m, **keys), 60)
-        for m in ("sync", "async")
-    )
-    np.testing.assert_array_equal(sync, workers)
+    assert_array_equal(found[:, 3:], [expected(length) for length in found[:, 2]])
 
 
 def test_without_keys_an_episode_has_no_numbers_and_a_native_version_is_used(
@@ -87,47 +76,6 @@ def test_a_key_with_dots_is_looked_up_as_it_is_first(build, registered):
 
     env = build(registered("Dotted-v0", Dotted), info_keys=["TimeLimit.truncated"])
     assert (episodes(env, 20)[:, 3] == 1).all()
-
-
-@pytest.mark.medium
-def test_a_lost_life_does_not_end_an_episode_with_its_numbers(build, registered):
-    class Lives(Ends):
-        lives = 0
-
-        def reset(self, *, seed=None, options=None):
-            if self.lives and seed is None:
-                return np.array([1, self.t], np.float32), {"episode_goes_on": True}
-            self.lives = 3
-            return super().reset(seed=seed)
-
-        def step(self, action):
-            self.lives -= 1
-            self.t += 1
-            obs = np.array([1, self.t], np.float32)
-            return obs, 1.0, True, False, {"lives": self.lives}
-
-    registered("Lives-v0", Lives)
-    for mode in ("sync", "async"):
-        env = build("Lives-v0", vectorization_mode=mode, info_keys=["lives"])
-        found = episodes(env, 12)
-        assert (found[:, 1] == 3).all()
-        assert (found[:, 3] == 0).all()
-
-
-def test_the_numbers_leave_an_exact_state_exact(build, ends, monkeypatch):
-    monkeypatch.setitem(ENV_ADAPTERS, f"{HERE}:Ends", attributes("length", "t"))
-    env = build(ends, info_keys=["is_success"])
-    assert env.exact_state
-    episodes(env, 10)
-    restored = build(ends, 9, info_keys=["is_success"])
-    restored.load_state_dict(env.state_dict())
-    for _ in range(30):
-        left, right = (
-            each.step(np.zeros(3, np.int64)).finished for each in (env, restored)
-        )
-        assert (left is None) == (right is None)
-        if left is not None:
-            np.testing.assert_array_equal(np.column_stack(left), np.column_stack(right))
 
 
 def test_an_environment_outside_of_training_has_its_own_infos_only(env_spec, ends):

@@ -4,6 +4,7 @@ environment."""
 import gymnasium
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from slm_lab.env.vector.raw import CONTINUES
 
@@ -16,11 +17,13 @@ class Lives(gymnasium.Env):
     action_space = gymnasium.spaces.Discrete(2)
 
     def __init__(self):
-        self.step_count, self.lost = 0, False
+        self.step_count = 0
+        self.lost = False
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        continues, self.lost = self.lost and seed is None, False
+        continues = self.lost and seed is None
+        self.lost = False
         self.step_count = self.step_count if continues else 0
         return self.look(), {CONTINUES: True} if continues else {}
 
@@ -62,8 +65,8 @@ def test_the_learner_sees_ends_where_scores_count_whole_episodes(build, lives, m
     assert [obs for _, _, obs, _ in seen] == following * 2
     assert [finished is not None for *_, finished in seen] == ([False] * 5 + [True]) * 2
     for *_, finished in seen[5::6]:
-        np.testing.assert_array_equal(finished.episode_return, [21, 21])
-        np.testing.assert_array_equal(finished.episode_length, [6, 6])
+        assert_array_equal(finished.episode_return, [21, 21])
+        assert_array_equal(finished.episode_length, [6, 6])
 
 
 def test_discounted_returns_restart_with_every_end_that_the_learner_sees(build, lives):
@@ -99,9 +102,7 @@ def test_the_step_limit_counts_on_through_a_lost_life(build, lives, mode):
                 step.finished is not None,
             )
         )
-    nothing, life, cut = (
-        (False, False, False),
-        (True, False, False),
-        (False, True, True),
-    )
+    nothing = (False, False, False)
+    life = (True, False, False)
+    cut = (False, True, True)
     assert ends == [nothing, nothing, life, nothing, cut] * 2

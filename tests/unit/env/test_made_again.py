@@ -39,7 +39,8 @@ class Counting(gymnasium.Env):
 
     def __init__(self, kind, name="n", render_mode=None):
         self.observation_space = KINDS[kind]
-        self.name, self.render_mode = name, render_mode
+        self.name = name
+        self.render_mode = render_mode
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)

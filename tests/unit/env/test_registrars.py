@@ -9,7 +9,7 @@ import gymnasium
 import pytest
 
 from slm_lab.core.errors import SpecError
-from slm_lab.env import registrars
+from slm_lab.env import lookup as registrars
 from slm_lab.env.check import check_env
 from slm_lab.env.lookup import GAMES
 
@@ -42,7 +42,9 @@ def package(tmp_path, monkeypatch):
         info = tmp_path / f"{module}-1.0.dist-info"
         info.mkdir()
         name = module.replace("_", "-")
-        requires = "" if entry_point else "Requires-Dist: gymnasium>=1.0\n"
+        requires = "Requires-Dist: gymnasium>=1.0\n"
+        if entry_point:
+            requires = ""
         (info / "METADATA").write_text(
             f"Metadata-Version: 2.1\nName: {name}\n{requires}"
         )

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal, assert_equal
 
 from slm_lab.env.vector.raw import env_seeds
 
@@ -43,25 +44,6 @@ def test_arrays_have_the_types_and_shapes_that_the_spaces_say(
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize(("name", "mode"), WAYS)
-def test_next_obs_is_obs_exactly_when_no_episode_ended(
-    build, random_actions, name, mode
-):
-    env = build(name, vectorization_mode=mode, max_t=11)
-    env.reset()
-    for action in random_actions(env, 40):
-        step = env.step(action)
-        done = step.terminated | step.truncated
-        assert (
-            (step.next_obs is step.obs) == (not done.any()) == (step.finished is None)
-        )
-        np.testing.assert_array_equal(step.next_obs[~done], step.obs[~done])
-        if step.finished is not None:
-            np.testing.assert_array_equal(step.finished.env_index, np.flatnonzero(done))
-            assert (step.next_obs[done] != step.obs[done]).any(axis=1).all()
-
-
-@pytest.mark.medium
 @pytest.mark.parametrize("mode", ["sync", None, "async"])
 def test_returned_arrays_are_never_written_again(build, random_actions, mode):
     env = build("CartPole-v1", vectorization_mode=mode)
@@ -71,8 +53,7 @@ def test_returned_arrays_are_never_written_again(build, random_actions, mode):
         for array in env.step(action)[:5]:
             kept.append(array)
             copies.append(array.copy())
-    for array, copy in zip(kept, copies, strict=True):
-        np.testing.assert_array_equal(array, copy)
+    assert_equal(kept, copies)
 
 
 @pytest.mark.medium
@@ -100,8 +81,9 @@ def test_sync_environments_equal_plain_ones_stepped_by_hand(
     seen = env.reset()
     sees_raw = not keys.get("normalize_obs", False)
     if sees_raw:
-        np.testing.assert_array_equal(seen, np.stack(obs))
-    returns, lengths = np.zeros(3), np.zeros(3, np.int64)
+        assert_array_equal(seen, np.stack(obs))
+    returns = np.zeros(3)
+    lengths = np.zeros(3, np.int64)
     for action in random_actions(env, 60, seed):
         step = env.step(action)
         for i, single in enumerate(plain):
@@ -116,7 +98,7 @@ def test_sync_environments_equal_plain_ones_stepped_by_hand(
             lengths[i] += 1
             assert (step.terminated[i], step.truncated[i]) == (terminated, truncated)
             if sees_raw:
-                np.testing.assert_array_equal(step.next_obs[i], last)
+                assert_array_equal(step.next_obs[i], last)
             if not keys:
                 assert step.reward[i] == np.float32(reward)
             if terminated or truncated:
@@ -127,27 +109,7 @@ def test_sync_environments_equal_plain_ones_stepped_by_hand(
                 returns[i] = lengths[i] = 0
                 last, _ = single.reset()
             if sees_raw:
-                np.testing.assert_array_equal(step.obs[i], last)
-
-
-@pytest.mark.medium
-@pytest.mark.parametrize(("max_t", "length"), [(None, 200), (50, 50), (300, 300)])
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_max_t_replaces_the_limit_of_the_environment(
-    build, random_actions, max_t, length, mode
-):
-    env = build("Pendulum-v1", num_envs=1, max_t=max_t, vectorization_mode=mode)
-    env.reset()
-    finished = [env.step(action).finished for action in random_actions(env, 301)]
-    lengths = [f.episode_length.item() for f in finished if f is not None]
-    assert set(lengths) == {length}
-
-
-def test_native_cartpole_knows_the_limits_of_both_versions(build):
-    for name, limit in (("CartPole-v0", 200), ("CartPole-v1", 500)):
-        env = build(name, num_envs=4)
-        env.reset()
-        assert env.raw._max_episode_steps == limit
+                assert_array_equal(step.obs[i], last)
 
 
 def test_an_episode_can_be_terminated_and_truncated_in_the_same_step(build):

@@ -7,22 +7,10 @@ import pytest
 from slm_lab.core.errors import MissingExtraError, SpecError
 from slm_lab.env.check import check_env
 from slm_lab.env.convert.observation import only_parts
-from slm_lab.env.make import describe_spaces, make_env
-from slm_lab.env.simulators.film import Film, headless
+from slm_lab.env.make import describe_spaces
 from slm_lab.spec.load import load_spec
 
 MINIGRID = "minigrid:MiniGrid-Empty-5x5-v0"
-
-
-class Counter(Film):
-    def __init__(self):
-        self.frames = 0
-
-    def add(self, frame, fps):
-        self.frames += 1
-
-    def end(self):
-        pass
 
 
 @pytest.fixture
@@ -78,22 +66,6 @@ def test_minigrid_without_its_text_is_a_vector_or_an_image(
     env = build(name, max_t=20)
     assert env.observation_space.shape == shape
     plays(env, random_actions(env, 50))
-
-
-def test_minigrid_is_filmed(env_spec, random_actions, wrapped):
-    film = Counter()
-    spec = env_spec(
-        "Room-v0",
-        num_envs=1,
-        vectorization_mode="sync",
-        max_t=4,
-        render_mode="rgb_array",
-    )
-    with headless():
-        env = make_env(spec, 0, film=film)
-        plays(env, random_actions(env, 4))
-        env.close()
-    assert film.frames == 5
 
 
 @pytest.mark.medium

@@ -3,6 +3,7 @@
 import gymnasium
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_equal
 
 from slm_lab.core.errors import LabError, SpecError
 from slm_lab.env.adapter import PolicyAdapter
@@ -46,7 +47,7 @@ def test_wrappers_do_what_their_classes_do_in_the_order_of_the_list(
     actions = random_actions(env, 250)
     for wrapped, own in zip(steps(env, actions), steps(plain, actions), strict=True):
         expected = own * 2 + 1 if own.ndim == 2 else np.full(2, 2.0)
-        np.testing.assert_allclose(wrapped, expected, rtol=1e-6)
+        assert_allclose(wrapped, expected, rtol=1e-6)
     assert not env.exact_state
 
 
@@ -216,6 +217,5 @@ def test_wrapped_environments_are_filmed_and_stepped_from_one_seed(
         build("Acrobot-v1", 5, **keys, vectorization_mode=m) for m in ("sync", "async")
     )
     actions = random_actions(one, 100)
-    for left, right in zip(steps(one, actions), steps(other, actions), strict=True):
-        np.testing.assert_array_equal(left, right)
+    assert_equal(steps(one, actions), steps(other, actions))
     assert isinstance(one.raw.envs[0], gymnasium.Wrapper)

@@ -14,7 +14,8 @@ class Ends(gymnasium.Env):
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.length, self.t = int(self.np_random.integers(2, 7)), 0
+        self.length = int(self.np_random.integers(2, 7))
+        self.t = 0
         return np.array([self.length, 0], np.float32), {"is_success": 9.0}
 
     def step(self, action):
@@ -34,7 +35,8 @@ class Ends(gymnasium.Env):
 class Scaled(gymnasium.ObservationWrapper):
     def __init__(self, env, factor: float, shift: int = 0):
         super().__init__(env)
-        self.factor, self.shift = factor, shift
+        self.factor = factor
+        self.shift = shift
 
     def observation(self, observation):
         return (observation * self.factor + self.shift).astype(np.float32)

@@ -24,7 +24,9 @@ def test_the_final_return_is_of_the_last_twentieth_or_of_twenty_episodes(
     episodes, max_frame, later
 ):
     recent, ended, returns = played(episodes, max_frame)
-    now = int(ended[-1]) + later if episodes else later
+    now = later
+    if episodes:
+        now = int(ended[-1]) + later
     inside = int((ended > now - 0.05 * max_frame).sum())
     expected = min(max(inside, FEWEST), len(episodes))
     value, count = recent.final(now)
@@ -40,7 +42,9 @@ def test_decisions_use_the_same_mean_over_at_most_a_hundred_episodes(
     episodes, max_frame
 ):
     recent, ended, returns = played(episodes, max_frame)
-    now = int(ended[-1]) if episodes else 0
+    now = 0
+    if episodes:
+        now = int(ended[-1])
     decides = len(episodes) >= FEWEST or (now >= max_frame and episodes)
     value = recent.recent(now)
     if not decides:
@@ -65,7 +69,8 @@ def test_nothing_is_decided_before_twenty_episodes_or_the_end_of_the_budget():
 @pytest.mark.parametrize("workers", [2, 3, 8, 16, 50])
 def test_workers_have_twenty_to_a_hundred_episodes_together(workers):
     """With W workers, each alone would reach back W times as far."""
-    alone, each = RecentEpisodes(1_000), RecentEpisodes(1_000, workers)
+    alone = RecentEpisodes(1_000)
+    each = RecentEpisodes(1_000, workers)
     for frame in range(1, 1_001):
         each.add(frame, np.array([float(frame)]))
     few = RecentEpisodes(1_000, workers)

@@ -25,7 +25,9 @@ def log_dir(tmp_path):
 def append(path, *frames, wall_t=0.001):
     with closing(RowWriter(path, COLUMNS)) as writer:
         for frame in frames:
-            loss = None if frame % 200 else frame / 4
+            loss = None
+            if not frame % 200:
+                loss = frame / 4
             writer.append(Row(COLUMNS, (frame, frame * wall_t, float(frame), loss)))
         return writer.sync()
 
@@ -117,20 +119,6 @@ def test_a_second_exporter_shows_no_point_twice(csv, log_dir):
         400,
     ]
     assert len(list(log_dir.iterdir())) == 2
-
-
-def test_rows_are_exported_although_an_event_file_was_deleted(csv, log_dir):
-    append(csv, 100)
-    for _ in range(2):
-        with closing(TensorBoardExporter(csv, log_dir)) as exporter:
-            exporter.update()
-    first, second = sorted(log_dir.iterdir())
-    first.unlink()
-    append(csv, 200)
-    with closing(TensorBoardExporter(csv, log_dir)) as exporter:
-        assert exporter.update() == 2
-    assert min(log_dir.iterdir()) == second
-    assert scalars(log_dir, "total_reward") == [(100, 100.0), (200, 200.0)]
 
 
 def test_importing_and_exporting_takes_neither_torch_nor_tensorboard_early(

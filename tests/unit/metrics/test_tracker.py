@@ -1,9 +1,5 @@
-import copy
-
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from slm_lab.core.errors import CheckpointError, LabError
 from slm_lab.core.types import Column
@@ -19,7 +15,13 @@ def finish(tracker, at=0, **returns):
     index = np.array([int(name[1:]) for name in returns])
     info = np.empty((len(index), 0))
     lengths = np.full(len(index), 10)
-    tracker.track_episodes(index, np.array(list(returns.values())), lengths, info, at)
+    tracker.track_episodes(
+        env_index=index,
+        episode_return=np.array(list(returns.values())),
+        episode_length=lengths,
+        info=info,
+        total_frame=at,
+    )
 
 
 def row_at(tracker, frame, wall_t=None):
@@ -102,7 +104,8 @@ def test_after_a_resume_the_saved_rows_stand_for_their_episodes():
     """The window is one of whole rows here: each episode counts with the mean of its
     row."""
     alone = Tracker(1, 10, 400, ["episode_length"])
-    rows, generator = [], np.random.default_rng(0)
+    rows = []
+    generator = np.random.default_rng(0)
     for step in range(1, 201):
         finish(alone, at=2 * step, e0=float(generator.normal()))
         if alone.due(step):
@@ -143,7 +146,8 @@ def test_a_row_holds_the_mean_over_the_reports_since_the_last_row():
     tracker = Tracker(1, 100, BUDGET, ["approx_kl"])
     tracker.track_update({"loss": 1.0, "approx_kl": 0.5})
     tracker.track_update({"loss": 4.0})
-    first, second = row_at(tracker, 100), row_at(tracker, 200)
+    first = row_at(tracker, 100)
+    second = row_at(tracker, 200)
     assert (first["loss"], first["approx_kl"], first["entropy"]) == (2.5, 0.5, None)
     assert second["loss"] is None
 
@@ -183,8 +187,16 @@ def test_fps_is_frames_over_seconds_since_the_last_row():
 
 def test_episode_length_is_filled_when_asked_for():
     tracker = Tracker(2, 100, BUDGET, ["episode_length"])
-    index, returns, lengths = np.array([0, 1]), np.array([1.0, 2.0]), np.array([10, 15])
-    tracker.track_episodes(index, returns, lengths, np.empty((2, 0)), 0)
+    index = np.array([0, 1])
+    returns = np.array([1.0, 2.0])
+    lengths = np.array([10, 15])
+    tracker.track_episodes(
+        env_index=index,
+        episode_return=returns,
+        episode_length=lengths,
+        info=np.empty((2, 0)),
+        total_frame=0,
+    )
     assert row_at(tracker, 100)["episode_length"] == 12.5
 
 
@@ -213,59 +225,9 @@ def test_the_last_frame_tells_whether_a_final_row_is_missing():
     assert tracker.last_row is row
 
 
-EVENT = st.one_of(
-    st.tuples(st.just("episode"), st.integers(0, 2), st.floats(-1e6, 1e6)),
-    st.tuples(
-        st.just("report"), st.sampled_from(["loss", "approx_kl"]), st.floats(-1e3, 1e3)
-    ),
-    st.tuples(st.just("row")),
-)
-
-
-def play(tracker, events, frame):
-    rows = []
-    for event in events:
-        frame += 3
-        if event[0] == "episode":
-            finish(tracker, at=2 * frame, **{f"e{event[1]}": event[2]})
-        elif event[0] == "report":
-            tracker.track_update({event[1]: event[2]})
-        else:
-            rows.append(
-                (
-                    row_at(tracker, frame).to_csv(),
-                    tracker.improved,
-                    tracker.due(frame + 7),
-                )
-            )
-    return rows, frame
-
-
-@given(before=st.lists(EVENT, max_size=30), after=st.lists(EVENT, max_size=30))
-def test_a_restored_tracker_continues_bit_for_bit(before, after):
-    extra = ["approx_kl", "episode_length"]
-    original, restored = Tracker(3, 10, 600, extra), Tracker(3, 10, 600, extra)
-    _, frame = play(original, before, 0)
-    restored.load_state_dict(copy.deepcopy(original.state_dict()))
-    assert restored.last_row == original.last_row
-    assert restored.improved == original.improved
-    assert play(restored, after, frame) == play(original, after, frame)
-    np.testing.assert_equal(restored.state_dict(), original.state_dict())
-
-
-def test_a_saved_state_does_not_change_with_the_tracker():
-    tracker = Tracker(2, 100, BUDGET)
-    finish(tracker, e0=1.0)
-    state = tracker.state_dict()
-    before = copy.deepcopy(state)
-    finish(tracker, e0=2.0)
-    tracker.track_update({"loss": 1.0})
-    row_at(tracker, 100)
-    np.testing.assert_equal(state, before)
-
-
 def test_a_resumed_run_may_have_another_log_frequency():
-    old, new = Tracker(1, 100, BUDGET), Tracker(1, 30, BUDGET)
+    old = Tracker(1, 100, BUDGET)
+    new = Tracker(1, 30, BUDGET)
     row_at(old, 100)
     new.load_state_dict(old.state_dict())
     assert not new.due(119)

@@ -1,6 +1,5 @@
-import json
 import math
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -147,30 +146,10 @@ def test_shifting_all_returns_and_the_random_agents_alike_changes_no_strength(
         "sample_efficiency",
         "stability",
     ):
-        one, other = getattr(here, name), getattr(there, name)
+        one = getattr(here, name)
+        other = getattr(there, name)
         if one is not None and other is not None:
             assert other == pytest.approx(one, rel=1e-6, abs=1e-6)
-
-
-@given(returns=RETURNS, factor=st.floats(0.01, 100))
-def test_ratios_do_not_depend_on_the_scale_of_rewards(returns, factor):
-    one = session_metrics(session_rows(returns), 0.0)
-    other = session_metrics(session_rows(np.array(returns) * factor), 0.0)
-    for name in ("sample_efficiency", "training_efficiency", "stability"):
-        if getattr(one, name) is None:
-            assert one.reasons[name] == other.reasons[name]
-        else:
-            assert getattr(other, name) == pytest.approx(
-                getattr(one, name), rel=1e-9, abs=1e-9
-            )
-    assert other.strength == pytest.approx(one.strength * factor)
-
-
-@given(returns=RETURNS)
-def test_efficiency_lies_between_those_of_the_first_and_the_last_row(returns):
-    metrics = session_metrics(session_rows(returns), 0.0)
-    assert 1 / (100 * len(returns)) * (1 - 1e-9) <= metrics.sample_efficiency
-    assert metrics.sample_efficiency <= 1 / 100 * (1 + 1e-9)
 
 
 @given(returns=RETURNS)
@@ -179,14 +158,6 @@ def test_stability_is_one_when_returns_never_drop_and_never_more(returns):
     assert session_metrics(session_rows(sorted(returns)), 0.0).stability == 1.0
     stability = session_metrics(session_rows(returns), 0.0).stability
     assert stability is None or -1e-9 <= stability <= 1.0
-
-
-@given(returns=RETURNS)
-def test_learning_the_same_later_is_less_sample_efficient(returns):
-    frames = np.arange(1, len(returns) + 1) * 100
-    early = session_metrics(session_rows(returns, frames), 0.0).sample_efficiency
-    late = session_metrics(session_rows(returns, frames + 50), 0.0).sample_efficiency
-    assert late < early
 
 
 def test_trial_metrics_are_means_over_sessions():
@@ -260,17 +231,10 @@ def test_consistency_is_null_where_it_has_no_meaning(dfs, random_return, reason)
     assert trial.rests_on["consistency"] == 0
 
 
-def test_metrics_survive_json():
-    dfs = [session_rows([30.0, 50.0]), session_rows([])]
-    for metrics in (session_metrics(dfs[1], 20.0), trial_metrics(dfs, 20.0)):
-        assert json.loads(json.dumps(asdict(metrics), allow_nan=False)) == asdict(
-            metrics
-        )
-
-
 def test_consistency_of_a_repeated_training_is_that_of_its_runs():
     """The workers differ, the means of the two runs do not."""
-    low, high = session_rows([20.0, 30.0]), session_rows([40.0, 50.0])
+    low = session_rows([20.0, 30.0])
+    high = session_rows([40.0, 50.0])
     repeated = trial_metrics([low, high, high, low], 0.0, run_of=[0, 0, 1, 1])
     assert repeated.consistency == pytest.approx(1.0)
     assert repeated.rests_on["consistency"] == 4

@@ -9,7 +9,7 @@ import pytest
 
 from slm_lab.core.errors import CheckpointError
 from slm_lab.metrics.row import Row
-from slm_lab.metrics.writer import Extent, RowFiles, RowWriter, truncate_rows
+from slm_lab.metrics.writer import Extent, RowWriter, SessionRows, truncate_rows
 
 COLUMNS = ("frame", "total_reward")
 
@@ -152,38 +152,38 @@ def write_tables(files, *frames):
 
 
 def test_the_files_of_a_checkpoint_are_cut_back_together(tmp_path):
-    files = RowFiles(tmp_path, TABLES)
+    files = SessionRows(tmp_path, TABLES)
     write_tables(files, 100, 200)
     extents = files.sync()
     expected = {name: (tmp_path / name).read_bytes() for name in TABLES}
     assert extents == {name: Extent.of(text) for name, text in expected.items()}
     write_tables(files, 300)
     files.close()
-    RowFiles(tmp_path, TABLES, extents).close()
+    SessionRows(tmp_path, TABLES, extents).close()
     assert {name: (tmp_path / name).read_bytes() for name in TABLES} == expected
 
 
 def test_without_a_checkpoint_all_files_start_empty(tmp_path):
-    files = RowFiles(tmp_path, TABLES)
+    files = SessionRows(tmp_path, TABLES)
     write_tables(files, 100)
     files.close()
-    RowFiles(tmp_path, TABLES).close()
+    SessionRows(tmp_path, TABLES).close()
     for name, columns in TABLES.items():
         assert (tmp_path / name).read_text() == ",".join(columns) + "\n"
 
 
 def test_a_file_that_the_checkpoint_does_not_know_is_reported(tmp_path):
-    RowFiles(tmp_path, TABLES).close()
+    SessionRows(tmp_path, TABLES).close()
     with pytest.raises(CheckpointError, match=r"eval\.csv"):
-        RowFiles(tmp_path, TABLES, {"train.csv": Extent.of(b"")})
+        SessionRows(tmp_path, TABLES, {"train.csv": Extent.of(b"")})
 
 
 def test_where_one_file_cannot_be_continued_none_is_left_open(tmp_path):
-    RowFiles(tmp_path, TABLES).close()
+    SessionRows(tmp_path, TABLES).close()
     (tmp_path / "eval.csv").write_text("other,columns\n")
     extents = {name: Extent.of((tmp_path / name).read_bytes()) for name in TABLES}
     with pytest.raises(CheckpointError, match="other,columns"):
-        RowFiles(tmp_path, TABLES, extents)
+        SessionRows(tmp_path, TABLES, extents)
     opened = [
         os.readlink(f"/proc/self/fd/{fd}")
         for fd in os.listdir("/proc/self/fd")

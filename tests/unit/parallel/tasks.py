@@ -16,7 +16,16 @@ def worker_tasks(folder, spec, count):
     run_dir = RunDir(folder, spec.name)
     workers = range(count)
     return [
-        SessionTask(spec, run_dir, 0, 0, s, count, True, workers=workers)
+        SessionTask(
+            spec=spec,
+            run_dir=run_dir,
+            root_seed=0,
+            trial=0,
+            session=s,
+            num_sessions=count,
+            resume=True,
+            workers=workers,
+        )
         for s in workers
     ]
 

@@ -20,8 +20,7 @@ from slm_lab.parallel.fork_server import (
 )
 from slm_lab.session.status_board import Phase
 from slm_lab.storage.result import Ending
-from tests.faults.lab import call, command, wait_until, write_spec
-from tests.support import ppo
+from tests.faults.lab import wait_until
 from tests.unit.parallel.acts import (
     act,
     break_the_pipe,
@@ -195,7 +194,8 @@ def test_processes_are_like_fresh_interpreters(monkeypatch, tmp_path):
     monkeypatch.setenv("SLM_LAB_TEST", "first")
     start_fork_server()
     monkeypatch.setenv("SLM_LAB_TEST", "now")
-    before, drawn = dict(os.environ), set()
+    before = dict(os.environ)
+    drawn = set()
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         process = new_process(note_what_it_inherits, (tmp_path / name,), name)
@@ -206,17 +206,6 @@ def test_processes_are_like_fresh_interpreters(monkeypatch, tmp_path):
         drawn.add((tmp_path / name / "drawn").read_text())
     assert len(drawn) == 2
     assert dict(os.environ) == before
-
-
-@pytest.mark.medium
-def test_modules_of_the_working_folder_are_not_imported(tmp_path):
-    for name in ("torch", "numpy", "random", "gymnasium"):
-        (tmp_path / f"{name}.py").write_text(
-            "raise RuntimeError('of the working folder')"
-        )
-    write_spec(tmp_path, ppo(env__max_frame=200))
-    done = call(command(tmp_path, "train"), tmp_path)
-    assert (done.code, done.err) == (0, "")
 
 
 @linux

@@ -170,7 +170,9 @@ def test_the_time_of_a_step_after_a_stop_begins_when_a_slow_disk_has_its_checkpo
     make,
 ):
     launcher, board = make(hang, stop_seconds=1.0)
-    began, freed, ticks = [], [], []
+    began = []
+    freed = []
+    ticks = []
 
     def tick():
         ticks.append(time.monotonic())

@@ -9,7 +9,8 @@ from slm_lab.core.errors import LabError
 from slm_lab.parallel import shared_memory
 from slm_lab.parallel.shared_memory import check_room
 
-WHAT, FIX = "the unrolls", "shorter ones take less"
+WHAT = "the unrolls"
+FIX = "shorter ones take less"
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,9 @@ from slm_lab.session.status_board import Phase, StatusBoard
 from tests.support import parse, ppo
 from tests.unit.parallel.actor_learner import fake_ray, queues
 
-ACTORS, SLOTS, BUDGET = 2, 2, 7
+ACTORS = 2
+SLOTS = 2
+BUDGET = 7
 
 
 class Queued:
@@ -117,7 +119,8 @@ def test_an_actor_continues_only_when_one_of_its_slots_is_given_back(make):
 
 @pytest.mark.parametrize("budget", [0, 1, BUDGET])
 def test_the_budget_is_played_to_the_end_and_then_the_source_is_exhausted(make, budget):
-    made, found = make(budget), []
+    made = make(budget)
+    found = []
     for _ in range(2 * budget + 2):
         while made.play(0) | made.play(1):
             pass
@@ -146,7 +149,13 @@ def serial():
     meta = {"distributed": "actor_learner", "max_session": ACTORS}
     raw = ppo(agent__algorithm__time_horizon=16)
     raw["meta"] |= {**meta, "actor_learner": {"serial": True, "unroll_length": 16}}
-    source = SerialSource(parse(raw), 0, 0, 0, StatusBoard.allocate(CONTEXT, 1))
+    source = SerialSource(
+        spec=parse(raw),
+        root_seed=0,
+        trial=0,
+        first=0,
+        board=StatusBoard.allocate(CONTEXT, 1),
+    )
     source.begin()
     yield source
     source.close()

@@ -34,7 +34,15 @@ def board():
 def task(tmp_path):
     spec = parse(ppo(env__max_frame=256, meta__max_session=2))
     run_dir = RunDir.create(tmp_path, spec.name, datetime(2026, 1, 1))
-    return SessionTask(spec, run_dir, 0, 0, SESSION, 2, resume=False)
+    return SessionTask(
+        spec=spec,
+        run_dir=run_dir,
+        root_seed=0,
+        trial=0,
+        session=SESSION,
+        num_sessions=2,
+        resume=False,
+    )
 
 
 def log_of(task):
@@ -64,7 +72,8 @@ def failing(monkeypatch):
     def fail_with(error, closed=None):
         class FailingSession:
             def __init__(self, spec, index, seeds, paths, board, *args, **options):
-                self.board, self.index = board, index
+                self.board = board
+                self.index = index
 
             def run(self):
                 self.board.clock_slots[self.index] = 64

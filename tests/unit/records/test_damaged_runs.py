@@ -7,13 +7,13 @@ from contextlib import suppress
 
 import pytest
 
+from slm_lab.charts.diff import diff
 from slm_lab.core.errors import LabError
 from slm_lab.doctor.diagnosis import findings_of
 from slm_lab.records.overview import overview_of
 from slm_lab.records.progress import TrialProgress
 from slm_lab.records.run_record import RunRecord, RunStatus
 from slm_lab.records.tidy import delete, selected
-from slm_lab.studies.diff import diff
 from tests.unit.records.runs import write_ended
 
 NUMBER = re.compile(r"(?<=[ ,\[:])-?\d+(\.\d+)?(?=[,\]\n }])")

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from slm_lab.charts.diff import _table, diff
 from slm_lab.core.errors import UsageError
 from slm_lab.metrics.reader import read_rows
 from slm_lab.metrics.trial_state import Status
@@ -15,7 +16,6 @@ from slm_lab.records.lock import RunLock
 from slm_lab.records.overview import RunStatus, overview_of
 from slm_lab.records.tidy import delete, selected
 from slm_lab.storage.run_dir import RunDir, runs_in
-from slm_lab.studies.diff import _table, diff
 from tests.support import ppo
 from tests.unit.records.runs import change_spec, write_ended, write_run
 
@@ -297,6 +297,10 @@ def test_the_status_of_a_search_follows_its_record(statuses, expected, tmp_path)
             log.write(Ended(trial, status, 500, 1.0, 2.0, {}))
     log.close()
     assert overview_of(run).status is expected
+    spec = run.trial_spec_file(1).read_bytes()
+    run.trial_spec_file(1).write_bytes(spec[:100])
+    assert overview_of(run).status is RunStatus.DAMAGED
+    run.trial_spec_file(1).write_bytes(spec)
     if statuses:
         lines = run.event_log_file.read_bytes().splitlines(keepends=True)
         run.event_log_file.write_bytes(b"".join(lines[1:]))

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slm_lab.session.clock import Clock
+from slm_lab.session.experience import Clock
 
 
 def clocks(count, max_frame=1000):

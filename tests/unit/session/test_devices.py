@@ -4,12 +4,10 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-import torch
 
-from slm_lab.agent.device import moved
-from slm_lab.session.torch_setup import on_cpu
-from slm_lab.spec.role import net_for_role
-from tests.contract.outside import evaluation_env, untrained
+from slm_lab.session.build import on_cpu
+from slm_lab.spec.schema.agent import net_for_role
+from slm_lab.testing.outside import evaluation_env, untrained
 from tests.support import parse, ppo, soft
 
 CRITIC = {"type": "MLPNet", "hid_layers": [8]}
@@ -62,20 +60,3 @@ class Watched:
     def to(self, device, non_blocking=False):
         call = f"to {device.type}, waiting" if not non_blocking else f"to {device.type}"
         return Watched(device.type == "cuda", (*self.calls, call))
-
-
-@pytest.mark.parametrize(
-    ("is_cuda", "device", "calls"),
-    [
-        (False, "cuda", ("pinned", "to cuda")),
-        (False, "cpu", ("to cpu, waiting",)),
-        (True, "cpu", ("to cpu, waiting",)),
-        (True, "cuda", ("to cuda, waiting",)),
-    ],
-)
-def test_only_from_the_host_to_a_gpu_a_copy_is_pinned_and_not_waited_for(
-    is_cuda, device, calls
-):
-    """The host may not read a copy from a GPU before it is there; pinning memory there
-    fails."""
-    assert moved(Watched(is_cuda), torch.device(device)).calls == calls

@@ -13,11 +13,9 @@ from pandas.testing import assert_frame_equal
 
 from slm_lab.core.errors import CheckpointError
 from slm_lab.env.failure import (
-    EnvironmentExitError,
     EnvironmentFailedError,
-    signal_ignored,
 )
-from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers
+from slm_lab.parallel.all_reduce.process_groups import GroupBuffers
 from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.storage.result import Ending
@@ -44,7 +42,9 @@ class Breakable(gymnasium.Env):
     broken = True
 
     def __init__(self, place="step", at=100, error=LOOSE):
-        self.place, self.left, self.error = place, at, error
+        self.place = place
+        self.left = at
+        self.error = error
         self.resets = 0
 
     def _call(self, place):
@@ -114,35 +114,6 @@ def test_no_frame_before_a_failure_is_lost(
     assert resumed.clock.frame == 1000
 
 
-@pytest.mark.parametrize(
-    ("error", "message"),
-    [
-        (
-            partial(SystemExit, "window closed"),
-            "the environment called sys.exit: window closed",
-        ),
-        (KeyboardInterrupt, "the environment raised KeyboardInterrupt"),
-        (GeneratorExit, "the environment raised GeneratorExit"),
-    ],
-)
-@pytest.mark.parametrize("place", ["step", "reset"])
-def test_an_exit_is_an_error_as_any_other(
-    spec_of, tmp_path, monkeypatch, place, error, message
-):
-    # as in a Session's process
-    monkeypatch.setattr("signal.getsignal", lambda _: signal_ignored)
-    _, caught = fail(
-        spec_of(place=place, at=9, error=error), tmp_path, EnvironmentExitError
-    )
-    assert str(caught) == message
-    assert any(
-        note.startswith(f"in {place}() of environment 0") for note in caught.__notes__
-    )
-    assert any(
-        note.startswith("the state is saved at frame") for note in caught.__notes__
-    )
-
-
 def test_a_real_ctrl_c_stays_what_it_is(spec_of, tmp_path):
     fail(spec_of(error=KeyboardInterrupt), tmp_path, KeyboardInterrupt)
 
@@ -190,7 +161,8 @@ def test_all_ranks_save_where_the_environment_of_one_fails(
         "meta__save_interval": 10_000,
     }
     spec = parse(ppo(env__name="Breakable-v0", meta__distributed="all_reduce", **keys))
-    board, place = StatusBoard.allocate(CONTEXT, 2), GroupBuffers.of(2)
+    board = StatusBoard.allocate(CONTEXT, 2)
+    place = GroupBuffers.of(2)
 
     def run(index):
         rank = make_session(spec, tmp_path, rank=Rank(index, board, place))

@@ -36,7 +36,8 @@ def test_time_before_the_start_does_not_count():
 
 
 def test_a_resumed_session_continues_its_clocks():
-    stopwatch, other = Stopwatch(), Stopwatch()
+    stopwatch = Stopwatch()
+    other = Stopwatch()
     stopwatch.resume_after(100.0, 90.0)
     other.load_state_dict(stopwatch.state_dict())
     elapsed = other.read()

@@ -25,7 +25,9 @@ class Countdown:
     """Environment i ends every lengths[i] steps; its k-th episode returns 100 i + k."""
 
     def __init__(self, lengths, returns=None):
-        self.num_envs, self.lengths, self.t = len(lengths), np.array(lengths), 0
+        self.num_envs = len(lengths)
+        self.lengths = np.array(lengths)
+        self.t = 0
         self.count = np.zeros(len(lengths), np.int64)
         self.returns = returns
 
@@ -35,7 +37,8 @@ class Countdown:
     def step(self, action):
         np.testing.assert_array_equal(action, self._obs()[:, 0])
         self.t += 1
-        self.obs, self.finished = self._obs(), None
+        self.obs = self._obs()
+        self.finished = None
         self.terminated = self.t % self.lengths == 0
         self.truncated = np.zeros(self.num_envs, bool)
         ended = np.flatnonzero(self.terminated)
@@ -131,7 +134,8 @@ def test_a_return_that_is_no_number_is_reported(value):
 def test_episodes_can_be_shared_equally_by_as_many_environments_as_train(
     count, trained
 ):
-    num_envs, most = even_num_envs(count, trained), min(trained, MAX_ENVS)
+    num_envs = even_num_envs(count, trained)
+    most = min(trained, MAX_ENVS)
     assert count % num_envs == 0
     assert 1 <= num_envs <= most
     assert not any(count % more == 0 for more in range(num_envs + 1, most + 1))

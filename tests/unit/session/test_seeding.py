@@ -20,13 +20,6 @@ def test_the_same_root_gives_the_same_seeds(root, trial, session):
     assert session_seeds(root, trial, session) == session_seeds(root, trial, session)
 
 
-@given(roots)
-def test_the_order_in_which_sessions_ask_does_not_matter(root):
-    forward = {place: session_seeds(root, *place) for place in PLACES}
-    backward = {place: session_seeds(root, *place) for place in reversed(PLACES)}
-    assert forward == backward
-
-
 def test_every_session_trial_part_and_root_has_a_seed_of_its_own():
     seeds = [
         seed for root in range(20) for place in PLACES for seed in words(root, *place)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slm_lab.session.clock import Clock
+from slm_lab.session.experience import Clock
 from slm_lab.session.status_board import (
     PROGRESS_FIELDS,
     Phase,
@@ -39,7 +39,14 @@ def run_in_spawned_processes(target, *arguments):
 
 def test_a_fresh_board_has_waiting_sessions_without_numbers():
     board = StatusBoard.allocate(CONTEXT, 3)
-    waiting = SessionProgress(Phase.WAITING, 0, 0, None, None, None)
+    waiting = SessionProgress(
+        phase=Phase.WAITING,
+        frame=0,
+        restarts=0,
+        fps=None,
+        recent_return=None,
+        best=None,
+    )
     assert [board.read(session) for session in range(3)] == [waiting] * 3
     assert not board.stop_requested
 
@@ -54,7 +61,14 @@ def test_the_parent_sees_what_spawned_sessions_write():
         assert (seen.fps, seen.best) == (1000.5 + session, -1e300)
         assert seen.recent_return is None
         assert seen.frame == 2**53 + 1 + session
-    assert board.read(1) == SessionProgress(Phase.WAITING, 0, 0, None, None, None)
+    assert board.read(1) == SessionProgress(
+        phase=Phase.WAITING,
+        frame=0,
+        restarts=0,
+        fps=None,
+        recent_return=None,
+        best=None,
+    )
     assert not board.stop_requested
 
 
@@ -100,33 +114,6 @@ def test_every_phase_reads_back(phase):
     board = StatusBoard.allocate(CONTEXT, 1)
     board.write(0, phase=phase)
     assert board.read(0).phase is phase
-
-
-def test_a_field_that_does_not_exist_is_refused():
-    board = StatusBoard.allocate(CONTEXT, 1)
-    with pytest.raises(ValueError, match="speed"):
-        board.write(0, speed=1.0)
-    assert board.read(0) == SessionProgress(Phase.WAITING, 0, 0, None, None, None)
-
-
-@settings(deadline=None)
-@given(st.integers(1, 9))
-def test_no_two_cells_of_a_board_share_memory(num_sessions):
-    board = StatusBoard.allocate(CONTEXT, num_sessions)
-    for session in range(num_sessions):
-        board.clock_slots[session] = session + 1
-        board.write(
-            session, phase=Phase.RUNNING, fps=session + 0.5, best=-session - 0.5
-        )
-    board.request_stop()
-    assert board.clock_slots.tolist() == list(range(1, num_sessions + 1))
-    assert [board.read(session).fps for session in range(num_sessions)] == [
-        session + 0.5 for session in range(num_sessions)
-    ]
-    assert {board.read(session).phase for session in range(num_sessions)} == {
-        Phase.RUNNING
-    }
-    assert all(np.isclose(board.read(s).best, -s - 0.5) for s in range(num_sessions))
 
 
 def test_actor_statistics_of_a_learner_read_back_and_others_have_none():

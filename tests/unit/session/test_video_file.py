@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from slm_lab.core.errors import LabError
-from slm_lab.session.video_file import VideoFile
+from slm_lab.session.video import VideoFile
 from tests.video import read_video
 
 

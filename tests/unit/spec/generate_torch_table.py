@@ -12,7 +12,9 @@ from typing import Any
 
 import torch
 
-TABLE = Path(__file__).parents[3] / "slm_lab" / "spec" / "torch_table.json"
+from slm_lab.spec.schema.torch_layers import arguments_of
+
+TABLE = Path(__file__).parents[3] / "slm_lab" / "spec" / "schema" / "torch_table.json"
 
 FUNCTIONS = "takes functions or objects, which a spec file cannot write"
 REFUSED = {
@@ -44,115 +46,32 @@ REFUSED = {
     "RReLU": "draws random numbers, which would not be those of random_seed",
     "dirac_": "is for convolutions",
 }
-BY_CHANCE = "draws from torch's global generator, which random_seed does not seed"
-RECURRENT = "has a recurrent state; use RecurrentNet"
-NOT_ONE = "takes or returns more than one tensor; layers of a body pass one"
-ATTENTION = "needs sequences, and an observation is none"
-SEVERAL_GPUS = "is for several GPUs"
-REFUSED_LAYERS = {
-    **dict.fromkeys(
-        (
-            "Dropout",
-            "Dropout1d",
-            "Dropout2d",
-            "Dropout3d",
-            "AlphaDropout",
-            "FeatureAlphaDropout",
-            "RReLU",
-            "FractionalMaxPool2d",
-            "FractionalMaxPool3d",
-        ),
-        BY_CHANCE,
-    ),
-    **dict.fromkeys(
-        (
-            "GRU",
-            "GRUCell",
-            "LSTM",
-            "LSTMCell",
-            "RNN",
-            "RNNBase",
-            "RNNCell",
-            "RNNCellBase",
-        ),
-        RECURRENT,
-    ),
-    **dict.fromkeys(
-        (
-            "Bilinear",
-            "CosineSimilarity",
-            "PairwiseDistance",
-            "MaxUnpool1d",
-            "MaxUnpool2d",
-            "MaxUnpool3d",
-            "NLLLoss2d",
-        ),
-        NOT_ONE,
-    ),
-    **dict.fromkeys(
-        (
-            "MultiheadAttention",
-            "Transformer",
-            "TransformerDecoder",
-            "TransformerDecoderLayer",
-            "TransformerEncoder",
-            "TransformerEncoderLayer",
-        ),
-        ATTENTION,
-    ),
-    **dict.fromkeys(
-        ("Embedding", "EmbeddingBag"), "takes indices, and observations are floats"
-    ),
-    **dict.fromkeys(("DataParallel", "SyncBatchNorm"), SEVERAL_GPUS),
-}
-"""Modules that cannot be a layer of a body."""
 MORE_THAN_A_TARGET = "compares more than a prediction with its target"
 OWN_SCHEDULERS = {
-    "LinearToZero": {"frame": {"default": None}},
-    "LinearToMin": {"frame": {"default": None}, "min_factor": {"default": 0.1}},
+    "LinearToZero": {"frame": None},
+    "LinearToMin": {"frame": None, "min_factor": 0.1},
 }
-OWN_LAYERS = {
-    "LazyBatchRenorm1d": {
-        "eps": {"default": 1e-3},
-        "momentum": {"default": 0.01},
-        "warmup_steps": {"default": 100_000},
+NOT_FOR_FILES = frozenset(
+    {
+        *("self", "params", "optimizer", "last_epoch", "verbose", "device", "dtype"),
+        # of optimizers: for graphs that are not captured here
+        *("differentiable", "capturable"),
+        # of losses: the mean is the lab's to take
+        *("reduction", "size_average", "reduce"),
     }
-}
-NOT_FOR_FILES = (
-    *("self", "params", "optimizer", "last_epoch", "verbose", "device", "dtype"),
-    # of optimizers: for graphs that are not captured here
-    *("differentiable", "capturable"),
-    # of losses: the mean is the lab's to take
-    *("reduction", "size_average", "reduce"),
 )
 
 
 def arguments(cls: type) -> dict[str, Any]:
-    """{argument: {} if required, else {"default": value}}, less what a file cannot
-    give."""
-    found: dict[str, Any] = {}
-    for name, parameter in inspect.signature(cls.__init__).parameters.items():
-        if name in NOT_FOR_FILES or parameter.kind in (
-            parameter.VAR_POSITIONAL,
-            parameter.VAR_KEYWORD,
-        ):
-            continue
-        default = parameter.default
-        if default is parameter.empty:
-            found[name] = {}
-        elif isinstance(default, torch.Tensor | type) or callable(default):
-            found[name] = {"default": None}
-        else:
-            found[name] = {
-                "default": list(default) if isinstance(default, tuple) else default
-            }
-    return found
+    """{argument: default}, less what a file cannot give; {} stands for a required
+    one."""
+    found = arguments_of(cls, NOT_FOR_FILES)
+    return {name: {} if value is ... else value for name, value in found.items()}
 
 
-def row(name: str, cls: type, refused: dict[str, str] = REFUSED) -> dict[str, Any]:
-    return (
-        {"refused": refused[name]} if name in refused else {"arguments": arguments(cls)}
-    )
+def row(name: str, cls: type) -> dict[str, Any] | str:
+    """The arguments of a class, or why it is refused."""
+    return REFUSED.get(name) or arguments(cls)
 
 
 def classes(module: Any, base: type) -> dict[str, type]:
@@ -175,8 +94,9 @@ def optimizers() -> dict[str, Any]:
 
 def schedulers() -> dict[str, Any]:
     module = torch.optim.lr_scheduler
-    own = {name: {"arguments": args} for name, args in OWN_SCHEDULERS.items()}
-    return own | {n: row(n, c) for n, c in classes(module, module.LRScheduler).items()}
+    return OWN_SCHEDULERS | {
+        n: row(n, c) for n, c in classes(module, module.LRScheduler).items()
+    }
 
 
 def losses() -> dict[str, Any]:
@@ -187,26 +107,8 @@ def losses() -> dict[str, Any]:
             inputs = len(inspect.signature(cls.forward).parameters) - 1
             needed = [key for key, argument in arguments(cls).items() if argument == {}]
             fits = inputs == 2 and not needed
-            found[name] = row(name, cls) if fits else {"refused": MORE_THAN_A_TARGET}
+            found[name] = row(name, cls) if fits else MORE_THAN_A_TARGET
     return found
-
-
-def layers() -> dict[str, Any]:
-    containers = (
-        "Container",
-        "Sequential",
-        "ModuleList",
-        "ModuleDict",
-        "ParameterList",
-        "ParameterDict",
-    )
-    own = {name: {"arguments": args} for name, args in OWN_LAYERS.items()}
-    found = classes(torch.nn, torch.nn.Module)
-    return own | {
-        name: row(name, cls, REFUSED_LAYERS)
-        for name, cls in found.items()
-        if not name.endswith("Loss") and name not in containers
-    }
 
 
 def activations() -> dict[str, str | None]:
@@ -232,9 +134,9 @@ def initialisers() -> dict[str, str | None]:
             continue
         parameters = list(inspect.signature(function).parameters.values())[1:]
         needed = [p.name for p in parameters if p.default is p.empty]
-        missing = (
-            f"needs {', '.join(needed)}, which init_fn cannot give" if needed else None
-        )
+        missing = None
+        if needed:
+            missing = f"needs {', '.join(needed)}, which init_fn cannot give"
         found[name] = REFUSED.get(name, missing)
     return found
 
@@ -242,18 +144,22 @@ def initialisers() -> dict[str, str | None]:
 def torch_table() -> dict[str, Any]:
     """The whole table, as JSON data."""
     return {
-        "torch": torch.__version__.split("+")[0],
         "optimizers": optimizers(),
         "schedulers": schedulers(),
         "losses": losses(),
-        "layers": layers(),
         "activations": activations(),
         "initialisers": initialisers(),
     }
 
 
 def as_text(table: dict[str, Any]) -> str:
-    return json.dumps(table, indent=1) + "\n"
+    """The table as JSON, with a class on each line."""
+    kinds = []
+    for kind, rows in table.items():
+        lines = [f"  {json.dumps(key)}: {json.dumps(row)}" for key, row in rows.items()]
+        joined = ",\n".join(lines)
+        kinds.append(f" {json.dumps(kind)}: {{\n{joined}\n }}")
+    return "{\n" + ",\n".join(kinds) + "\n}\n"
 
 
 if __name__ == "__main__":

@@ -270,4 +270,6 @@ def set_at(tree: Any, path: list[str], value: Any) -> None:
 
 def fillings(path: Path) -> list[str]:
     """What `-s` has to be given for the templates of a shipped file."""
-    return ["env=CartPole-v1"] if "${env}" in path.read_text() else []
+    if "${env}" in path.read_text():
+        return ["env=CartPole-v1"]
+    return []

@@ -3,12 +3,10 @@
 import pytest
 
 from slm_lab.spec.load import parse_spec
-from slm_lab.spec.profile import dev_profile
 from slm_lab.spec.schema.meta import ActorLearnerSpec, CorrectionSpec, MetaSpec
 from tests.support import actor_critic, ppo, q_learning, reinforce, sarsa, soft
 from tests.unit.spec.problems import assert_problem
 
-MODES = (False, "shared", "synced", "all_reduce")
 BATCHES = {"agent__memory": {"name": "OnPolicyBatchReplay"}}
 
 
@@ -140,17 +138,6 @@ def test_an_invalid_setting_is_refused_with_its_path(settings, problem):
 
 
 @pytest.mark.parametrize(
-    "correction", ["none", "vtrace", {"name": "vtrace", "rho_bar": 2.0}]
-)
-@pytest.mark.parametrize("ratio", ["spec", None, 0.25])
-def test_a_written_actor_learner_block_is_read_back(correction, ratio):
-    spec = spec_of(
-        correction=correction, train_ratio=ratio, unroll_length=4, learn_queue=3
-    )
-    assert parse_spec("s", spec.to_json()) == spec
-
-
-@pytest.mark.parametrize(
     ("make", "steps"),
     [
         (ppo, 16),
@@ -230,23 +217,6 @@ def test_actors_that_take_turns_with_their_learner_are_one_session_with_it(max_r
     assert all(own.is_first_of_training(s) and not own.is_actor(s) for s in own.writers)
 
 
-@pytest.mark.parametrize("distributed", MODES)
-@pytest.mark.parametrize("serial", [False, True])
-def test_other_modes_have_no_actors_whatever_the_settings(distributed, serial):
-    own = meta(distributed, 4, 1 if distributed is False else 2, serial=serial)
-    runs = 1 if distributed is False else 2
-    assert own.num_sessions == 4 * runs
-    assert not any(own.is_actor(session) for session in range(own.num_sessions))
-    sizes = {len(training) for training in own.trainings}
-    assert sizes == ({1} if distributed is False else {4})
-    firsts = [s for s in range(own.num_sessions) if own.is_first_of_training(s)]
-    assert firsts == [training[0] for training in own.trainings]
-    assert own.writers == (
-        firsts if distributed == "all_reduce" else list(range(4 * runs))
-    )
-    assert own.writers_per_training == (4 if distributed in ("shared", "synced") else 1)
-
-
 @pytest.mark.parametrize(
     ("settings", "frames"),
     [
@@ -262,26 +232,3 @@ def test_a_training_event_learns_from_all_the_unrolls_that_it_waits_for(
     assert spec.agent.algorithm.frames_of_event(spec.env.num_envs, spec.meta) == frames
     alone = spec.meta.model_copy(update={"distributed": False})
     assert spec.agent.algorithm.frames_of_event(spec.env.num_envs, alone) == 16 * 4
-
-
-@pytest.mark.parametrize("make", [ppo, actor_critic, sarsa, dqn, sac])
-@pytest.mark.parametrize("settings", [{}, {"learn_queue": 8}, {"unroll_length": 100}])
-def test_a_spec_made_short_still_has_some_training_events_and_loads_again(
-    make, settings
-):
-    raw = together(make, actors=8, **settings)
-    raw["env"]["max_frame"] = 1_000_000
-    spec = parse_spec("s", raw)
-    short = dev_profile(spec)
-    assert short.meta.max_session == 2
-    assert short.meta.actor_learner == spec.meta.actor_learner
-    assert short.env.max_frame < 20_000
-    if make in (ppo, actor_critic, sarsa):
-        event = spec.agent.algorithm.frames_of_event(spec.env.num_envs, spec.meta)
-        assert short.env.max_frame >= 4 * event
-    else:
-        unroll = spec.unroll_length * spec.env.num_envs
-        assert (
-            short.env.max_frame >= spec.agent.algorithm.training_start_step + 4 * unroll
-        )
-    assert parse_spec("s", short.to_json()) == short

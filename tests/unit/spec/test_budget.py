@@ -6,11 +6,8 @@ import logging
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from slm_lab.core.errors import SpecError
 from slm_lab.spec.budget import decays, resolved, stretched
 from slm_lab.spec.json_schema import file_schema
 from slm_lab.spec.limits import nodes
@@ -18,7 +15,7 @@ from slm_lab.spec.load import check_file, load_spec, load_specs, parse_spec
 from slm_lab.spec.parse import parse, parse_template
 from slm_lab.spec.read import shipped_files, shipped_name
 from slm_lab.studies.search.space import spec_at
-from tests.support import ppo, q_learning, soft
+from tests.support import ppo, q_learning
 from tests.unit.spec.spec_data import changed, fillings
 
 TABLE = json.loads(Path(__file__).with_name("shipped_frames.json").read_text())
@@ -68,15 +65,6 @@ def test_with_its_own_budget_every_shipped_spec_has_the_frames_it_was_measured_w
         assert frames == TABLE[f"{shipped_name(file)}: {name}"], name
 
 
-def test_the_table_has_no_spec_that_is_no_longer_shipped():
-    shipped = [
-        (file, name)
-        for file in shipped_files()
-        for name in load_specs(file, fillings(file))
-    ]
-    assert set(TABLE) == {f"{shipped_name(file)}: {name}" for file, name in shipped}
-
-
 @pytest.mark.parametrize("file", shipped_files(), ids=lambda file: file.stem)
 @pytest.mark.parametrize("part", [10, 100])
 def test_a_shorter_budget_alone_shortens_all_of_a_shipped_spec_without_a_word(
@@ -90,7 +78,9 @@ def test_a_shorter_budget_alone_shortens_all_of_a_shipped_spec_without_a_word(
         ]
         # A hundredth may end before anything is learned, and then it is refused
         # rightly.
-        known = WARM_UP if part == 100 else ()
+        known = WARM_UP
+        if part != 100:
+            known = ()
         words = [str(each) for each in short.problems or short.suspicious]
         assert not [each for each in words if not each.startswith(known)]
         if short.spec is not None:
@@ -140,14 +130,6 @@ def test_a_share_is_a_spec_with_the_frames_that_it_stands_for(share, frames):
     assert parse_spec("s", spec(share).to_json()) == spec(share)
 
 
-@given(frames=st.integers(1, 10**9), budget=st.integers(1, 10**9))
-def test_an_exact_share_of_any_budget_is_its_frames(frames, budget):
-    frames = min(frames, budget)
-    share = f"{100 * frames / budget:.12f}%"
-    raw = {"env": {"max_frame": budget}, "agent": {"x": {"end_step": share}}}
-    assert resolved(raw)["agent"]["x"]["end_step"] == frames
-
-
 @pytest.mark.parametrize(
     "key",
     [
@@ -188,17 +170,6 @@ def test_shares_are_no_problem_of_a_spec_whose_budget_is_one():
         assert paths <= {"env.max_frame"}, budget
     template = parse_template("s", dqn("${budget}", {**FALLING, "start_step": "10%"}))
     assert template.problems == []
-
-
-def test_variants_of_one_role_and_arguments_in_a_block_follow_the_budget_too():
-    raw = soft("SoftActorCritic", env__max_frame=5_000)
-    raw["agent"]["net"]["actor_lr_scheduler_spec"] = {"name": "LinearToZero"}
-    raw["agent"]["net"]["critic_lr_scheduler_spec"] = {
-        "name": "LinearToMin",
-        "args": {"frame": "50%"},
-    }
-    net = "agent.net.{}_lr_scheduler_spec.frame"
-    assert ends(raw) == {net.format("actor"): 5_000, net.format("critic"): 2_500}
 
 
 def test_the_schedule_of_a_plug_in_follows_the_budget():
@@ -305,11 +276,3 @@ def test_a_shorter_budget_alone_has_two_hundred_rows_and_a_line_says_so(
         ["env.max_frame=8000", "meta.log_frequency=500"],
     ):
         assert load_spec(file, sets=sets, warn=False).meta.log_frequency == 500
-
-
-def test_a_wrong_spec_with_shares_has_no_further_problem():
-    raw = dqn(10_000, {**FALLING, "end_step": "16%"})
-    raw["agent"]["algorithm"]["gama"] = 0.9
-    with pytest.raises(SpecError) as caught:
-        parse_spec("s", raw)
-    assert [each.path for each in caught.value.problems] == ["agent.algorithm.gama"]

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from slm_lab.core.errors import SpecError
-from slm_lab.env.simulators.arguments import Argument, Arguments
+from slm_lab.env.wrappers import Argument, Arguments
 from slm_lab.spec.json_schema import file_schema
 from slm_lab.spec.load import load_spec, parse_spec
 from slm_lab.spec.schema.messages import FOREIGN

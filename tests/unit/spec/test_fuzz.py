@@ -104,20 +104,6 @@ def test_any_value_at_any_place_of_a_valid_spec(place, value):
     only_spec_errors(parse_spec, name, raw)
 
 
-@pytest.mark.medium
-@settings(max_examples=300, **COMMON)
-@given(st.sampled_from(PLACES), WORDS, JSON)
-def test_any_key_beside_any_other_of_a_valid_spec(place, key, value):
-    name, path = place
-    raw = copy.deepcopy(ALL[name])
-    block = raw
-    for part in path[:-1]:
-        block = block[int(part)] if isinstance(block, list) else block[part]
-    if isinstance(block, dict):
-        block[key] = value
-    only_spec_errors(parse_spec, name, raw)
-
-
 @settings(max_examples=200, **COMMON)
 @given(
     JSON,

@@ -118,7 +118,8 @@ def without(name: str, raw: dict[str, Any], *dotted: str) -> Iterator[Mutation]:
         yield Mutation(name, "missing", path, result)
 
 
-NET, ALGORITHM = "agent.net", "agent.algorithm"
+NET = "agent.net"
+ALGORITHM = "agent.algorithm"
 ADAM = {"name": "Adam", "lr": 1e-3}
 REPLAY = {"name": "Replay", "batch_size": 8, "max_size": 80}
 EPISODES = {"name": "OnPolicyReplay"}
@@ -286,11 +287,6 @@ def all_mutations() -> list[Mutation]:
 
 
 MUTATIONS = all_mutations()
-
-
-def test_there_are_enough_mutations():
-    assert len(MUTATIONS) >= 200
-    assert len({str(mutation) for mutation in MUTATIONS}) >= 200
 
 
 @pytest.mark.parametrize("name", ALL)

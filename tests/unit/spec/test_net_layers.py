@@ -53,7 +53,9 @@ def test_a_layer_that_cannot_be_part_of_a_body_is_refused_where_it_stands():
     ],
 )
 def test_keys_that_mean_nothing_to_a_net_are_noted(spec, key, noted):
-    value = "tanh" if key == "hid_layers_activation" else True
+    value = True
+    if key == "hid_layers_activation":
+        value = "tanh"
     parsed = parse("s", changed(spec, **{f"agent__net__{key}": value}))
     assert any(n.startswith(f"agent.net.{key} ({noted}") for n in parsed.legacy)
 

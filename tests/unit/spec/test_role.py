@@ -1,13 +1,11 @@
 """The net of a role, and the short profile."""
 
-import pickle
-
 import pytest
 
 from slm_lab.core.errors import LabError
-from slm_lab.spec.load import load_spec, parse_spec
-from slm_lab.spec.profile import dev_profile
-from slm_lab.spec.role import net_for_role
+from slm_lab.spec.budget import dev_profile
+from slm_lab.spec.load import parse_spec
+from slm_lab.spec.schema.agent import net_for_role
 from slm_lab.spec.schema.net import MLPNetSpec
 from tests.unit.spec.spec_data import PPO, RANDOM, changed
 
@@ -78,11 +76,6 @@ def test_a_critic_net_replaces_the_net_altogether():
 def test_an_agent_without_a_net_has_none_for_any_role():
     with pytest.raises(LabError, match="Random has no net"):
         net_for_role(parse_spec("s", RANDOM).agent, "actor")
-
-
-def test_specs_cross_processes():
-    spec = load_spec("demo")
-    assert pickle.loads(pickle.dumps(spec)) == spec
 
 
 @pytest.mark.parametrize("raw", [PPO, RANDOM], ids=["PPO", "Random"])

@@ -9,12 +9,10 @@ from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.build import build_agent
 from slm_lab.env.make import make_env
 from slm_lab.parallel.hogwild.launch import worker_spec
-from slm_lab.spec.load import load_spec, parse_spec
+from slm_lab.spec.load import parse_spec
 from slm_lab.spec.modes import ALL_REDUCE
-from slm_lab.spec.override import variables
-from slm_lab.spec.read import read_file, shipped_files
-from slm_lab.spec.role import net_for_role
 from slm_lab.spec.scale import scaled
+from slm_lab.spec.schema.agent import net_for_role
 from slm_lab.spec.schema.meta import MetaSpec
 from tests.unit.spec.problems import assert_lines, assert_problem, messages
 from tests.unit.spec.spec_data import A3C, ALL, DQN, SAC, SIL, changed
@@ -58,7 +56,8 @@ def keys_of(spec):
 
 def differences(before, after):
     """{path: (value in the spec, value in a rank)} of what is not the same."""
-    one, other = keys_of(before), keys_of(after)
+    one = keys_of(before)
+    other = keys_of(after)
     assert one.keys() == other.keys()
     return {key: (one[key], other[key]) for key in one if one[key] != other[key]}
 
@@ -234,34 +233,6 @@ def test_a_random_agent_has_nothing_to_divide():
     assert own == spec
 
 
-@pytest.mark.parametrize("scale", ["linear", "weak"])
-def test_the_rates_of_one_role_are_larger_too(scale):
-    """Those that are given as `actor_optim_spec` and `critic_optim_spec`, in either
-    block."""
-    nets = {
-        "agent__net": {
-            "type": "MLPNet",
-            "actor_optim_spec": {"name": "Adam", "lr": 1e-4},
-            "critic_optim_spec": {"name": "Adam", "lr": 3e-4},
-        },
-        "agent__critic_net": {
-            "type": "MLPNet",
-            "critic_optim_spec": {"name": "RMSprop", "lr": 2e-4},
-        },
-    }
-    own_net = {"agent__net": nets["agent__net"]}
-    for keys, critic in ((own_net, 3e-4), (nets, 2e-4)):
-        for raw in (A2C, SAC):
-            spec, own = rank_of(raw, scale, **keys)
-            rates = {
-                key: value
-                for key, value in differences(spec, own).items()
-                if "lr" in key
-            }
-            assert rates["actor.lr"] == pytest.approx((1e-4, 4e-4))
-            assert rates["critic.lr"] == pytest.approx((critic, 4 * critic))
-
-
 def test_an_optimizer_without_a_rate_gets_its_default_rate_scaled():
     _, own = rank_of(A2C, agent__net={"type": "MLPNet"})
     assert net_for_role(own.agent, "actor").optim_spec.args["lr"] == pytest.approx(4e-3)
@@ -415,23 +386,7 @@ def sizes(horizon, minibatch=32):
     return {"algorithm.time_horizon": horizon, "algorithm.minibatch_size": minibatch}
 
 
-def uneven(path, value, scale):
-    return (
-        f"agent.{path} = {value}: must be a multiple of max_session (4): each rank of "
-        "all_reduce "
-        f'has its share of it with meta.scale "{scale}"'
-    )
-
-
-def of_each(path, value, share, scale, problem):
-    return (
-        f"agent.{path} = {value}: each of 4 ranks of all_reduce has {share} of it "
-        "with meta.scale "
-        f'"{scale}", which {problem}'
-    )
-
-
-HORIZON_34 = uneven("algorithm.time_horizon", 34, "{}")
+HORIZON_34 = "agent.algorithm.time_horizon = 34: must be a multiple of max_session (4)"
 SMALL_BATCH = {"memory.batch_size": 30}
 ONE_SAMPLE = {
     **sizes(4, 4),
@@ -450,125 +405,68 @@ RECURRENT = {
     "algorithm.training_start_step": 2048,
     "env": {"name": "CartPole-v1", "num_envs": 4, "max_frame": 1e5},
 }
-# (spec, changes, {scale: problems}); scales that are left out, and one process, have
-# none.
+# (spec, changes, problems with "linear", problems with "strong"); "weak", and one
+# process, have none.
 REFUSED = [
     # What ranks cannot share evenly.
-    (
-        PPO,
-        sizes(34),
-        {
-            "linear": [HORIZON_34.format("linear")],
-            "strong": [HORIZON_34.format("strong")],
-        },
-    ),
+    (PPO, sizes(34), [HORIZON_34], [HORIZON_34]),
     (
         PPO,
         sizes(34, 66),
-        {
-            "linear": [HORIZON_34.format("linear")],
-            "strong": [
-                HORIZON_34.format("strong"),
-                uneven("algorithm.minibatch_size", 66, "strong"),
-            ],
-        },
+        [HORIZON_34],
+        [HORIZON_34, "agent.algorithm.minibatch_size = 66: must be a multiple"],
     ),
-    (DQN, SMALL_BATCH, {"strong": [uneven("memory.batch_size", 30, "strong")]}),
+    (DQN, SMALL_BATCH, [], ["agent.memory.batch_size = 30: must be a multiple"]),
     (
         A2C,
         {"algorithm.training_frequency": 5},
-        {"strong": [uneven("algorithm.training_frequency", 5, "strong")]},
+        [],
+        ["agent.algorithm.training_frequency = 5: must be a multiple"],
     ),
     # A minibatch that becomes one sample cannot be normalised.
-    (
-        PPO,
-        ONE_SAMPLE,
-        {
-            scale: [of_each("algorithm.minibatch_size", 4, 1, scale, "is one sample, ")]
-            for scale in ("linear", "strong")
-        },
-    ),
+    (PPO, ONE_SAMPLE, *[["agent.algorithm.minibatch_size = 4: … 1 … one sample"]] * 2),
     # The replay memory of a rank holds a batch, and a step of every environment.
     (
         DQN,
         {"memory.max_size": 100},
-        {
-            "linear": [
-                of_each(
-                    "memory.max_size", 100, 25, "linear", "must be >= batch_size (32)"
-                )
-            ]
-        },
+        ["agent.memory.max_size = 100: … 25 … must be >= batch_size (32)"],
+        [],
     ),
     (
         SIL,
         {"memory.max_size": 400},
-        {
-            "linear": [
-                of_each(
-                    "memory.max_size", 400, 100, "linear", "must be >= batch_size (128)"
-                )
-            ]
-        },
+        ["agent.memory.max_size = 400: … 100 … must be >= batch_size (128)"],
+        [],
     ),
     (
         DQN,
         {"memory.max_size": 48, "memory.batch_size": 8},
-        {
-            scale: [
-                of_each(
-                    "memory.max_size",
-                    48,
-                    12,
-                    scale,
-                    "must be >= … = 16 × 1 = 16, or no n-",
-                )
-            ]
-            for scale in ("linear", "strong")
-        },
+        *[["agent.memory.max_size = 48: … 12 … must be >= … 16 × 1 = 16"]] * 2,
     ),
     # The newest steps do not fill a batch, and a batch has whole sequences.
     (
         DQN,
         {"memory.use_cer": True},
-        {
-            "strong": [
-                of_each(
-                    "memory.batch_size",
-                    32,
-                    8,
-                    "strong",
-                    "must be > env.num_envs (16) with use",
-                )
-            ]
-        },
+        [],
+        ["agent.memory.batch_size = 32: … 8 … must be > env.num_envs (16)"],
     ),
     (
         DQN,
         RECURRENT,
-        {
-            "strong": [
-                of_each(
-                    "memory.batch_size",
-                    32,
-                    8,
-                    "strong",
-                    "must be a multiple of agent.net.seq_len (16)",
-                )
-            ]
-        },
+        [],
+        ["agent.memory.batch_size = 32: … 8 … a multiple of agent.net.seq_len (16)"],
     ),
-    *((raw, {}, {}) for raw, _ in SCALED.values()),
+    *((raw, {}, [], []) for raw, _ in SCALED.values()),
 ]
 
 
-@pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize(("base", "changes", "problems"), REFUSED)
-def test_a_spec_that_ranks_cannot_divide_is_refused(base, changes, problems, scale):
+@pytest.mark.parametrize(("base", "changes", "linear", "strong"), REFUSED)
+def test_a_spec_that_ranks_cannot_divide_is_refused(base, changes, linear, strong):
     raw = changed(base, changes)
     assert_problem(changed(raw, meta__distributed=False, meta__max_run=1), None)
-    assert_problem(ranks(raw, scale, count=1), None)
-    assert_lines(messages(ranks(raw, scale)), problems.get(scale, []))
+    for scale, problems in (("linear", linear), ("strong", strong), ("weak", [])):
+        assert_problem(ranks(raw, scale, count=1), None)
+        assert_lines(messages(ranks(raw, scale)), problems)
 
 
 def test_a_problem_of_one_process_is_reported_once():
@@ -577,10 +475,6 @@ def test_a_problem_of_one_process_is_reported_once():
     raw = ranks(PPO, agent__algorithm__minibatch_size=1000)
     rollout = "time_horizon × num_envs = 32 × 4 = 128, the frames of one rollout"
     assert_problem(raw, f"agent.algorithm.minibatch_size = 1000: must be <= {rollout}")
-
-
-def test_a_minibatch_too_small_for_many_ranks_fits_fewer():
-    assert_problem(ranks(changed(PPO, ONE_SAMPLE), count=2), None)
 
 
 def test_a_minibatch_that_the_rollout_of_a_rank_cannot_fill_becomes_that_rollout():
@@ -602,28 +496,4 @@ def test_where_the_minibatch_is_the_whole_rollout_ranks_take_the_steps_of_one_pr
     assert (
         rank_of(PPO, "linear", **whole)[1].agent
         == rank_of(PPO, "strong", **whole)[1].agent
-    )
-
-
-DIVISIBLE = [
-    (path, name)
-    for path in shipped_files()
-    for name, spec in read_file(path).items()
-    if not name.startswith("_")
-    if spec["agent"]["algorithm"]["name"] == "PPO"
-    if spec["agent"]["algorithm"]["time_horizon"] % 2 == 0
-]
-
-
-@pytest.mark.parametrize(
-    ("path", "name"), DIVISIBLE, ids=lambda part: getattr(part, "stem", part)
-)
-def test_one_word_makes_ranks_of_a_shipped_ppo(path, name):
-    sets = [f"{key}=x" for key in variables(read_file(path)[name])]
-    word = {"meta.distributed": "all_reduce", "meta.max_session": 2, "meta.max_run": 1}
-    spec = load_spec(path, name, sets, word)
-    own = scaled(spec)
-    assert (
-        own.agent.algorithm.minibatch_size
-        <= own.agent.algorithm.time_horizon * own.env.num_envs
     )

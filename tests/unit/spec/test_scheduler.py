@@ -27,11 +27,6 @@ def scheduler(value):
     return found.spec.meta.search_scheduler
 
 
-def test_by_default_there_is_none():
-    assert scheduler(None) is None
-    assert parse("small", ppo()).spec.meta.search_scheduler is None
-
-
 def test_arguments_alone_are_those_of_asha():
     assert scheduler({"grace_period": 100, "reduction_factor": 3}) == AshaSpec(
         grace_period=100.0, reduction_factor=3.0

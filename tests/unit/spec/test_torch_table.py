@@ -1,12 +1,16 @@
 """The table of torch's names is that of the installed torch."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
 
 from slm_lab.spec.schema.optim import LossSpec, LRSchedulerSpec, OptimSpec
 from slm_lab.spec.schema.torch_table import TABLE, activation_class, entries, refusals
+from tests.contract.parts_table import arc, layer
+from tests.support import ppo
 from tests.unit.spec.generate_torch_table import as_text, torch_table
 
 
@@ -53,3 +57,24 @@ def test_activations_have_their_names_in_either_spelling(name):
 def test_an_unknown_activation_has_no_class():
     assert activation_class("rely") is None
     assert all(activation_class(name) == name for name in refusals("activations"))
+
+
+PARSES = """
+import json, sys
+from slm_lab.spec.load import parse_spec
+parse_spec("small", json.loads(sys.argv[1]))
+sys.exit("torch" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "imports"),
+    [
+        ("MLPNet", {"hid_layers": [8]}, False),
+        ("TorchArcNet", {"arc": arc(layer("Tanh"))}, True),
+    ],
+)
+def test_only_a_spec_with_an_arc_imports_torch(kind, keys, imports):
+    data = json.dumps(ppo(agent__net={"type": kind, **keys}))
+    done = subprocess.run([sys.executable, "-c", PARSES, data], check=False)
+    assert done.returncode == imports

@@ -27,13 +27,11 @@ class Faults:
     def __init__(
         self, error: Callable[[], BaseException], kinds, at: int, after: bool
     ) -> None:
-        self.error, self.kinds, self.at, self.after, self.seen = (
-            error,
-            kinds,
-            at,
-            after,
-            0,
-        )
+        self.error = error
+        self.kinds = kinds
+        self.at = at
+        self.after = after
+        self.seen = 0
         self.calls = []
 
     def around(self, kind, call):

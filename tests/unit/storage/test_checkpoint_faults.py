@@ -10,7 +10,7 @@ import pytest
 from slm_lab.core.errors import CheckpointError
 from slm_lab.metrics.writer import Extent
 from slm_lab.storage.checkpoint import CheckpointStore
-from tests.unit.storage.disk import FaultyStream, Killed, faults, full_disk
+from tests.unit.storage.disk import Killed, faults, full_disk
 
 PREFIX = "ppo_t0_s0"
 FILE = ["open", "write", "fsync"]
@@ -166,23 +166,6 @@ def test_leftovers_of_a_kill_are_removed_by_the_next_checkpoint(tmp_path, at):
     assert other.load(other.manifest())["frame"] == 5
     assert copied.exists()
     assert len(list(tmp_path.iterdir())) == 3 + 3 + 2 + 1
-
-
-def test_a_kill_in_the_middle_of_a_write_leaves_the_checkpoint_before(tmp_path):
-    save(CheckpointStore(tmp_path, PREFIX), 100)
-    write = FaultyStream.write_content
-
-    def half(self, content):
-        write(self, content[: len(content) // 2])
-        raise Killed
-
-    with faults(Killed), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FaultyStream, "write_content", half)
-        with pytest.raises(Killed):
-            save(CheckpointStore(tmp_path, PREFIX), 200)
-    assert loaded_frames(tmp_path) == [100, 100, 100]
-    save(CheckpointStore(tmp_path, PREFIX), 200)
-    assert loaded_frames(tmp_path) == [200, 200, 200]
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])

@@ -84,7 +84,9 @@ def test_where_the_newest_is_damaged_the_one_before_takes_its_place(
     paths = run_dir.session(0, 0)
     for frame in (100, 200, 300):
         save(paths, frame, best=frame)
-    path = paths.manifest if what == "manifest" else file_of(paths, what)
+    path = paths.manifest
+    if what != "manifest":
+        path = file_of(paths, what)
     if what == "manifest" and harm is flip:
         path.write_text("{")  # a flipped bit of a manifest may be none of its meaning
     else:
@@ -169,7 +171,8 @@ def test_if_both_checkpoints_are_damaged_each_file_is_reported_and_nothing_chang
     paths = run_dir.session(0, 0)
     for frame in (100, 200):
         save(paths, frame)
-    older, newer = file_of(paths, at=previous_path(paths.manifest)), file_of(paths)
+    older = file_of(paths, at=previous_path(paths.manifest))
+    newer = file_of(paths)
     flip(older)
     flip(newer)
     before = paths.manifest.read_bytes()

@@ -61,19 +61,6 @@ def test_two_runs_in_the_same_second_get_two_folders_and_the_later_one_is_the_la
     assert latest(tmp_path, "ppo") == second
 
 
-def test_the_last_of_a_dozen_runs_in_the_same_second_is_the_latest(tmp_path):
-    for _ in range(12):
-        last = begin(tmp_path, "ppo", NOON)
-        assert latest(tmp_path, "ppo") == last
-
-
-def test_a_later_second_is_newer_than_a_later_run_of_an_earlier_second(tmp_path):
-    late = begin(tmp_path, "ppo", NOON + SECOND)
-    for _ in range(3):
-        begin(tmp_path, "ppo", NOON)
-    assert latest(tmp_path, "ppo") == late
-
-
 def test_the_search_for_a_free_name_ends(tmp_path):
     for _ in range(100):
         RunDir.create(tmp_path, "ppo", NOON)
@@ -196,7 +183,8 @@ def test_a_read_only_data_folder_is_a_usage_error(tmp_path):
 def test_a_disk_that_takes_no_folder_is_a_usage_error(
     tmp_path, monkeypatch, broken_call
 ):
-    make, calls = Path.mkdir, []
+    make = Path.mkdir
+    calls = []
 
     def mkdir(self, *args, **kwargs):
         calls.append(self)

@@ -62,14 +62,6 @@ def test_shares_fill_one_gpu_so_that_others_stay_whole():
     assert whole not in first.gpus
 
 
-def test_two_trials_that_need_whole_gpus_share_none():
-    room = Resources(8, 4)
-    one, other = room.take(Request(1, 2)), room.take(Request(1, 2))
-    assert set(one.gpus).isdisjoint(other.gpus)
-    assert not room.has(Request(1, 0.1))
-    assert room.has(Request(1, 0))
-
-
 NEEDS = st.builds(
     Request,
     st.sampled_from([0.1, 1 / 3, 0.5, 1, 2]),
@@ -95,17 +87,6 @@ def test_released_resources_can_be_taken_again(steps):
         room.give_back(place)
     assert room.has(Request(4, 3))
     assert len(fill(room, Request(1, 0.5))) == 4
-
-
-@pytest.mark.parametrize(
-    ("wanted", "key"),
-    [(Request(2.5, 0), "cpu"), (Request(1, 1.5), "gpu"), (Request(1, 2), "gpu")],
-)
-def test_a_request_that_never_fits_is_refused(wanted, key):
-    with pytest.raises(
-        UsageError, match=rf"meta\.search_resources\.{key} = {getattr(wanted, key):g}"
-    ):
-        Resources(2, 1).check(wanted)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from slm_lab.agent import device
-from slm_lab.agent.net import precision
+from slm_lab.agent.net import layers as precision
 from slm_lab.core.errors import LabError
 from slm_lab.records.run_source import RunSource
 from slm_lab.session.status_board import LOOP_PARTS
@@ -54,21 +54,6 @@ def test_changes_are_those_that_the_spec_allows(cores, tmp_path):
     assert "meta.distributed=actor_learner meta.max_session=3" in tried
     whole_episodes = probed(tmp_path, reinforce()).changes
     assert not any("actor_learner" in each.text for each in whole_episodes)
-
-
-@pytest.mark.parametrize(
-    ("meta", "left_out"),
-    [
-        ({"max_session": 4}, "meta.distributed"),
-        ({"threads": 4}, "meta.threads"),
-        ({"distributed": "shared", "max_session": 2}, "meta.distributed"),
-    ],
-)
-def test_a_change_without_free_cores_is_left_out(meta, left_out, cores):
-    found = candidates(
-        parse(ppo(**{f"meta__{key}": value for key, value in meta.items()}))
-    )
-    assert not [each for each in found if left_out in each.text]
 
 
 def test_a_probed_spec_learns_soon_and_does_not_end(cores, tmp_path):
@@ -205,26 +190,6 @@ def test_a_first_rollout_counts_if_it_takes_long(monkeypatch, slow, stops, begin
     assert meter.speed.shares == pytest.approx({"acting": 0.0, "memory": 0.0, **shares})
 
 
-def test_when_a_meter_looks_changes_nothing_of_what_it_measures(monkeypatch):
-    board = Seen(monkeypatch)
-    meter = SpeedMeter(4.0, slice(None), learns=True)
-    for second, later in ((1.0, 0.9), (3.0, 0.1), (5.0, 0.5)):
-        board.now, board.clock_slots[0] = second, 40 * second
-        board.event(0, 0.4, 0.6, 0.0, 1.0)
-        board.now, board.clock_slots[0] = second + later, 40 * second + 100 * later
-        meter(board)
-    assert board.stops
-    assert meter.speed.frames_per_s == pytest.approx(40)
-    shares = {
-        "acting": 0.2,
-        "environment": 0.3,
-        "memory": 0.0,
-        "update": 0.5,
-        REST: 0.0,
-    }
-    assert meter.speed.shares == pytest.approx(shares)
-
-
 def test_a_change_that_the_machine_cannot_run_is_left_out(cores, tmp_path, monkeypatch):
     def tried(can):
         monkeypatch.setattr(precision, "has_bf16", lambda device: can)
@@ -242,46 +207,46 @@ CONV = {
 }
 
 
-@pytest.mark.parametrize(
-    ("keys", "tried"),
-    [
-        (WIDE, "agent.net.matmul=numpy"),
-        ({"agent__net__critic_hid_layers": [256, 256]}, "agent.net.matmul=numpy"),
-        (
-            {**WIDE, "agent__critic_net": {"type": "MLPNet", "hid_layers": [256, 256]}},
-            "agent.net.matmul=numpy agent.critic_net.matmul=numpy",
-        ),
-        ({**WIDE, "meta__threads": 2}, None),
-        ({**WIDE, "agent__net__matmul": "numpy"}, None),
-        ({**WIDE, "agent__net__precision": "bf16"}, None),
-        ({**WIDE, "agent__net__gpu": "auto"}, "agent.net.matmul=numpy"),
-        ({"agent__net__hid_layers": [64, 64]}, None),
-        ({"agent__net": CONV}, None),
-    ],
-)
-def test_another_library_is_tried_for_wide_layers_on_one_thread(cores, keys, tried):
-    found = [each for each in candidates(parse(ppo(**keys))) if "matmul" in each.text]
-    assert found == ([Change(tuple(tried.split()))] if tried else [])
+NUMPY = "agent.net.matmul=numpy"
+BF16 = "agent.net.precision=bf16"
+CRITIC = {"agent__critic_net": {"type": "MLPNet", "hid_layers": [256, 256]}}
+TRIED = [
+    # a word, keys of the spec, and the changes with this word that are tried
+    ("distributed", {"meta__max_session": 4}, []),
+    ("distributed", {"meta__distributed": "shared", "meta__max_session": 2}, []),
+    ("threads", {"meta__threads": 4}, []),
+    ("matmul", WIDE, [NUMPY]),
+    ("matmul", {"agent__net__critic_hid_layers": [256, 256]}, [NUMPY]),
+    ("matmul", WIDE | CRITIC, [f"{NUMPY} agent.critic_net.matmul=numpy"]),
+    ("matmul", {**WIDE, "meta__threads": 2}, []),
+    ("matmul", {**WIDE, "agent__net__matmul": "numpy"}, []),
+    ("matmul", {**WIDE, "agent__net__precision": "bf16"}, []),
+    ("matmul", {**WIDE, "agent__net__gpu": "auto"}, []),
+    ("matmul", {**WIDE, "agent__net__gpu": True}, []),
+    ("matmul", {"agent__net__hid_layers": [64, 64]}, []),
+    ("matmul", {"agent__net": CONV}, []),
+    ("precision", WIDE, [BF16]),
+    ("precision", {**WIDE, "agent__net__precision": "bf16"}, []),
+    ("precision", {**WIDE, "agent__net__precision": "auto"}, []),
+    ("precision", {"agent__net__hid_layers": [256]}, []),
+    ("precision", {"agent__net": CONV}, [BF16]),
+    ("envpool", {}, ["env.backend=envpool"]),
+    ("envpool", {"env__vectorization_mode": "native"}, ["env.backend=envpool"]),
+    ("envpool", {"env__vectorization_mode": "sync"}, []),
+    ("envpool", {"env__vectorization_mode": "async"}, []),
+    ("envpool", {"env__backend": "envpool"}, []),
+]
 
 
-@pytest.mark.parametrize(
-    ("keys", "tried"),
-    [
-        (WIDE, True),
-        ({**WIDE, "agent__net__precision": "bf16"}, False),
-        ({**WIDE, "agent__net__precision": "auto"}, False),
-        ({"agent__net__hid_layers": [256]}, False),
-        ({"agent__net": CONV}, True),
-    ],
-)
-def test_half_precision_is_tried_where_it_changes_products(
-    monkeypatch, cores, keys, tried
-):
+@pytest.mark.parametrize(("word", "keys", "tried"), TRIED)
+def test_a_change_is_tried_where_it_may_help(cores, monkeypatch, word, keys, tried):
     monkeypatch.setattr(precision, "has_bf16", lambda device: True)
-    found = [each for each in candidates(parse(ppo(**keys))) if "bf16" in each.text]
-    assert found == (
-        [Change(("agent.net.precision=bf16",), "differently")] if tried else []
-    )
+    monkeypatch.setattr(device, "has_gpu", lambda: True)
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: name)
+    found = [each for each in candidates(parse(ppo(**keys))) if word in each.text]
+    assert [each.text for each in found] == tried
+    learns = "alike" if word == "matmul" else "differently"
+    assert {each.learns for each in found} <= {learns}
 
 
 @pytest.mark.parametrize("spec", [ppo(), SOFT])
@@ -321,29 +286,6 @@ def test_more_environments_come_with_as_many_gradient_steps(
         for envs, batches in tried
     ]
     assert found == wanted
-
-
-@pytest.mark.parametrize(
-    ("keys", "tried"),
-    [
-        ({}, 1),
-        ({"env__vectorization_mode": "native"}, 1),
-        ({"env__vectorization_mode": "sync"}, 0),
-        ({"env__vectorization_mode": "async"}, 0),
-        ({"env__backend": "envpool"}, 0),
-    ],
-)
-def test_envpool_is_tried_where_the_spec_would_use_it(cores, monkeypatch, keys, tried):
-    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: name)
-    found = [each for each in candidates(parse(ppo(**keys))) if "envpool" in each.text]
-    assert len(found) == tried
-
-
-@pytest.mark.parametrize(("gpu", "count"), [("auto", 0), (True, 0), (False, 1)])
-def test_a_net_on_a_gpu_has_no_other_library(monkeypatch, gpu, count):
-    monkeypatch.setattr(device, "has_gpu", lambda: True)
-    spec = parse(ppo(**WIDE, agent__net__gpu=gpu))
-    assert sum("matmul" in each.text for each in candidates(spec)) == count
 
 
 def test_all_workers_must_learn_before_they_are_measured_and_a_learner_counts_alone(
@@ -416,6 +358,30 @@ def test_a_run_without_events_is_given_up(monkeypatch):
     assert board.stops
 
 
+class Runs:
+    """Stands in for the runs of a probe: gives the results of a list, then `last`."""
+
+    def __init__(self, monkeypatch, probe, changes, *results, last=None):
+        probe._specs = dict.fromkeys((AS_IS, *changes), probe.spec)
+        self.probe = probe
+        self.results = list(results)
+        self.last = last
+        self.changes = []
+        monkeypatch.setattr(module, "measure", self)
+
+    def __call__(self, task, seconds):
+        change = self.probe._turns[len(self.probe.search_state.trials) - 1]
+        self.changes.append(change)
+        result = self.results.pop(0) if self.results else self.last(change)
+        if isinstance(result, LabError):
+            raise result
+        return speed(result, update=result / 1000)
+
+
+def rates(speeds):
+    return {change: speed.frames_per_s for change, speed in speeds.items()}
+
+
 @pytest.mark.parametrize(
     ("second", "mean"),
     [(110.0, 120.0), (LabError("no more"), 130.0)],
@@ -424,18 +390,10 @@ def test_a_run_without_events_is_given_up(monkeypatch):
 def test_a_change_that_cannot_run_is_left_out_and_spec_and_gains_are_run_twice(
     tmp_path, monkeypatch, second, mean
 ):
-    found = probed(tmp_path, ppo())
-    found._specs = dict.fromkeys((AS_IS, ALIKE, FASTER_ALIKE, DIFFERENT))
-    results, numbers = iter([100.0, LabError("no"), 104.0, 130.0, second, 120.0]), []
-
-    def run(change, seconds):
-        result = next(results, None)
-        if isinstance(result, LabError):
-            raise result
-        return speed(result, update=result / 1000)
-
-    monkeypatch.setattr(found, "run", run)
-    assert found.survey(numbers.append) == {
+    probe, numbers = probed(tmp_path, ppo()), []
+    results = [100.0, LabError("no"), 104.0, 130.0, second, 120.0]
+    Runs(monkeypatch, probe, (ALIKE, FASTER_ALIKE, DIFFERENT), *results)
+    assert probe.survey(numbers.append) == {
         AS_IS: speed(110.0, update=0.1),
         FASTER_ALIKE: speed(104.0, update=0.104),
         DIFFERENT: speed(mean, update=0.13),
@@ -444,53 +402,46 @@ def test_a_change_that_cannot_run_is_left_out_and_spec_and_gains_are_run_twice(
 
 
 def test_only_the_best_three_gains_are_run_twice(tmp_path, monkeypatch):
-    found, runs = probed(tmp_path, ppo()), []
     changes = [Change((f"a={number}",)) for number in range(6)]
-    found._specs = dict.fromkeys((AS_IS, *changes))
-
-    def run(change, seconds):
-        runs.append(change)
-        return speed(100.0 if change == AS_IS else 90.0 + 10 * changes.index(change))
-
-    monkeypatch.setattr(found, "run", run)
-    found.survey(lambda number: None)
-    assert runs[7:] == [changes[5], changes[4], changes[3], AS_IS]
+    results = [100.0, *(90.0 + 10 * number for number in range(6))]
+    probe = probed(tmp_path, ppo())
+    runs = Runs(monkeypatch, probe, changes, *results, last=lambda change: 100.0)
+    probe.survey(lambda number: None)
+    assert runs.changes[7:] == [changes[5], changes[4], changes[3], AS_IS]
 
 
-def test_the_unchanged_spec_must_run(tmp_path, monkeypatch):
-    found = probed(tmp_path, ppo())
-
-    def run(change, seconds):
-        raise LabError("no")
-
-    monkeypatch.setattr(found, "run", run)
+def test_the_unchanged_spec_must_run_and_all_that_are_verified(tmp_path, monkeypatch):
+    probe = probed(tmp_path, ppo())
+    Runs(monkeypatch, probe, (ALIKE,), LabError("no"))
     with pytest.raises(LabError, match="no"):
-        found.survey(lambda number: None)
+        probe.survey(lambda number: None)
+    Runs(monkeypatch, probe, (ALIKE,), 100.0, LabError("why"), 100.0)
+    with pytest.raises(LabError, match="why"):
+        probe.verify([ALIKE])
 
 
 def test_no_change_is_tried_after_the_survey_s_time_and_the_others_are_verified(
     tmp_path, monkeypatch
 ):
     """A run of the spec takes 60 s, so there is time for one change."""
-    found, now = probed(tmp_path, ppo()), [0.0]
-    found._specs = dict.fromkeys((AS_IS, ALIKE, DIFFERENT))
+    probe, now = probed(tmp_path, ppo()), [0.0]
     monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: now[0]))
 
-    def run(change, seconds):
+    def run(change):
         now[0] += 60.0
-        return speed(100.0 + now[0])
+        return 100.0 + now[0]
 
-    monkeypatch.setattr(found, "run", run)
-    speeds = found.survey(lambda number: None)
-    assert {each: speed.frames_per_s for each, speed in speeds.items()} == {
-        AS_IS: (160.0 + 280.0) / 2,
-        ALIKE: 220.0,
-    }
-    verified = found.verify([ALIKE])
-    assert {each: speed.frames_per_s for each, speed in verified.items()} == {
-        AS_IS: (340.0 + 460.0) / 2,
-        ALIKE: 400.0,
-    }
+    Runs(monkeypatch, probe, (ALIKE, DIFFERENT), last=run)
+    speeds = probe.survey(lambda number: None)
+    assert rates(speeds) == {AS_IS: (160.0 + 280.0) / 2, ALIKE: 220.0}
+    verified = probe.verify([ALIKE])
+    assert rates(verified) == {AS_IS: (340.0 + 460.0) / 2, ALIKE: 400.0}
+
+
+def once(probe):
+    """The speed of the unchanged spec, from a real run."""
+    probe._on_run, probe._ends = lambda number: None, np.inf
+    return [speed for _, speed in probe._measure([AS_IS], 0.2)]
 
 
 @pytest.mark.medium
@@ -506,7 +457,7 @@ def test_no_change_is_tried_after_the_survey_s_time_and_the_others_are_verified(
 def test_a_run_in_a_mode_is_measured_and_leaves_nothing(tmp_path, mode):
     workers = {"meta__distributed": mode, "meta__max_session": 2} if mode else {}
     found = probed(tmp_path, ppo(**workers))
-    measured = found.run(AS_IS, 0.2)
+    (measured,) = once(found)
     assert measured.frames_per_s > 0
     assert sum(measured.shares.values()) == pytest.approx(1, abs=0.05)
     assert measured.shares["update"] > 0
@@ -520,7 +471,7 @@ def test_a_spec_that_fails_is_reported(tmp_path):
     with pytest.raises(
         LabError, match=r"a run failed: Session 0: [\s\S]*no such environment"
     ):
-        found.run(AS_IS, 0.2)
+        once(found)
 
 
 def test_document_and_table_agree(tmp_path, monkeypatch, capsys):
@@ -531,7 +482,7 @@ def test_document_and_table_agree(tmp_path, monkeypatch, capsys):
     speeds = {AS_IS: base, ALIKE: speed(125.0), DIFFERENT: speed(80.0)}
     monkeypatch.setattr(Probe, "survey", lambda self, on_run: speeds)
     longer = {AS_IS: speed(80.0), ALIKE: speed(104.0)}  # the environment gets slower
-    monkeypatch.setattr(Probe, "run", lambda self, change, seconds: longer[change])
+    monkeypatch.setattr(Probe, "verify", lambda self, changes: longer)
     file, sets = str(tmp_path / "spec.json"), ("env.max_frame=5000",)
     command(file, None, sets, (), False, as_json=False)
     text = capsys.readouterr().out

@@ -160,11 +160,6 @@ def test_no_graph_is_begun_after_a_stop_and_the_metrics_are_there(root, drawn):
     ]
 
 
-def test_a_trial_without_a_stop_lacks_no_graphs(root):
-    result = reporter(root).finish(FINISHED, RANDOM)
-    assert (result.lacks_graphs, result.interrupted) == (False, False)
-
-
 def test_the_metrics_say_how_the_random_agent_was_measured_or_why_it_was_not(root):
     file = root / "small_t0_trial_metrics_scalar.json"
     reporter(root).finish(FINISHED, RANDOM)

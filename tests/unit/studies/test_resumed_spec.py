@@ -4,7 +4,6 @@ import json
 import re
 from contextlib import nullcontext
 from dataclasses import replace
-from importlib.util import find_spec
 
 import pytest
 
@@ -13,7 +12,6 @@ from slm_lab.core.recorded import differences, value_at
 from slm_lab.metrics.reader import read_rows
 from slm_lab.records.overview import RunStatus, overview_of
 from slm_lab.records.run_source import RunSource
-from slm_lab.spec.read import find_file
 from slm_lab.storage.manifest import FORMAT, Manifest
 from slm_lab.storage.run_dir import RUN_BLOCK
 from slm_lab.studies import resume, run
@@ -52,8 +50,9 @@ def record(ready):
 def test_a_template_is_resumed_with_the_spec_it_was_started_with(tmp_path, sets):
     file = template(tmp_path)
     started = made(file, tmp_path, None, *START)
-    for target in ("latest", started.run_dir.root):
-        again = made(file, tmp_path, str(target), *sets)
+    own = started.run_dir.spec_file  # as in the command that a run prints
+    for spec_file, target in ((file, "latest"), (own, started.run_dir.root)):
+        again = made(spec_file, tmp_path, str(target), *sets)
         assert again.spec == started.spec
         assert again.root_seed == started.root_seed
         assert again.notes == ()
@@ -155,15 +154,6 @@ def test_what_is_suspicious_is_said_if_the_resume_is_accepted_and_only_then(
     assert "suspicious setting: meta.log_frequency = 2000" in line
 
 
-def test_what_is_suspicious_in_a_new_run_is_not_said_if_its_environment_is_refused(
-    tmp_path, caplog
-):
-    file, few_rows = template(tmp_path), "meta.log_frequency=2000"
-    with pytest.raises(SpecError, match="there is no such environment"):
-        made(file, tmp_path, None, "env=NoSuch-v0", "env.max_frame=4096", few_rows)
-    assert caplog.messages == []
-
-
 @pytest.mark.parametrize("schedules", ["stretch", "hold"])
 def test_stretched_schedules_keep_their_shares_and_held_ones_their_frames(
     tmp_path, schedules
@@ -183,18 +173,6 @@ def test_stretched_schedules_keep_their_shares_and_held_ones_their_frames(
     again = made(file, tmp_path, "latest", "env.max_frame=8192", schedules=schedules)
     assert again.spec == longer.spec, "a repeated command changes nothing"
     assert made(file, tmp_path, "latest").spec == longer.spec
-
-
-def test_a_held_run_is_the_uninterrupted_run_of_the_old_schedules(tmp_path):
-    file, started = scheduled(tmp_path)
-    held = made(file, tmp_path, "latest", "env.max_frame=8192", schedules="hold")
-    ends = [f"{path}={end}" for path, end in zip(ENDS, frames_of(started), strict=True)]
-    begin = "agent.algorithm.clip_eps_spec.start_step=328"
-    rows = f"meta.log_frequency={started.spec.log_frequency}"
-    whole = made(
-        file, tmp_path, None, "env.max_frame=8192", *START[::2], begin, rows, *ends
-    )
-    assert whole.spec == held.spec
 
 
 @pytest.mark.parametrize("block", ["null", '{"name": "ConstantLR"}'])
@@ -279,23 +257,6 @@ def test_a_budget_that_is_spent_already_is_refused(
         resume.check_budget(recorded, started.run_dir, saved)
 
 
-def test_a_suspicious_change_is_reported_once(tmp_path, caplog):
-    file = template(tmp_path)
-    made(file, tmp_path, None, *START)
-    caplog.clear()
-    made(file, tmp_path, "latest", "env.max_frame=1")
-    assert caplog.text.count("suspicious setting: env.max_frame") == 1
-
-
-def test_the_runs_own_spec_file_resumes_it_as_well(tmp_path):
-    """As the command that a run prints does."""
-    started = made(template(tmp_path), tmp_path, None, *START)
-    folder, own = started.run_dir.root, started.run_dir.spec_file
-    for sets in ((), ("env=CartPole-v1",)):
-        again = made(own, tmp_path, str(folder), *sets)
-        assert (again.spec, again.notes) == (started.spec, ())
-
-
 def test_a_spec_file_changed_since_the_start_gives_one_note(tmp_path):
     file = template(tmp_path)
     started = made(file, tmp_path, None, *START)
@@ -318,26 +279,6 @@ def test_a_dev_run_is_resumed_with_its_short_spec_without_a_note(tmp_path):
     started = made(file, tmp_path, None, "env=CartPole-v1", verb="dev")
     again = made(file, tmp_path, str(started.run_dir.root))
     assert (again.spec, again.notes) == (started.spec, ())
-
-
-GAMES = ("a2c_gae_atari", "ddqn_per_atari", "ppo_atari")
-TASKS = ("ppo_mujoco", "sac_mujoco", "crossq_mujoco", "async_sac_actor_learner")
-
-
-@pytest.mark.parametrize("name", [*GAMES, *TASKS])
-def test_every_shipped_template_resumes_without_its_variables(tmp_path, name):
-    env, package = (
-        ("ALE/Pong-v5", "ale_py") if name in GAMES else ("Hopper-v5", "mujoco")
-    )
-    if find_spec(package) is None:
-        pytest.skip(f"needs {package}")
-    file = find_file(f"{name}.json")
-    assert "${env}" in file.read_text()
-    sets = (f"env={env}", "env.max_frame=1234567")
-    started = made(file, tmp_path, None, *sets, name=name)
-    again = made(file, tmp_path, "latest", name=name)
-    assert again.spec == started.spec
-    assert again.spec.env.max_frame == 1_234_567
 
 
 def test_each_start_has_its_provenance_and_none_is_replaced(tmp_path):

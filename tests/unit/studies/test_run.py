@@ -2,8 +2,6 @@ import json
 from contextlib import nullcontext
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from slm_lab.core.errors import SpecError, UsageError
 from slm_lab.core.recorded import differences
@@ -12,55 +10,6 @@ from slm_lab.storage.manifest import Manifest
 from slm_lab.storage.run_dir import RUN_BLOCK
 from slm_lab.studies.run import Run, with_seed
 from tests.support import parse, ppo
-
-leaves = (
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.text("xyz", max_size=3)
-    | st.lists(st.integers(), max_size=3)
-)
-nested = st.recursive(
-    st.dictionaries(st.sampled_from("abcd"), leaves, max_size=3),
-    lambda inner: st.dictionaries(st.sampled_from("abcd"), inner | leaves, max_size=3),
-    max_leaves=10,
-)
-
-
-@given(nested, nested)
-def test_differences_read_backwards_have_old_and_new_swapped(one, other):
-    forward, backward = differences(one, other), differences(other, one)
-    by_path = sorted((path, repr(new), repr(old)) for path, old, new in backward)
-    assert sorted((path, repr(old), repr(new)) for path, old, new in forward) == by_path
-
-
-@given(nested, nested)
-def test_every_difference_names_the_values_found_at_its_path(one, other):
-    def at(spec, path):
-        for key in path.split("."):
-            spec = spec.get(key)
-        return spec
-
-    for path, old, new in differences(one, other):
-        assert (at(one, path), at(other, path)) == (old, new)
-        assert old != new
-
-
-def test_differences_are_dotted_paths_with_the_old_and_the_new_value():
-    old = {
-        "agent": {"lr": 1, "same": 2, "gone": 3, "hid": [64, 64]},
-        "env": {"name": "a"},
-    }
-    new = {
-        "agent": {"lr": 5, "same": 2, "hid": [64, 32]},
-        "env": {"name": "a", "k": {"g": 1}},
-    }
-    assert differences(old, new) == [
-        ("agent.lr", 1, 5),
-        ("agent.gone", 3, None),
-        ("agent.hid", [64, 64], [64, 32]),
-        ("env.k", None, {"g": 1}),
-    ]
 
 
 def made_ready(folder, **changes):
@@ -93,7 +42,7 @@ def test_the_precision_that_auto_is_here_is_recorded(
     tmp_path, monkeypatch, has, recorded
 ):
     """So that a resumed run has it too, on whatever machine."""
-    monkeypatch.setattr("slm_lab.agent.net.precision.has_bf16", lambda device: has)
+    monkeypatch.setattr("slm_lab.agent.net.layers.has_bf16", lambda device: has)
     auto = {"agent__net__precision": "auto", "agent__critic_net": CRITIC}
     run, _ = made_ready(tmp_path, agent__net__gpu="auto", **auto)
     run.release()
@@ -163,24 +112,22 @@ def test_an_arc_that_cannot_see_the_environment_is_refused_before_there_is_a_run
     assert not (tmp_path / "data").exists()
 
 
-def test_a_missing_gpu_is_reported_before_a_run_is_created(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("gpu", True, r"gpu = true: torch sees no GPU here; use"),
+        ("precision", "bf16", r"precision = .bf16.: .*no instructions"),
+    ],
+)
+def test_what_this_machine_lacks_is_reported_before_a_run_is_created(
+    tmp_path, monkeypatch, key, value, words
+):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(
-        SpecError, match=r"agent\.net\.gpu = true: torch sees no GPU here; use"
-    ):
-        made_ready(tmp_path, agent__net__gpu=True)
-    assert not (tmp_path / "data").exists()
-    made_ready(tmp_path, agent__net__gpu="auto")
-
-
-def test_bf16_is_refused_where_it_would_be_slow(tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cpu.get_capabilities", lambda: {"avx2": True})
-    with pytest.raises(
-        SpecError, match=r"agent\.net\.precision = .bf16.: .*no instructions"
-    ):
-        made_ready(tmp_path, agent__net__precision="bf16")
+    with pytest.raises(SpecError, match=rf"agent\.net\.{words}"):
+        made_ready(tmp_path, **{f"agent__net__{key}": value})
     assert not (tmp_path / "data").exists()
-    made_ready(tmp_path, agent__net__precision="auto")
+    made_ready(tmp_path, **{f"agent__net__{key}": "auto"})
 
 
 @pytest.mark.parametrize("has_ended", [False, True])
@@ -243,21 +190,11 @@ def test_nothing_is_reported_if_each_session_trains_with_the_spec(tmp_path, mode
     assert (run.notes, "each_rank" in about) == ((), False)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2**32 - 1])
 @pytest.mark.parametrize("before", [None, 7])
-def test_a_spec_with_a_seed_differs_in_nothing_else(seed, before):
+def test_a_spec_with_a_seed_differs_in_nothing_else(before):
     spec = parse(ppo(meta__random_seed=before))
-    seeded = with_seed(spec, seed)
-    assert seeded.meta.random_seed == seed
-    assert spec.meta.random_seed == before
-    assert with_seed(seeded, before if before is not None else 0) == with_seed(
-        spec, before if before is not None else 0
-    )
+    seeded = with_seed(spec, 2**32 - 1)
     assert differences(spec.to_json(), seeded.to_json()) == [
-        ("meta.random_seed", before, seed)
+        ("meta.random_seed", before, 2**32 - 1)
     ]
-
-
-def test_a_spec_with_a_seed_written_down_reads_back_as_it_is():
-    seeded = with_seed(parse(ppo()), 123)
     assert parse(seeded.to_json()) == seeded

@@ -6,7 +6,7 @@ from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.batch import Rollout, Transitions, TransitionSource
 from slm_lab.agent.build import build_agent
 from slm_lab.env.make import make_env
-from tests.support import parse, ppo
+from tests.support import parse, ppo, seeded
 
 GAMMA = 0.9
 
@@ -49,7 +49,9 @@ def dqn(name, **net):
 class OneBatch(TransitionSource):
     """Hands out the same batch, and keeps the errors it receives."""
 
-    num_batches, num_stored, num_trained_on = 1, 10, 8
+    num_batches = 1
+    num_stored = 10
+    num_trained_on = 8
 
     def __init__(self, batch):
         self.batch = batch
@@ -58,7 +60,8 @@ class OneBatch(TransitionSource):
         return self.batch
 
     def update_priorities(self, index, error):
-        self.index, self.error = index, error
+        self.index = index
+        self.error = error
 
 
 DISCRETE = torch.tensor([0, 1, 1, 0])
@@ -67,8 +70,10 @@ CONTINUOUS = torch.tensor([[0.1], [-0.7], [0.9], [0.0]])
 
 def transitions(action=DISCRETE):
     """Of CartPole, or with CONTINUOUS actions of Pendulum."""
-    obs_dim = 3 if action is CONTINUOUS else 4
-    generator = torch.Generator().manual_seed(3)
+    obs_dim = 4
+    if action is CONTINUOUS:
+        obs_dim = 3
+    generator = seeded(3)
     return Transitions(
         obs=torch.randn(4, obs_dim, generator=generator),
         action=action,
@@ -83,7 +88,7 @@ def transitions(action=DISCRETE):
 
 def rollout():
     """Three steps of two environments: one episode is terminated, one truncated."""
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded(0)
     none = torch.zeros(3, 2)
     return Rollout(
         obs=torch.randn(3, 2, 4, generator=generator),

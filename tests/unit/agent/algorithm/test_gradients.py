@@ -11,6 +11,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 
 from slm_lab.agent.batch import ImitationBatch
 from tests.support import actor_critic, q_learning, sarsa, soft
@@ -31,7 +32,8 @@ SMALL = {
     "agent__net__clip_grad_val": None,
     **LR,
 }
-DISCRETE, CONTINUOUS = {}, {"env__name": "Pendulum-v1"}
+DISCRETE = {}
+CONTINUOUS = {"env__name": "Pendulum-v1"}
 ALPHA_LR = 0.3
 
 
@@ -50,7 +52,8 @@ def weights(flat):
 
 def named(flat, vector):
     """The parts of a flat vector by the names that its layout gives them."""
-    parts, begin = {}, 0
+    parts = {}
+    begin = 0
     for name, shape in flat.state_dict()["layout"]:
         size = math.prod(shape)
         if begin < len(vector):
@@ -82,7 +85,7 @@ def assert_stepped(flat, before, loss, lr=0.5):
     have moved."""
     step = -lr * gradient(loss, before)
     assert np.abs(step).max() > 1e-3
-    np.testing.assert_allclose(weights(flat) - before, step, rtol=2e-3, atol=2e-6)
+    assert_allclose(weights(flat) - before, step, rtol=2e-3, atol=2e-6)
 
 
 def log_softmax(logits):
@@ -93,11 +96,14 @@ def log_softmax(logits):
 @pytest.mark.parametrize("name", ["VanillaDQN", "DQN", "DoubleDQN"])
 def test_q_learning_holds_the_value_of_the_next_state_fixed(name):
     learner = learner_of(q_learning(name, **SMALL))
-    flat, target_flat = learner.flats["q"], learner.network.target_network.target
+    flat = learner.flats["q"]
+    target_flat = learner.network.target_network.target
     with torch.no_grad():
         target_flat.vector.mul_(-0.7)
     batch = transitions()
-    b, rows, before = Numbers(batch), np.arange(4), weights(flat)
+    b = Numbers(batch)
+    rows = np.arange(4)
+    before = weights(flat)
     online = mlp(named(flat, before), "", b.next_obs)
     target = mlp(named(flat, weights(target_flat)), "", b.next_obs)
     next_value = {
@@ -121,9 +127,12 @@ def test_sarsa_holds_the_value_of_the_next_action_fixed():
         "agent__algorithm__explore_var_spec": None,
     }
     learner = learner_of(sarsa(**SMALL, **greedy))
-    flat, batch = learner.flats["q"], rollout()
-    before, obs = weights(flat), batch.obs.numpy().astype(np.float64).reshape(6, 4)
-    action, reward = batch.action.numpy().reshape(6), batch.reward.numpy().reshape(6)
+    flat = learner.flats["q"]
+    batch = rollout()
+    before = weights(flat)
+    obs = batch.obs.numpy().astype(np.float64).reshape(6, 4)
+    action = batch.action.numpy().reshape(6)
+    reward = batch.reward.numpy().reshape(6)
     q = mlp(named(flat, before), "", obs)[np.arange(6), action]
     beyond = mlp(
         named(flat, before), "", batch.bootstrap_obs.numpy().astype(np.float64)
@@ -146,7 +155,8 @@ class Policy:
     """What is expected of a soft policy's actions, from what its network puts out."""
 
     def __init__(self, learner, continuous):
-        self.flat, self.continuous = learner.flats["actor"], continuous
+        self.flat = learner.flats["actor"]
+        self.continuous = continuous
         self.generator = torch.Generator()
         self.generator.set_state(learner.generator.get_state())
 
@@ -165,7 +175,8 @@ class Policy:
         if not self.continuous:
             log_p = log_softmax(out)
             return (np.exp(log_p) * q(None)).sum(-1), -(np.exp(log_p) * log_p).sum(-1)
-        mean, log_std = out[:, :1], out[:, 1:]
+        mean = out[:, :1]
+        log_std = out[:, 1:]
         action = np.tanh(mean + np.exp(log_std) * noise)
         log_prob = -0.5 * noise**2 - log_std - 0.5 * math.log(2 * math.pi)
         return q(action), -(log_prob - np.log(1 - action**2)).sum(-1)
@@ -174,11 +185,15 @@ class Policy:
 def critics(flat, theta, obs, action, taken=None, net=mlp):
     """Both critics: of actions (B, 1), of all discrete ones, or of those `taken`
     (B,)."""
-    x = obs if action is None else np.concatenate([obs, action], -1)
+    x = obs
+    if action is not None:
+        x = np.concatenate([obs, action], -1)
     both = [net(named(flat, theta), f"{i}.", x) for i in range(2)]
     if action is not None:
         return [q[:, 0] for q in both]
-    return both if taken is None else [q[np.arange(len(taken)), taken] for q in both]
+    if taken is None:
+        return both
+    return [q[np.arange(len(taken)), taken] for q in both]
 
 
 def soft_learner(name, env, **algorithm):
@@ -190,33 +205,41 @@ def soft_learner(name, env, **algorithm):
 
 def of_taken(b, continuous):
     """The arguments `action` and `taken` of `critics` for what was done."""
-    return (b.action.astype(np.float64), None) if continuous else (None, b.action)
+    if continuous:
+        return (b.action.astype(np.float64), None)
+    return (None, b.action)
 
 
 def actor_value(q, continuous):
     """Of two critics: the smaller of continuous actions, the mean of discrete ones."""
-    return np.minimum(*q) if continuous else (q[0] + q[1]) / 2
+    if continuous:
+        return np.minimum(*q)
+    return (q[0] + q[1]) / 2
 
 
 def target_entropy(continuous):
-    return -1.0 if continuous else 0.98 * math.log(2)
+    if continuous:
+        return -1.0
+    return 0.98 * math.log(2)
 
 
 @pytest.mark.parametrize(("env", "continuous"), [(DISCRETE, False), (CONTINUOUS, True)])
 def test_soft_actor_critic_steps_down_its_three_losses(env, continuous):
-    learner, batch = (
-        soft_learner("SoftActorCritic", env),
-        transitions(batches.CONTINUOUS if continuous else batches.DISCRETE),
-    )
+    learner = soft_learner("SoftActorCritic", env)
+    batch = transitions(batches.CONTINUOUS if continuous else batches.DISCRETE)
     actor, critic, log_alpha = (
         learner.flats[name] for name in ("actor", "critic", "alpha")
     )
     with torch.no_grad():
         learner.critic.target_network.target.vector.mul_(-0.5)
         log_alpha.vector.fill_(-1.5)
-    alpha, b, policy = math.exp(-1.5), Numbers(batch), Policy(learner, continuous)
-    first, second = policy.noise(), policy.noise()
-    target, before = weights(learner.critic.target_network.target), weights(critic)
+    alpha = math.exp(-1.5)
+    b = Numbers(batch)
+    policy = Policy(learner, continuous)
+    first = policy.noise()
+    second = policy.noise()
+    target = weights(learner.critic.target_network.target)
+    before = weights(critic)
     actor_before = weights(actor)
 
     value, entropy = policy.expect(
@@ -243,7 +266,10 @@ def test_soft_actor_critic_steps_down_its_three_losses(env, continuous):
         return -(value + alpha * entropy).mean()
 
     _, entropy = policy.expect(actor_before, b.obs, lambda _: np.zeros((4, 2)), second)
-    learner.learn(OneBatch(batch), 0)
+    q = critics(critic, before, b.obs, *of_taken(b, continuous))
+    source = OneBatch(batch)
+    learner.learn(source, 0)
+    assert_allclose(source.error, y - q[0], rtol=1e-3, atol=1e-5)
     assert_stepped(critic, before, critic_loss)
     assert_stepped(actor, actor_before, actor_loss)
     surplus = entropy.mean() - target_entropy(continuous)
@@ -279,21 +305,23 @@ def test_crossq_steps_down_its_losses_through_the_statistics_of_the_joint_batch(
 ):
     """With the norm before the activation, and none in the actor."""
     before_activation = {**env, "agent__net__norm_place": "before"}
-    learner, batch = (
-        soft_learner("CrossQ", before_activation),
-        transitions(batches.CONTINUOUS if continuous else batches.DISCRETE),
-    )
-    actor, critic = learner.flats["actor"], learner.flats["critic"]
-    b, policy = Numbers(batch), Policy(learner, continuous)
-    first, second = policy.noise(), policy.noise()
-    before, actor_before = weights(critic), weights(actor)
+    learner = soft_learner("CrossQ", before_activation)
+    batch = transitions(batches.CONTINUOUS if continuous else batches.DISCRETE)
+    actor = learner.flats["actor"]
+    critic = learner.flats["critic"]
+    b = Numbers(batch)
+    policy = Policy(learner, continuous)
+    first = policy.noise()
+    second = policy.noise()
+    before = weights(critic)
+    actor_before = weights(actor)
     seen = []
 
     def joint(theta, next_action):
         """The critics of this state and of the next, from one batch of both."""
-        actions = (
-            None if next_action is None else np.concatenate([b.action, next_action])
-        )
+        actions = None
+        if next_action is not None:
+            actions = np.concatenate([b.action, next_action])
         both = np.concatenate([b.obs, b.next_obs])
         seen[:] = [
             both if actions is None else np.concatenate([both, actions], -1),
@@ -361,12 +389,12 @@ def test_self_imitation_steps_down_its_two_losses_where_the_past_was_better():
             },
         )
     )
-    actor, critic, batch = (
-        learner.flats["actor"],
-        learner.flats["critic"],
-        transitions(),
-    )
-    b, before, critic_before = Numbers(batch), weights(actor), weights(critic)
+    actor = learner.flats["actor"]
+    critic = learner.flats["critic"]
+    batch = transitions()
+    b = Numbers(batch)
+    before = weights(actor)
+    critic_before = weights(critic)
 
     def gain(theta):
         """(R − V)₊, the reward of a past step being its whole return."""
@@ -389,4 +417,4 @@ def test_self_imitation_steps_down_its_two_losses_where_the_past_was_better():
         critic_before,
         lambda theta: 0.4 * (b.weight * 0.5 * gain(theta) ** 2).mean(),
     )
-    np.testing.assert_allclose(past.error.numpy(), fixed, rtol=1e-4)
+    assert_allclose(past.error.numpy(), fixed, rtol=1e-4)

@@ -8,18 +8,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slm_lab.agent.algorithm.loss import imitation_value_loss, policy_gradient_loss
 from slm_lab.agent.memory.imitation import PastEpisodes, ReturnRing
-from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.agent.memory.sampler import UniformSampler
 from slm_lab.session.experience import observed
-from tests.contract.playing import Play
-from tests.support import actor_critic, parse, ppo
+from slm_lab.testing.play import Play
+from tests.support import actor_critic, memory_layout, parse, ppo
 from tests.unit.agent.algorithm.batches import build
 from tests.unit.agent.algorithm.past_steps import rollout, stream
 
 GAMMA = 0.9
-LAYOUT = MemoryLayout(1, 1, (1,), np.dtype(np.float32), (), np.dtype(np.int64))
+LAYOUT = memory_layout((1,))
 
 
 def past(size=10_000):
@@ -99,7 +97,8 @@ def test_a_full_ring_keeps_the_newest_steps():
 
 def test_a_dropped_episode_does_not_continue_into_the_next():
     obs, reward, terminated, truncated = stream(0, 4, 1)
-    terminated[:], truncated[:] = False, False
+    terminated[:] = False
+    truncated[:] = False
     memory, ring = past()
     memory.add(rollout(obs, reward, terminated, truncated))
     memory.drop_running()
@@ -112,7 +111,8 @@ def test_a_dropped_episode_does_not_continue_into_the_next():
 def test_an_episode_of_costs_alone_is_no_example(ending):
     """A sum of costs that was cut off looks better than any whole one."""
     obs, reward, terminated, truncated = stream(0, 4, 1)
-    terminated[:], truncated[:] = False, False
+    terminated[:] = False
+    truncated[:] = False
     {"terminated": terminated, "truncated": truncated}[ending][-1] = True
     memory, ring = past()
     memory.add(rollout(obs, np.minimum(reward, 0.0), terminated, truncated))
@@ -120,16 +120,6 @@ def test_an_episode_of_costs_alone_is_no_example(ending):
     reward[0] = 1.0
     memory.add(rollout(obs, reward, terminated, truncated))
     assert ring.num_stored == 4
-
-
-def test_only_what_went_better_than_expected_counts():
-    log_prob, weight = torch.tensor([-1.0, -2.0, -0.5]), torch.tensor([1.0, 0.5, 1.0])
-    advantage = torch.tensor([2.0, 4.0, -3.0])
-    loss = policy_gradient_loss(log_prob, advantage.clamp(min=0.0), weight)
-    assert loss.item() == pytest.approx((1 * 1 * 2 + 0.5 * 2 * 4) / 3)
-    value, target = torch.tensor([1.0, 1.0, 5.0]), torch.tensor([3.0, 5.0, 2.0])
-    loss = imitation_value_loss(value, target, weight)
-    assert loss.item() == pytest.approx((0.5 * 4 + 0.5 * 0.5 * 16) / 3)
 
 
 MEMORY = {
@@ -144,7 +134,9 @@ MEMORY = {
 def test_imitation_without_weight_is_the_inner_algorithm(base):
     """Same parameters, bit for bit, when both coefficients are zero: Adam takes no step
     then."""
-    name = "SIL" if base is actor_critic else "PPOSIL"
+    name = "PPOSIL"
+    if base is actor_critic:
+        name = "SIL"
     sgd = {"agent__net__optim_spec": {"name": "SGD", "lr": 0.01}}
     plain, env = build(base(**sgd))
     imitating, _ = build(

@@ -1,13 +1,13 @@
 """Distributions against torch.distributions, and their independence from global
 randomness."""
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
 from torch import distributions as td
 from torch.nn.functional import softplus
+from torch.testing import assert_close
 
 from slm_lab.agent.distribution.distributions import (
     Bernoulli,
@@ -21,15 +21,15 @@ from slm_lab.agent.distribution.distributions import (
 from slm_lab.agent.distribution.family import (
     FAMILIES,
     distribution_family,
-    squashed_family,
 )
-from slm_lab.core.errors import LabError
+from tests.support import seeded
 
-LOW, HIGH = torch.tensor([-1.0, -1.0, 0.0]), torch.tensor([1.0, 1.0, 4.0])
+LOW = torch.tensor([-1.0, -1.0, 0.0])
+HIGH = torch.tensor([1.0, 1.0, 4.0])
 
 
 def randn(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(*shape, generator=seeded(seed))
 
 
 def moved(base, low=LOW, high=None):
@@ -51,16 +51,16 @@ def covariance_factor(cholesky: torch.Tensor) -> torch.Tensor:
 
 def pairs():
     """Our distribution, torch's, and actions for both."""
-    logits, mean, log_std = (
-        randn(6, 4) * 2,
-        randn(6, 3, seed=1),
-        randn(6, 3, seed=2) * 0.5,
-    )
-    std, cholesky = log_std.exp(), randn(6, 6, seed=3) * 0.5
-    fractions = torch.rand(6, 3, generator=torch.Generator().manual_seed(4))
+    logits = randn(6, 4) * 2
+    mean = randn(6, 3, seed=1)
+    log_std = randn(6, 3, seed=2) * 0.5
+    std = log_std.exp()
+    cholesky = randn(6, 6, seed=3) * 0.5
+    fractions = torch.rand(6, 3, generator=seeded(4))
     bits = (randn(6, 3, seed=5) > 0).to(torch.int8)
     choices = torch.tensor([[0, 2], [1, 0], [1, 1], [0, 0], [1, 2], [0, 1]])
-    two, three = randn(6, 2, seed=6), randn(6, 3, seed=7)
+    two = randn(6, 2, seed=6)
+    three = randn(6, 3, seed=7)
     return {
         "categorical": (
             Categorical(logits),
@@ -109,7 +109,7 @@ def test_log_probabilities_are_those_of_torch(name):
     expected = theirs.log_prob(
         action.to(torch.float32) if name == "bernoulli" else action
     )
-    torch.testing.assert_close(ours.log_prob(action), expected, rtol=1e-4, atol=1e-5)
+    assert_close(ours.log_prob(action), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -117,41 +117,23 @@ def test_log_probabilities_are_those_of_torch(name):
 )
 def test_entropies_are_those_of_torch(name):
     ours, theirs, _ = PAIRS[name]
-    torch.testing.assert_close(ours.entropy(), theirs.entropy())
-
-
-@pytest.mark.parametrize("name", ["log_normal", "beta"])
-def test_entropies_of_what_was_moved_are_the_mean_of_minus_log_p(name):
-    ours, theirs, _ = PAIRS[name]
-    torch.manual_seed(0)
-    estimate = -theirs.log_prob(theirs.sample((200_000,))).mean(0)
-    torch.testing.assert_close(ours.entropy(), estimate, rtol=0.02, atol=0.02)
+    assert_close(ours.entropy(), theirs.entropy())
 
 
 def test_choices_at_once_are_independent_categoricals():
     ours, (first, second), action = PAIRS["multi_categorical"]
     expected = first.log_prob(action[:, 0]) + second.log_prob(action[:, 1])
-    torch.testing.assert_close(ours.log_prob(action), expected)
-    torch.testing.assert_close(ours.entropy(), first.entropy() + second.entropy())
+    assert_close(ours.log_prob(action), expected)
+    assert_close(ours.entropy(), first.entropy() + second.entropy())
     modes = torch.stack([first.logits.argmax(-1), second.logits.argmax(-1)], -1)
     assert torch.equal(ours.mode(), modes)
-
-
-def test_choices_of_different_sizes_pass_finite_gradients():
-    logits = randn(6, 5).requires_grad_()
-    policy = MultiCategorical(logits, [2, 3])
-    (
-        policy.entropy() + policy.log_prob(torch.ones(6, 2, dtype=torch.int64))
-    ).sum().backward()
-    assert torch.isfinite(logits.grad).all()
-    assert (logits.grad != 0).any(0).all()
 
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_no_action_is_likelier_than_the_mode(name):
     ours, _, _ = PAIRS[name]
     at_mode = ours.log_prob(ours.mode())
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded(0)
     for _ in range(200):
         assert (ours.log_prob(ours.sample(generator)) <= at_mode + 1e-4).all()
 
@@ -159,43 +141,21 @@ def test_no_action_is_likelier_than_the_mode(name):
 @pytest.mark.parametrize("name", PAIRS)
 def test_the_entropy_is_the_mean_of_minus_log_p_over_samples(name):
     ours, _, _ = PAIRS[name]
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded(0)
     draws = torch.stack([ours.log_prob(ours.sample(generator)) for _ in range(4000)])
     error = draws.std(0) / len(draws) ** 0.5
     assert ((ours.entropy() + draws.mean(0)).abs() < 5 * error + 1e-3).all()
-
-
-@pytest.mark.parametrize("name", PAIRS)
-def test_samples_depend_on_the_given_generator_only(name):
-    policy = PAIRS[name][0]
-    torch.manual_seed(1)
-    first = policy.sample(torch.Generator().manual_seed(5))
-    torch.manual_seed(2)
-    before = torch.get_rng_state()
-    second = policy.sample(torch.Generator().manual_seed(5))
-    assert torch.equal(first, second)
-    assert torch.equal(before, torch.get_rng_state())
-
-
-def test_correlated_samples_have_the_covariance_that_was_asked_for():
-    mean, cholesky = torch.tensor([1.0, -2.0, 0.0]), randn(6, seed=9) * 0.5
-    size = 200_000
-    policy = MultivariateNormal(mean.expand(size, 3), cholesky.expand(size, 6))
-    draws = policy.sample(torch.Generator().manual_seed(0))
-    factor = covariance_factor(cholesky)
-    torch.testing.assert_close(draws.mean(0), mean, atol=0.02, rtol=0)
-    torch.testing.assert_close(draws.T.cov(), factor @ factor.T, atol=0.02, rtol=0.02)
 
 
 def test_beta_actions_stay_within_their_bounds_and_have_a_density_even_there():
     # α = β = 1: flat, so that samples come near the edges
     raw = torch.full((10_000, 1), -30.0)
     policy = Beta(raw, raw, torch.tensor([-1.0]), torch.tensor([1.0]))
-    draws = policy.sample(torch.Generator().manual_seed(0))
+    draws = policy.sample(seeded(0))
     assert ((draws >= -1) & (draws <= 1)).all()
     edges = torch.tensor([[-1.0], [1.0]]).repeat(5000, 1)
-    torch.testing.assert_close(policy.log_prob(edges), torch.full((10_000,), 0.5).log())
-    torch.testing.assert_close(policy.mode(), torch.zeros(10_000, 1))
+    assert_close(policy.log_prob(edges), torch.full((10_000,), 0.5).log())
+    assert_close(policy.mode(), torch.zeros(10_000, 1))
 
 
 SPACES = {
@@ -215,7 +175,7 @@ def test_a_family_draws_actions_of_its_space_from_as_many_outputs_as_it_says(
 ):
     family = distribution_family(SPACES[space], pdtype)
     policy = family(randn(5, family.param_dim))
-    actions = policy.sample(torch.Generator().manual_seed(0))
+    actions = policy.sample(seeded(0))
     assert actions.shape == (5, *family.action_shape)
     assert actions.numpy().dtype == family.action_dtype
     assert policy.log_prob(actions).shape == policy.entropy().shape == (5,)
@@ -230,54 +190,11 @@ def test_a_family_draws_actions_of_its_space_from_as_many_outputs_as_it_says(
         assert family(free).entropy().std() < 1e-6 or pdtype == "LogNormal"
 
 
-def test_a_distribution_that_does_not_fit_is_refused_with_those_that_do():
-    with pytest.raises(LabError, match='use "default" or one of "Normal", "Beta"'):
-        distribution_family(SPACES[spaces.Box], "Categorical")
-    with pytest.raises(LabError, match='use "default" or one of "Categorical"'):
-        distribution_family(SPACES[spaces.Discrete], "Normal")
-    unbounded = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
-    with pytest.raises(LabError, match="needs actions with a lower bound"):
-        distribution_family(unbounded, "Beta")
-
-
 def test_a_log_normal_far_out_stays_finite():
     policy = LogNormal(
         torch.full((4, 1), 500.0), torch.zeros(4, 1), torch.tensor([-1.0])
     )
-    actions = policy.sample(torch.Generator().manual_seed(0))
+    actions = policy.sample(seeded(0))
     assert torch.isfinite(actions).all()
     assert torch.isfinite(policy.log_prob(actions)).all()
     assert torch.isfinite(policy.mode()).all()
-
-
-@pytest.mark.parametrize(
-    ("space", "pdtype", "expected_error"),
-    [
-        (
-            spaces.Box(-np.inf, np.inf, (2,)),
-            "default",
-            "needs actions with two bounds each",
-        ),
-        (
-            spaces.Box(-1.0, np.inf, (2,)),
-            "Normal",
-            "needs actions with two bounds each",
-        ),
-        (spaces.MultiDiscrete([2, 3]), "default", "is for continuous actions"),
-        (spaces.Box(-1.0, 1.0, (2,)), "Beta", 'use "default" or "Normal"'),
-    ],
-)
-def test_a_distribution_that_cannot_be_squashed_is_refused_at_its_path(
-    space, pdtype, expected_error
-):
-    with pytest.raises(LabError) as caught:
-        squashed_family(space, pdtype)
-    assert str(caught.value).startswith(f"agent.algorithm.action_pdtype = '{pdtype}': ")
-    assert expected_error in str(caught.value)
-
-
-def test_bounded_actions_are_squashed_between_minus_one_and_one():
-    family = squashed_family(spaces.Box(-3.0, 7.0, (2,)))
-    action = family(torch.full((5, 4), 9.0)).sample(torch.Generator().manual_seed(0))
-    assert family.param_dim == 4
-    assert action.abs().max() <= 1.0

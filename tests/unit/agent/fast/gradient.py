@@ -2,9 +2,11 @@
 
 import torch
 
+from tests.support import randn
+
 
 def numbers(*shape, seed=0, scale=1.0):
-    return scale * torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+    return scale * randn(*shape, seed=seed)
 
 
 def by_autograd(function, values):

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from slm_lab.agent.fast import choose
 from slm_lab.agent.fast.objectives import WrittenLoss
@@ -82,7 +83,8 @@ def test_written_out_steps_learn_what_torch_learns(data, batch, monkeypatch):
     written = learner_of(data)
     monkeypatch.setattr(choose, "write_out_steps", lambda learner: None)
     in_torch = learner_of(data)
-    losses, tensors = losses_of(written), losses_of(in_torch)
+    losses = losses_of(written)
+    tensors = losses_of(in_torch)
     for frame in range(3):
         report, expected = (each.learn(batch(), frame) for each in (written, in_torch))
         assert report == pytest.approx(expected, rel=1e-4, abs=1e-6, nan_ok=True)
@@ -90,9 +92,7 @@ def test_written_out_steps_learn_what_torch_learns(data, batch, monkeypatch):
     assert all(isinstance(loss, WrittenLoss) for loss in losses)
     assert all(isinstance(loss, torch.Tensor) for loss in tensors)
     for name, flat in in_torch.flats.items():
-        torch.testing.assert_close(
-            written.flats[name].vector, flat.vector, rtol=1e-4, atol=1e-6
-        )
+        assert_close(written.flats[name].vector, flat.vector, rtol=1e-4, atol=1e-6)
 
 
 def test_a_forward_without_gradients_is_by_arrays():
@@ -102,4 +102,4 @@ def test_a_forward_without_gradients_is_by_arrays():
     obs = torch.randn(8, 4)
     with torch.no_grad():
         expected = network.policy(obs)
-    torch.testing.assert_close(network.policy(obs).detach(), expected)
+    assert_close(network.policy(obs).detach(), expected)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from torch.testing import assert_close
 
 from slm_lab.agent.distribution.distributions import (
     Categorical,
@@ -21,21 +22,20 @@ FACTOR = numbers(SIZE, seed=7)
 
 def assert_as_autograd(kind, in_torch, params, action):
     """Log-probabilities and entropies, and the gradients of both."""
-    policy, expected = kind(params.numpy(), action), in_torch(params)
+    policy = kind(params.numpy(), action)
+    expected = in_torch(params)
     pairs = (
         (policy.log_prob, expected.log_prob(action)),
         (policy.entropy, expected.entropy()),
     )
     for found, wanted in pairs:
-        torch.testing.assert_close(
-            torch.from_numpy(found), wanted, rtol=1e-5, atol=1e-5
-        )
+        assert_close(torch.from_numpy(found), wanted, rtol=1e-5, atol=1e-5)
     _, grad = by_autograd(
         lambda params: (in_torch(params).log_prob(action) * FACTOR).sum(), params
     )
-    assert_gradient(policy.of_log_prob(FACTOR.numpy()), grad)
+    assert_gradient(policy.log_prob_gradient(FACTOR.numpy()), grad)
     _, grad = by_autograd(lambda params: 0.3 * in_torch(params).entropy().sum(), params)
-    assert_gradient(policy.of_entropy(np.float32(0.3)), grad)
+    assert_gradient(policy.entropy_gradient(np.float32(0.3)), grad)
 
 
 def test_the_categorical_distribution():
@@ -47,8 +47,10 @@ def test_the_categorical_distribution():
 
 def test_the_normal_distribution():
     """Two of log σ are beyond its bounds, where it has no gradient."""
-    action, params = numbers(SIZE, 3, seed=3), numbers(SIZE, 6)
-    params[0, 3], params[1, 4] = 2.5, -21.0
+    action = numbers(SIZE, 3, seed=3)
+    params = numbers(SIZE, 6)
+    params[0, 3] = 2.5
+    params[1, 4] = -21.0
     action[1, 1] = params[1, 1]
     assert_as_autograd(
         ArrayNormal, lambda x: DiagonalNormal(*x.chunk(2, -1)), params, action
@@ -58,8 +60,10 @@ def test_the_normal_distribution():
 def test_the_squashed_normal_distribution():
     """Some actions are at the bounds, where e^|2u| is infinite. Two of log σ are beyond
     theirs."""
-    noise, params = numbers(SIZE, 3, seed=3), numbers(SIZE, 6, scale=2.0)
-    params[0, 3], params[1, 4] = 2.5, -21.0
+    noise = numbers(SIZE, 3, seed=3)
+    params = numbers(SIZE, 6, scale=2.0)
+    params[0, 3] = 2.5
+    params[1, 4] = -21.0
     params[2, :3] = torch.tensor([60.0, -60.0, 9.0])
     of_action = numbers(SIZE, 3, seed=4)
 
@@ -70,7 +74,7 @@ def test_the_squashed_normal_distribution():
     _, grad = by_autograd(loss, params)
     sample = squashed_sample(params.numpy(), noise)
     action, log_prob = TanhNormal(*params.chunk(2, -1)).with_log_prob(noise)
-    torch.testing.assert_close(torch.from_numpy(sample.action), action)
-    torch.testing.assert_close(torch.from_numpy(sample.log_prob), log_prob)
+    assert_close(torch.from_numpy(sample.action), action)
+    assert_close(torch.from_numpy(sample.log_prob), log_prob)
     found = torch.from_numpy(sample.backward(of_action.numpy(), FACTOR.numpy()))
-    torch.testing.assert_close(found, grad, rtol=1e-5, atol=1e-5)
+    assert_close(found, grad, rtol=1e-5, atol=1e-5)

@@ -13,7 +13,8 @@ from tests.unit.agent.fast.gradient import assert_gradient, by_autograd, numbers
 
 SIZE = 64
 WEIGHT = numbers(SIZE, seed=7).abs()
-TARGET, OLD = numbers(SIZE, seed=1), numbers(SIZE, seed=2)
+TARGET = numbers(SIZE, seed=1)
+OLD = numbers(SIZE, seed=2)
 VALUE_LOSSES = {
     "squared": ValueLoss(nn.MSELoss, {}),
     "smooth": ValueLoss(nn.SmoothL1Loss, {}),
@@ -69,7 +70,8 @@ def test_the_clipped_value_loss(kind):
 
 def test_the_clipped_surrogate_loss_and_the_change_of_the_policy():
     """Some ratios are clipped, and two are bounded: their logarithms are beyond 20."""
-    log_prob, old = numbers(SIZE, scale=0.3), torch.zeros(SIZE)
+    log_prob = numbers(SIZE, scale=0.3)
+    old = torch.zeros(SIZE)
     log_prob[:2] = torch.tensor([25.0, -25.0])
     assert_as_autograd(
         lambda log_prob: losses.clipped_surrogate(

@@ -3,17 +3,18 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from torch import nn
+from torch.testing import assert_close
 
-from slm_lab.agent.fast import layers
-from slm_lab.agent.fast.layers import FEW_NUMBERS, KERNELS
-from slm_lab.agent.fast.networks import TracedNet, array_net
+from slm_lab.agent.fast import networks as layers
+from slm_lab.agent.fast.networks import FEW_NUMBERS, KERNELS, TracedNet, array_net
 from slm_lab.agent.from_spec.net import build_net
 from slm_lab.agent.net.layers import WIDE, Head
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.net.policy_value import PolicyHead
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.spec.role import net_for_role
+from slm_lab.spec.schema.agent import net_for_role
 from tests.contract.parts_table import PERCEPTRON
 from tests.support import parse, ppo
 from tests.unit.agent.fast.gradient import numbers
@@ -29,28 +30,6 @@ def net(heads=(3, 1), seed=0, **changes) -> MLPNet:
     return build_net(spec, (4,), [Head(dim, 1.0) for dim in heads], generator)
 
 
-@pytest.mark.parametrize("matmul", ["torch", "numpy"])
-def test_torch_multiplies_large_matrices_unless_numpy_shall_multiply_all(
-    matmul, monkeypatch
-):
-    """Of the three layers the second is large."""
-    by_torch = []
-
-    def watched(a, b, multiply=layers._by_torch):
-        by_torch.append((*a.shape, b.shape[1]))
-        return multiply(a, b)
-
-    monkeypatch.setattr(layers, "_by_torch", watched)
-    net_ = net(hid_layers=[64, 256], heads=(3,), matmul=matmul)
-    obs = np.zeros((80, 4), np.float32)
-    FlatParameters(net_)
-    arrays = array_net(net_)
-    arrays.forward(obs)
-    arrays.trace(obs).backward(np.ones((80, 3), np.float32))
-    large = [(80, 64, 256), (256, 80, 64), (80, 256, 64)]
-    assert by_torch == ([] if matmul == "numpy" else [large[0], *large])
-
-
 @pytest.mark.parametrize("rows", [1, 16, 5000])
 @pytest.mark.parametrize("changes", [{}, {"hid_layers": []}, WIDE_NET])
 def test_outputs_for_acting_are_those_of_torch(changes, rows):
@@ -58,7 +37,7 @@ def test_outputs_for_acting_are_those_of_torch(changes, rows):
     obs = numbers(rows, 4)
     acted = array_net(net_).forward(obs.numpy())
     for left, right in zip(acted, net_(obs), strict=True):
-        np.testing.assert_allclose(left, right.detach().numpy(), rtol=1e-4, atol=1e-5)
+        assert_allclose(left, right.detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
 NETS = {
@@ -78,7 +57,8 @@ def backward(outputs, grads):
 def test_gradients_are_those_of_autograd(changes):
     """Of two heads and the input. They add up, also after the flat vector has moved."""
     net_ = net(**changes)
-    flat, arrays = FlatParameters(net_), array_net(net_)
+    flat = FlatParameters(net_)
+    arrays = array_net(net_)
     obs = numbers(8 * WIDE, 4)
     grads = [numbers(8 * WIDE, dim, seed=dim) for dim in (3, 1)]
     for _ in range(2):
@@ -93,12 +73,10 @@ def test_gradients_are_those_of_autograd(changes):
                 trace = arrays.trace(obs.numpy(), passes_on=passes_on)
                 of_obs = trace.backward(*(grad.numpy() for grad in grads))
             scale = expected.abs().max()
-            torch.testing.assert_close(
-                flat.grad / 2, expected, rtol=1e-4, atol=1e-6 * scale
-            )
+            assert_close(flat.grad / 2, expected, rtol=1e-4, atol=1e-6 * scale)
             if passes_on:
                 found = torch.from_numpy(of_obs)
-                torch.testing.assert_close(found, tensor.grad, rtol=1e-4, atol=1e-5)
+                assert_close(found, tensor.grad, rtol=1e-4, atol=1e-5)
         flat.rebind(flat.vector * 1.5, flat.statistics)
 
 
@@ -113,15 +91,17 @@ def test_a_pass_that_does_not_learn_passes_the_gradient_on_and_keeps_none():
 
 def test_the_gradient_of_a_scale_that_does_not_depend_on_the_observation():
     head = PolicyHead(net(heads=(3,)), torch.tensor([0.1, -0.2, 0.3]))
-    flat, obs, grad = FlatParameters(head), numbers(8, 4), numbers(8, 6, seed=1)
+    flat = FlatParameters(head)
+    obs = numbers(8, 4)
+    grad = numbers(8, 6, seed=1)
     backward(head(obs), [grad])
     expected = flat.grad.clone()
     assert head.scale.grad.abs().min() > 0
     flat.grad.zero_()
     trace = array_net(head).trace(obs.numpy())
     trace.backward(grad.numpy())
-    torch.testing.assert_close(flat.grad, expected)
-    torch.testing.assert_close(torch.from_numpy(trace.outputs[0]), head(obs)[0])
+    assert_close(flat.grad, expected)
+    assert_close(torch.from_numpy(trace.outputs[0]), head(obs)[0])
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.float64, np.float32])
@@ -131,21 +111,21 @@ def test_observations_are_of_any_type_and_order(dtype):
     obs = np.arange(320).reshape(80, 4).astype(dtype)[::-1]
     acted, _ = array_net(net_).forward(obs)
     expected, _ = net_(torch.tensor(obs.astype(np.float32)))
-    np.testing.assert_allclose(acted, expected.detach().numpy(), rtol=1e-5, atol=1e-5)
+    assert_allclose(acted, expected.detach().numpy(), rtol=1e-5, atol=1e-5)
 
 
 def test_acting_follows_the_parameters_wherever_they_are_put():
     """After a step in place, and after the flat vector has been bound to other
     memory."""
     net_ = net()
-    flat, arrays = FlatParameters(net_), array_net(net_)
+    flat = FlatParameters(net_)
+    arrays = array_net(net_)
     obs = np.ones((2, 4), np.float32)
 
     def check():
-        (acted, _), (expected, _) = arrays.forward(obs), net_(torch.from_numpy(obs))
-        np.testing.assert_allclose(
-            acted, expected.detach().numpy(), rtol=1e-5, atol=1e-6
-        )
+        (acted, _) = arrays.forward(obs)
+        (expected, _) = net_(torch.from_numpy(obs))
+        assert_allclose(acted, expected.detach().numpy(), rtol=1e-5, atol=1e-6)
         return acted
 
     first = check()
@@ -165,7 +145,7 @@ def test_tanh_is_exact_to_float32_on_every_processor(monkeypatch, slow, size):
     x[:5] = 0.0, np.inf, -np.inf, 1e30, np.nan
     expected = np.tanh(x.astype(np.float64))
     KERNELS[torch.tanh].apply(x)
-    np.testing.assert_allclose(x, expected, rtol=0, atol=3e-7)
+    assert_allclose(x, expected, rtol=0, atol=3e-7)
     assert np.abs(x[~np.isnan(x)]).max() == 1.0
 
 
@@ -180,8 +160,8 @@ def test_activations_in_place_are_those_of_torch(activation, size):
     grad = slope.numpy().copy()
     KERNELS[activation].apply(x)
     KERNELS[activation].backward(grad, x)
-    np.testing.assert_allclose(x, expected.detach().numpy(), rtol=0, atol=3e-7)
-    np.testing.assert_allclose(grad, tensor.grad.numpy(), rtol=0, atol=1e-6)
+    assert_allclose(x, expected.detach().numpy(), rtol=0, atol=3e-7)
+    assert_allclose(grad, tensor.grad.numpy(), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -215,6 +195,7 @@ def test_other_nets_of_plain_layers_are_arrays_too(kind, keys, learns):
     net_ = build(kind, (4,), heads=(3,), **keys)
     arrays = array_net(net_)
     obs = numbers(8, 4)
-    (acted,), (expected,) = arrays.forward(obs.numpy()), net_(obs)
-    np.testing.assert_allclose(acted, expected.detach().numpy(), rtol=1e-5, atol=1e-5)
+    (acted,) = arrays.forward(obs.numpy())
+    (expected,) = net_(obs)
+    assert_allclose(acted, expected.detach().numpy(), rtol=1e-5, atol=1e-5)
     assert isinstance(arrays, TracedNet) == learns

@@ -7,15 +7,13 @@ from hypothesis import given, settings
 
 from slm_lab.agent.batch import Act, VectorStep
 from slm_lab.agent.memory.episodes import OnPolicyReplay
-from slm_lab.agent.memory.memory import MemoryLayout
+from tests.support import memory_layout
 
 NUM_ENVS = 4
 
 
 def memory(wanted: int = 3, best_fraction: float = 1.0) -> OnPolicyReplay:
-    layout = MemoryLayout(
-        wanted, NUM_ENVS, (1,), np.dtype(np.float32), (), np.dtype(np.int64)
-    )
+    layout = memory_layout((1,), horizon=wanted, num_envs=NUM_ENVS)
     return OnPolicyReplay(layout, best_fraction)
 
 
@@ -43,7 +41,16 @@ class Environments:
         act = Act(np.zeros(NUM_ENVS, np.int64), obs[:, 0] + 0.5, obs[:, 0] + 0.25, 7)
         reward = self.rng.normal(size=NUM_ENVS).astype(np.float32)
         for store in stores:
-            store.add(VectorStep(obs, act, reward, terminated, truncated, next_obs))
+            store.add(
+                VectorStep(
+                    obs=obs,
+                    act=act,
+                    reward=reward,
+                    terminated=terminated,
+                    truncated=truncated,
+                    next_obs=next_obs,
+                )
+            )
         for n in range(NUM_ENVS):
             self.running[n].append(float(obs[n, 0]))
             if terminated[n] or truncated[n]:
@@ -60,12 +67,14 @@ class Environments:
 @given(seed=st.integers(0, 10_000))
 @settings(max_examples=50)
 def test_a_batch_is_the_finished_episodes_one_after_the_other(seed):
-    store, envs = memory(), Environments(seed)
+    store = memory()
+    envs = Environments(seed)
     for _ in range(3):
         while not store.ready():
             envs.step_into(store)
         batch = store.take()
-        episodes, envs.finished = envs.finished, []
+        episodes = envs.finished
+        envs.finished = []
         assert len(episodes) >= 3
         expected = [name for steps, _, _ in episodes for name in steps]
         assert batch.obs.shape == (len(expected), 1, 1)
@@ -78,7 +87,8 @@ def test_a_batch_is_the_finished_episodes_one_after_the_other(seed):
 @given(seed=st.integers(0, 10_000))
 @settings(max_examples=50)
 def test_next_values_are_those_of_the_states_that_steps_ended_in(seed):
-    store, envs = memory(), Environments(seed)
+    store = memory()
+    envs = Environments(seed)
     while not store.ready():
         envs.step_into(store)
     batch = store.take()
@@ -93,7 +103,8 @@ def test_next_values_are_those_of_the_states_that_steps_ended_in(seed):
 
 
 def test_episodes_that_still_run_are_kept_whole_for_a_later_batch():
-    store, envs = memory(wanted=1), Environments(0)
+    store = memory(wanted=1)
+    envs = Environments(0)
     seen: list[float] = []
     for _ in range(200):
         envs.step_into(store)
@@ -103,22 +114,14 @@ def test_episodes_that_still_run_are_kept_whole_for_a_later_batch():
     assert sorted(seen) == sorted(expected)
 
 
-def test_no_more_steps_are_kept_than_running_episodes_need():
-    store, envs = memory(wanted=2), Environments(1)
-    for _ in range(500):
-        envs.step_into(store)
-        if store.ready():
-            store.take()
-        assert len(store.state_dict()["steps"]) == max(
-            len(steps) for steps in envs.running
-        )
-
-
 def test_the_cross_entropy_method_learns_from_the_best_episodes():
-    everything, best, envs = memory(8), memory(8, best_fraction=0.25), Environments(3)
+    everything = memory(8)
+    best = memory(8, best_fraction=0.25)
+    envs = Environments(3)
     while not everything.ready():
         envs.step_into(everything, best)
-    all_episodes, kept = everything.take(), best.take()
+    all_episodes = everything.take()
+    kept = best.take()
 
     def returns(batch):
         ends = batch.done.flatten().nonzero().flatten().tolist()
@@ -136,7 +139,8 @@ def test_the_cross_entropy_method_learns_from_the_best_episodes():
 @given(seed=st.integers(0, 1000), steps=st.integers(0, 15))
 @settings(max_examples=20)
 def test_breaking_off_finishes_every_running_episode_as_truncated(seed, steps):
-    store, envs = memory(wanted=1), Environments(seed)
+    store = memory(wanted=1)
+    envs = Environments(seed)
     for _ in range(steps):
         envs.step_into(store)
     running = sum(bool(names) for names in envs.running)

@@ -2,29 +2,30 @@
 
 import numpy as np
 import pytest
-import torch
+from numpy.testing import assert_allclose, assert_array_equal
 
 from slm_lab.agent.memory.imitation import PastEpisodes, ReturnRing
-from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.agent.memory.sampler import UniformSampler
-from slm_lab.env.make import make_env
 from slm_lab.parallel.actor_learner.actor import UnrollActor
 from slm_lab.parallel.actor_learner.unroll import Unroll
-from slm_lab.session.clock import Clock
+from slm_lab.session.experience import Clock
 from slm_lab.session.seeding import session_seeds
-from tests.contract.playing import Play
+from slm_lab.testing.play import Play
 from tests.contract.table import ALGORITHM_ROWS, PRIORITIZED
-from tests.support import parse, ppo, q_learning, run_session
+from tests.support import memory_layout, parse, ppo, q_learning, run_session
 from tests.unit.agent.algorithm.past_steps import rollout
 
-GAMMA, N = 0.99, 4
+GAMMA = 0.99
+N = 4
 BOTH = {"env__normalize_obs": True, "env__normalize_reward": True}
 FRAMES = {"single": {}, "joined": {"env__frame_op": "concat", "env__frame_op_len": 3}}
 
 
 def normal_obs(env, raw):
     """By hand: each frame less the mean of now, over the deviation of now, clipped."""
-    count, mean, m2 = env.statistics[0], env.statistics[1:5], env.statistics[5:9]
+    count = env.statistics[0]
+    mean = env.statistics[1:5]
+    m2 = env.statistics[5:9]
     frames = (raw.reshape(-1, 4) - mean) / np.sqrt(m2 / count + 1e-8)
     return np.clip(frames, -10, 10).reshape(raw.shape)
 
@@ -47,7 +48,8 @@ def test_a_transition_equals_what_networks_get_for_the_same_state_now(
     for _ in range(45):
         _, step = play.step()
         kept.append(step)
-    env, seen = play.env, set()
+    env = play.env
+    seen = set()
     for _ in range(60):
         batch = play.agent.memory.sample(0)
         for i, index in enumerate(batch.index.tolist()):  # nothing was overwritten yet
@@ -55,7 +57,8 @@ def test_a_transition_equals_what_networks_get_for_the_same_state_now(
             if index in seen:
                 continue
             seen.add(index)
-            reward, discount = 0.0, 1.0
+            reward = 0.0
+            discount = 1.0
             for last in kept[t : t + num_steps]:
                 reward += discount * normal_reward(env, last.raw.reward[n])
                 discount *= GAMMA
@@ -64,52 +67,10 @@ def test_a_transition_equals_what_networks_get_for_the_same_state_now(
             obs, next_obs = (
                 normal_obs(env, x) for x in (kept[t].raw.obs[n], last.raw.next_obs[n])
             )
-            np.testing.assert_allclose(batch.obs[i], obs, rtol=1e-5, atol=1e-5)
-            np.testing.assert_allclose(
-                batch.next_obs[i], next_obs, rtol=1e-5, atol=1e-5
-            )
-            np.testing.assert_allclose(batch.reward[i], reward, rtol=1e-5)
+            assert_allclose(batch.obs[i], obs, rtol=1e-5, atol=1e-5)
+            assert_allclose(batch.next_obs[i], next_obs, rtol=1e-5, atol=1e-5)
+            assert_allclose(batch.reward[i], reward, rtol=1e-5)
     assert len(seen) > 45 * N * 0.9
-    env.close()
-
-
-def test_with_a_recurrent_net_only_the_observation_is_normalised():
-    play = Play(ALGORITHM_ROWS["DoubleDQN"]["recurrent_normalized"].spec)
-    acted, started = [], []
-    for _ in range(12):
-        started.append(play.agent.actor.state_dict()["recurrent_state"]["begins"])
-        acted.append(
-            (play.step()[1].raw.obs, play.agent.actor.state_dict()["recurrent_state"])
-        )
-    batch, seen = play.agent.memory.sample(0), set()
-    rows, indices = batch.obs.numpy(), batch.index.tolist()
-    for position, (row, index) in enumerate(zip(rows, indices, strict=True)):
-        t, n = divmod(index, N)
-        seen.add(t)
-        np.testing.assert_allclose(
-            row[:8], normal_obs(play.env, acted[t][0])[n], 1e-5, 1e-5
-        )
-        if row[-1] == 0 or (position % 8 == 0 and t and not started[t][n]):
-            np.testing.assert_array_equal(row[8:-1], acted[t - 1][1]["state"][n])
-    assert len(seen) > 8
-    play.env.close()
-
-
-def test_acting_and_rollouts_use_normalised_observations_as_before():
-    """The additional raw values do not change a step."""
-    env = make_env(parse(ppo(env__name="Pendulum-v1", env__max_t=20, **BOTH)).env, 0)
-    obs = env.reset()
-    for t in range(60):
-        raw = env.raw_obs
-        step = env.step(np.full((N, 1), np.sin(t), np.float32))
-        np.testing.assert_array_equal(step.raw.obs, raw)
-        again = env.normalization.obs(env.raw_obs)
-        np.testing.assert_array_equal(step.obs, again)
-        np.testing.assert_array_equal(
-            step.reward, env.normalization.reward(step.raw.reward)
-        )
-        obs = step.obs
-    assert obs is env.obs
     env.close()
 
 
@@ -126,17 +87,20 @@ def test_actors_send_raw_steps_to_replay_learners_and_normalised_ones_to_others(
     unroll = Unroll.allocate(actor.layout)
     actor.play(unroll)
     assert (unroll.reward == 1.0).all() == is_raw, "each step of CartPole gives 1"
-    last = actor.env.raw_obs if is_raw else actor.env.obs
+    last = actor.env.obs
+    if is_raw:
+        last = actor.env.raw_obs
     running = ~(unroll.terminated[-1] | unroll.truncated[-1])
     assert running.any()
-    np.testing.assert_array_equal(unroll.obs[-1][running], last[running])
+    assert_array_equal(unroll.obs[-1][running], last[running])
     actor.close()
 
 
 @pytest.mark.parametrize("num_envs", [1, 2])
 def test_past_returns_are_sums_of_rewards_normalised_and_clipped_now(num_envs):
     class Now:
-        scale, shift = 1.0, 0.0
+        scale = 1.0
+        shift = 0.0
 
         def obs(self, raw):
             return (raw - self.shift).astype(np.float32)
@@ -144,16 +108,9 @@ def test_past_returns_are_sums_of_rewards_normalised_and_clipped_now(num_envs):
         def reward(self, raw):
             return np.clip(raw * self.scale, -1, 1).astype(np.float32)
 
-    now, gamma = Now(), 0.9
-    layout = MemoryLayout(
-        1,
-        num_envs,
-        (1,),
-        np.dtype(np.float32),
-        (),
-        np.dtype(np.int64),
-        normalization=now,
-    )
+    now = Now()
+    gamma = 0.9
+    layout = memory_layout((1,), num_envs=num_envs, normalization=now)
     ring = ReturnRing(6, gamma, layout)
     memory = PastEpisodes(ring, UniformSampler(ring, 0), batch_size=6, use_cer=False)
     reward = np.array([[0.2], [0.4], [-0.3], [0.5], [0.1]], np.float32).repeat(
@@ -176,25 +133,6 @@ def test_past_returns_are_sums_of_rewards_normalised_and_clipped_now(num_envs):
             batch.obs[:, 0].tolist(), batch.reward.tolist(), strict=True
         ):
             assert returns == pytest.approx(wanted[seen + now.shift], rel=1e-5)
-
-
-def test_imitation_samples_observations_as_networks_see_them_now():
-    play = Play(ALGORITHM_ROWS["PPOSIL"]["normalized"].spec)
-    list(play.reports(40))
-    while not play.agent.memory.ready():
-        play.step()
-    log, past = play.agent.memory.log, play.agent.memory.take().past
-    raw = log.content(0, log.count)["obs"]  # nothing was overwritten yet
-    assert 50 < len(raw) <= log.capacity
-    assert np.abs(raw[:, :4] - raw[:, 4:]).max() < 3, (
-        "raw frames of CartPole follow each other"
-    )
-    batch = past.sample(0)
-    now = normal_obs(play.env, raw[batch.index.numpy()])
-    torch.testing.assert_close(
-        batch.obs, torch.from_numpy(now.astype("f4")), rtol=1e-5, atol=1e-5
-    )
-    play.env.close()
 
 
 def test_episodes_that_are_broken_off_end_in_a_raw_observation(tmp_path):

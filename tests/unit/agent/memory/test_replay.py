@@ -6,19 +6,19 @@ from itertools import islice
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 from torch.testing import assert_close
 
 from slm_lab.agent.batch import Act, VectorStep
 from slm_lab.agent.from_spec.memory import build_memory
-from slm_lab.agent.memory.memory import MemoryLayout
+from slm_lab.agent.memory.memory import ReplayConfig, TrainingSchedule
 from slm_lab.agent.memory.transition_ring import TransitionRing
 from slm_lab.agent.recurrent_state import RecurrentLayout, pack_obs
-from slm_lab.agent.replay_config import ReplayConfig, TrainingSchedule
 from slm_lab.spec.schema.memory import PrioritizedReplaySpec, ReplaySpec
-from tests.contract.playing import load_whole, whole
+from slm_lab.testing.play import load_whole, whole
+from tests.support import memory_layout
 from tests.unit.agent.stream import (
     GAMMA,
     NUM_ENVS,
@@ -53,36 +53,6 @@ def test_a_ring_reads_back_the_newest_steps_whatever_its_size(
 
 
 @given(
-    model=st.sampled_from([ReplaySpec, PrioritizedReplaySpec]),
-    num_envs=st.integers(1, 5),
-    seed=st.integers(0, 10_000),
-    num_rows=st.integers(4, 12),
-    count=st.integers(1, 50),
-    num_steps=st.integers(1, 4),
-    stack=STACKS,
-    ends=ENDS,
-)
-@settings(max_examples=200)
-def test_a_memory_draws_transitions_of_a_plain_list_over_several_wraps(
-    model, num_envs, seed, num_rows, count, num_steps, stack, ends
-):
-    """Every sample equals that of the list, for any number of environments."""
-    spec = model(batch_size=4, max_size=num_rows * num_envs)
-    memory = build_memory(spec, layout(num_steps, stack=stack, num_envs=num_envs))
-    kept = fill(memory.add, seed, count, stack, ends, num_envs)
-    where = {
-        step.obs.tobytes(): (t, n)
-        for t, steps in enumerate(kept[-num_rows:], max(count - num_rows, 0))
-        for n, step in enumerate(steps)
-    }
-    for frame in range(4):
-        batch = memory.sample(frame)
-        for i, obs in enumerate(batch.obs.numpy()):
-            assert_is(batch, i, kept, *where[obs.tobytes()], num_steps)
-        memory.update_priorities(batch.index, batch.reward)
-
-
-@given(
     seed=st.integers(0, 10_000),
     unrolls=st.lists(
         st.tuples(st.integers(0, 2), st.booleans()), min_size=1, max_size=12
@@ -106,8 +76,13 @@ def test_unrolls_of_several_actors_read_as_the_stream_of_each_alone(
         ring.join_pieces()
         return ring
 
-    ring, twin, segments, saved = new_ring(), new_ring(), [], 0
-    streams, kept, order = {}, {}, []
+    ring = new_ring()
+    twin = new_ring()
+    segments = []
+    saved = 0
+    streams = {}
+    kept = {}
+    order = []
     for turn, (actor, is_replaced) in enumerate(unrolls):
         begins = is_replaced or actor not in streams
         if begins:
@@ -172,54 +147,6 @@ def test_memory_of_forgotten_steps_is_freed(stack):
     assert size_after((200, 0.5), (50, 0.0)) < plain + 100
 
 
-@given(
-    seed=st.integers(0, 10_000),
-    cuts=st.lists(st.integers(1, 39), max_size=5),
-    count=st.integers(1, 40),
-    stack=STACKS,
-    ends=ENDS,
-)
-@settings(max_examples=150)
-def test_a_ring_restored_from_segments_reads_and_continues_the_same(
-    seed, cuts, count, stack, ends
-):
-    """Each segment begins with the last step of the one before."""
-    ring = TransitionRing(layout(stack=stack), 8, GAMMA, 2)
-    segments, steps = [], []
-    end = 0
-
-    def save():
-        nonlocal end
-        segments.append(ring.content(max(end - 1, ring.first), ring.count))
-        end = ring.count
-
-    def add(step):
-        steps.append(copy.deepcopy(step))
-        if len(steps) <= count:
-            ring.add(step)
-            if ring.count in cuts:
-                save()
-
-    fill(add, seed, count + 10, stack, ends)
-    save()
-    twin = TransitionRing(layout(stack=stack), 8, GAMMA, 2)
-    fill(twin.add, seed + 1, 13, stack)  # what it held before does not show
-    twin.load_state_dict(ring.state_dict())
-    for segment in segments:
-        twin.load_content(segment)
-    assert_alike(ring, twin)
-    for step in steps[count:]:
-        ring.add(step)
-        twin.add(step)
-        assert_alike(ring, twin)
-
-
-def assert_alike(ring, twin):
-    indices = ring.indices(np.arange(ring.num_stored))
-    for ours, theirs in zip(ring.gather(indices), twin.gather(indices), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-
-
 @pytest.mark.parametrize("stack", [1, 3])
 def test_after_a_break_nothing_reaches_into_the_next_episodes(stack):
     ring = TransitionRing(layout(stack=stack), 8, GAMMA, num_steps=3)
@@ -242,10 +169,12 @@ def test_a_stack_is_stored_as_one_frame():
         asked.append(np.prod(shape, dtype=np.int64) * dtype.itemsize)
         return np.broadcast_to(np.zeros((), dtype), shape)
 
-    atari = MemoryLayout(
-        1, 8, (4, 84, 84), np.dtype(np.uint8), (), np.dtype(np.int64), frame_stack=4
+    atari = memory_layout(
+        (4, 84, 84), num_envs=8, obs_dtype=np.dtype(np.uint8), frame_stack=4
     )
-    TransitionRing(atari, 10**6 // 8, GAMMA, 1, allocate)
+    TransitionRing(
+        layout=atari, num_rows=10**6 // 8, gamma=GAMMA, num_steps=1, allocate=allocate
+    )
     assert sum(asked) < 7.08e9
 
 
@@ -269,33 +198,12 @@ def test_all_that_is_kept_can_be_drawn_and_nothing_else(model, stack, count):
 
 
 @BOTH
-def test_every_row_written_once_leaves_the_draws_as_they_were_after_a_reload(model):
-    memory, twin = replay(model), replay(model)
-    fill(memory.add, 0, 33)
-    index = memory.sample(0).index
-    memory.update_priorities(index, torch.rand(len(index)))
-    load_whole(twin, whole(memory))
-    for _ in range(5):
-        ours, theirs = memory.sample(0), twin.sample(0)
-        for name in (
-            "obs",
-            "action",
-            "reward",
-            "discount",
-            "next_obs",
-            "weight",
-            "index",
-        ):
-            assert_close(getattr(ours, name), getattr(theirs, name), rtol=0, atol=0)
-
-
-@BOTH
 def test_combined_replay_puts_the_newest_transitions_behind_every_batch(model):
     memory = replay(model, use_cer=True)
     kept = fill(memory.add, 0, 25)
     for _ in range(10):
         newest = memory.sample(0).obs[-NUM_ENVS:].numpy()
-        np.testing.assert_array_equal(newest, [step.obs for step in kept[-1]])
+        assert_array_equal(newest, [step.obs for step in kept[-1]])
 
 
 @pytest.mark.parametrize(
@@ -366,12 +274,6 @@ def test_batches_per_transition_since_training_began_are_what_the_spec_amounts_t
     assert twin.num_trained_on == memory.num_trained_on > 0
 
 
-def test_events_that_are_not_equally_far_apart_are_so_on_average():
-    memory = replay(schedule={"frequency": 10, "start": 25})
-    drawn = sum(after_each_step(memory, 400, lambda: memory.num_batches))
-    assert drawn / memory.num_trained_on == pytest.approx(1 / 10, rel=0.01)
-
-
 @pytest.mark.parametrize(("start", "steps"), [(0, 1), (1, 1), (3, 1), (10, 4)])
 @BOTH
 def test_training_without_a_ratio_waits_for_something_to_sample(model, start, steps):
@@ -386,34 +288,35 @@ def test_training_without_a_ratio_waits_for_something_to_sample(model, start, st
 def sequences():
     """A memory of rows [observation, state, mark], from which sequences of 3 are
     drawn."""
-    plan = ReplayConfig(TrainingSchedule(1, 0), GAMMA, 1, 0, RecurrentLayout(1, 3))
-    rows, action = (3,), np.dtype(np.int64)
-    layout = MemoryLayout(1, 2, rows, np.dtype(np.float32), (), action, plan)
+    plan = ReplayConfig(
+        schedule=TrainingSchedule(1, 0),
+        gamma=GAMMA,
+        num_steps=1,
+        seed=0,
+        recurrent=RecurrentLayout(1, 3),
+    )
+    layout = memory_layout((3,), num_envs=2, replay=plan)
     return build_memory(ReplaySpec(batch_size=120, max_size=200), layout)
 
 
 def add_row(memory, number, starts=False):
     """One step of an endless episode of two environments, in the order of `number`."""
     obs = np.full((2, 1), number, np.float32)
-    none, no = np.zeros(2, np.float32), np.zeros(2, np.bool_)
+    none = np.zeros(2, np.float32)
+    no = np.zeros(2, np.bool_)
     row = pack_obs(obs, obs / 10, np.full(2, starts))
     following = pack_obs(obs + 1, (obs + 1) / 10, ~no)
     memory.add(
         VectorStep(
-            row, Act(np.zeros(2, np.int64), none, none, 0), none, no, no, following
+            obs=row,
+            act=Act(np.zeros(2, np.int64), none, none, 0),
+            reward=none,
+            terminated=no,
+            truncated=no,
+            next_obs=following,
         )
     )
     return row, following
-
-
-def test_training_without_a_ratio_on_sequences_waits_for_a_whole_one():
-    memory = sequences()
-    memory.train_freely()
-    ready = []
-    for number in range(4):
-        add_row(memory, number, starts=number == 0)
-        ready.append(memory.ready())
-    assert ready == [False, False, True, True]
 
 
 @pytest.mark.parametrize("reloads", [False, True])
@@ -425,7 +328,8 @@ def test_no_sequence_continues_over_a_break(reloads):
         _, end = add_row(memory, number, starts=number == 0)
     memory.break_off(end)
     if reloads:
-        state, memory = whole(memory), sequences()
+        state = whole(memory)
+        memory = sequences()
         load_whole(memory, state)
     for number in range(4, 8):
         row, _ = add_row(memory, number)

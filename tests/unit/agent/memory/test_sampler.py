@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 
 from slm_lab.agent.memory.sampler import PrioritizedSampler, Priority, UniformSampler
 from slm_lab.agent.memory.transition_ring import TransitionRing
@@ -51,7 +52,7 @@ class Sampled:
         given = np.array(given, np.int64)
         for _ in range(batches):
             indices, _ = self.sampler.sample(size, 0, given)
-            np.testing.assert_array_equal(indices[size - len(given) :], given)
+            assert_array_equal(indices[size - len(given) :], given)
             np.add.at(counts, self.ages(indices[: size - len(given)]), 1)
         return counts
 
@@ -64,7 +65,8 @@ def chi_squared(counts, priority):
     freedom.
     """
     wanted = priority / priority.sum() * counts.sum()
-    freedom, z = len(counts) - 1, 3.0902
+    freedom = len(counts) - 1
+    z = 3.0902
     spread = 2 / (9 * freedom)
     limit = freedom * (1 - spread + z * spread**0.5) ** 3
     return ((counts - wanted) ** 2 / wanted).sum() / limit
@@ -105,7 +107,7 @@ def test_weights_undo_the_bias():
     for _ in range(20):
         indices, weight = store.sampler.sample(60, 0)
         probability = error[store.ages(indices)] ** 0.5
-        np.testing.assert_allclose(weight, probability.min() / probability, rtol=1e-5)
+        assert_allclose(weight, probability.min() / probability, rtol=1e-5)
 
 
 def test_the_newest_transitions_weigh_what_a_uniform_draw_does():
@@ -120,10 +122,11 @@ def test_the_newest_transitions_weigh_what_a_uniform_draw_does():
             np.asarray(x) for x in store.sampler.sample(12, 0, store.ring.newest)
         )
         assert weight.max() == 1.0
-        np.testing.assert_array_equal(weight[-NUM_ENVS:], weight[-1])
+        assert_array_equal(weight[-NUM_ENVS:], weight[-1])
         probability = (error / error.sum())[store.ages(indices)]
-        relative, wanted = weight / weight[-1], 1 / (60 * probability)
-        np.testing.assert_allclose(relative[:-NUM_ENVS], wanted[:-NUM_ENVS], rtol=1e-5)
+        relative = weight / weight[-1]
+        wanted = 1 / (60 * probability)
+        assert_allclose(relative[:-NUM_ENVS], wanted[:-NUM_ENVS], rtol=1e-5)
 
 
 def test_new_transitions_are_as_likely_as_the_most_surprising_one():
@@ -131,8 +134,8 @@ def test_new_transitions_are_as_likely_as_the_most_surprising_one():
     store.set_errors(np.linspace(1.0, 9.0, 60))
     fill(store.add, 1, 1)
     priorities = store.sampler.state_dict()["priorities"]
-    np.testing.assert_allclose(priorities[store.ring.newest], (9.0 + 1e-4) ** 0.6)
-    np.testing.assert_array_equal(priorities[store.ring.overwritten], 0.0)
+    assert_allclose(priorities[store.ring.newest], (9.0 + 1e-4) ** 0.6)
+    assert_array_equal(priorities[store.ring.overwritten], 0.0)
 
 
 def test_errors_of_zero_leave_every_transition_drawable_and_weights_finite():

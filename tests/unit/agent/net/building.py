@@ -2,17 +2,19 @@
 
 import torch
 from torch import Tensor, nn
+from torch.testing import assert_close
 
 from slm_lab.agent.from_spec.net import build_net
 from slm_lab.agent.net.layers import Head
 from slm_lab.core.registry import NETS
 from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401
+from tests.support import seeded
 
 
 def build(kind, obs_shape, heads=(3, 1), seed=0, **keys):
     """The net `kind` with these keys, initialised from a separate generator."""
     spec = NETS.get(kind).params.model_validate({"type": kind, **keys})
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     return build_net(spec, obs_shape, [Head(dim) for dim in heads], generator)
 
 
@@ -23,7 +25,7 @@ def arc(*layers):
 
 
 def images(shape, size=8, seed=5) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     return torch.randint(0, 256, (size, *shape), dtype=torch.uint8, generator=generator)
 
 
@@ -38,9 +40,9 @@ def copy_parameters(source: nn.Module, target: nn.Module) -> None:
 def assert_same_function(net, twin, obs, twin_obs) -> None:
     """Outputs, and the gradients of every parameter, of two nets with parameters in one
     order."""
-    outputs, expected = net(obs), twin(twin_obs)
-    for left, right in zip(outputs, expected, strict=True):
-        torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-5)
+    outputs = net(obs)
+    expected = twin(twin_obs)
+    assert_close(outputs, expected, rtol=1e-4, atol=1e-5)
     weights = [torch.linspace(-1, 2, out.numel()).view_as(out) for out in outputs]
     for outs in (outputs, expected):
         sum(
@@ -48,7 +50,7 @@ def assert_same_function(net, twin, obs, twin_obs) -> None:
         ).backward()
     for left, right in zip(net.parameters(), twin.parameters(), strict=True):
         assert right.grad.abs().max() > 0
-        torch.testing.assert_close(left.grad, right.grad, rtol=1e-3, atol=1e-4)
+        assert_close(left.grad, right.grad, rtol=1e-3, atol=1e-4)
 
 
 class TwoHeads(nn.Module):

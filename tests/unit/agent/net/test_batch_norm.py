@@ -1,9 +1,9 @@
 """Batch normalisation of a single sample: one error, whatever the net."""
 
 import pytest
-import torch
 
 from slm_lab.core.errors import LabError
+from tests.support import randn
 from tests.unit.agent.net.building import arc, build
 
 MLP = {"hid_layers": [5]}
@@ -32,7 +32,7 @@ NETS = {
 def test_one_sample_is_acted_on_and_not_learned_from(name):
     kind, shape, keys = NETS[name]
     net = build(kind, shape, **keys)
-    two = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
+    two = randn(2, *shape)
     net.train(False)
     assert net(two[:1])[0].shape == (1, 3)
     net.train(True)

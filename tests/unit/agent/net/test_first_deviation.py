@@ -28,14 +28,16 @@ def test_a_first_deviation_that_changes_nothing_is_reported(
     space, pdtype, warns, caplog
 ):
     spec = parse_spec("s", ppo(agent__net__log_std_init=-1.0)).agent
-    family, transform = (
-        distribution_family(space, pdtype),
-        ValueTransform(False, normalize=False),
-    )
+    family = distribution_family(space, pdtype)
+    transform = ValueTransform(False, normalize=False)
     caplog.clear()  # the warnings about the spec alone
     with caplog.at_level(logging.WARNING):
         build_policy_value(
-            spec, family, (4,), transform, torch.Generator().manual_seed(0)
+            spec=spec,
+            family=family,
+            obs_shape=(4,),
+            transform=transform,
+            generator=torch.Generator().manual_seed(0),
         )
     line = (
         "agent.net.log_std_init = -1 changes nothing: the action distribution has no σ"

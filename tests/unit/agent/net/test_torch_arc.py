@@ -6,13 +6,14 @@ from pydantic import ValidationError
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
+from torch.testing import assert_close
 
 from slm_lab.agent.fast.networks import array_net
 from slm_lab.agent.from_spec.net import arc_problems
 from slm_lab.agent.net.layers import BatchRenorm
 from slm_lab.core.errors import LabError
-from slm_lab.spec.schema.torch_table import entries
-from tests.support import parse, ppo, soft
+from slm_lab.spec.schema.torch_layers import layers as layers_of_torch
+from tests.support import parse, ppo, randn, soft
 from tests.unit.agent.net.building import (
     TwoHeads,
     arc,
@@ -24,7 +25,7 @@ from tests.unit.agent.net.building import (
 
 VECTOR = (4,)
 IMAGE = (2, 12, 12)
-LAYERS = entries("layers")
+LAYERS = layers_of_torch()
 REFUSED = sorted(name for name in LAYERS if LAYERS[name].refused)
 
 
@@ -37,7 +38,7 @@ def linear(width):
 
 
 def observations(size=8, seed=5):
-    return torch.randn(size, *VECTOR, generator=torch.Generator().manual_seed(seed))
+    return randn(size, *VECTOR, seed=seed)
 
 
 @pytest.mark.parametrize("init_fn", [None, "orthogonal_"])
@@ -45,9 +46,9 @@ def test_an_arc_of_hidden_layers_is_the_perceptron_of_the_same_layers(init_fn):
     """Bit for bit, from the first weight on, by gradient and to act on."""
     net = arc_net(linear(8), "Tanh", linear(6), "Tanh", init_fn=init_fn)
     keys = {"hid_layers": [8, 6], "hid_layers_activation": "tanh", "init_fn": init_fn}
-    twin, obs = build("MLPNet", VECTOR, **keys), observations()
-    for left, right in zip(net(obs), twin(obs), strict=True):
-        assert torch.equal(left, right)
+    twin = build("MLPNet", VECTOR, **keys)
+    obs = observations()
+    assert_close(net(obs), twin(obs), rtol=0, atol=0)
     acted, expected = (array_net(each).forward(obs.numpy()) for each in (net, twin))
     assert all(
         (left == right).all() for left, right in zip(acted, expected, strict=True)
@@ -73,8 +74,7 @@ def test_an_arc_of_convolutions_is_the_net_of_the_same_convolutions():
     rows = [[4, 4, 2], [6, 3]]
     twin = build("ConvNet", IMAGE, conv_hid_layers=rows, fc_hid_layers=[7], **keys)
     obs = images(IMAGE)
-    for left, right in zip(net(obs), twin(obs), strict=True):
-        torch.testing.assert_close(left, right)
+    assert_close(net(obs), twin(obs))
 
 
 MIXED = [
@@ -127,31 +127,12 @@ MIXED = [
 
 @pytest.mark.parametrize(("layers", "plain"), MIXED)
 def test_any_layers_do_what_they_do_in_torch(layers, plain):
-    net, obs = arc_net(*layers), observations()
+    net = arc_net(*layers)
+    obs = observations()
     twin = TwoHeads(nn.Sequential(*plain()), 5)
     copy_parameters(net, twin)
     net.train(True)
     assert_same_function(net, twin, obs, obs)
-
-
-def test_lazy_layers_have_parameters_as_soon_as_they_are_built():
-    layers = [
-        ("LazyConv2d", {"out_channels": 4, "kernel_size": 3}),
-        "LazyBatchNorm2d",
-        "ELU",
-        ("LazyConvTranspose2d", {"out_channels": 3, "kernel_size": 2}),
-        "Flatten",
-        linear(6),
-        "LazyBatchRenorm1d",
-        "Hardtanh",
-    ]
-    net = arc_net(*layers, shape=IMAGE)
-    lazy = torch.nn.parameter.UninitializedTensorMixin
-    assert not any(isinstance(t, lazy) for t in [*net.parameters(), *net.buffers()])
-    assert all(t.isfinite().all() for t in net.state_dict().values())
-    fresh = [m for m in net.modules() if isinstance(m, nn.BatchNorm2d)]
-    assert [m.num_batches_tracked.item() for m in fresh] == [0]
-    assert len([m for m in net.modules() if isinstance(m, BatchRenorm)]) == 1
 
 
 def test_gains_are_those_of_the_activations_that_follow():
@@ -174,20 +155,20 @@ def test_images_are_divided_by_255_and_vectors_are_not():
     flat = ["Flatten", linear(5), "Tanh"]
     scaled = arc_net(*flat, shape=IMAGE, normalize=True)(obs)
     plain = arc_net(*flat, shape=IMAGE)(obs.float() / 255)
-    for left, right in zip(scaled, plain, strict=True):
-        torch.testing.assert_close(left, right)
-    stacks, shape = images((3, *IMAGE)), (3, *IMAGE)
+    assert_close(scaled, plain)
+    stacks = images((3, *IMAGE))
+    shape = (3, *IMAGE)
     scaled = arc_net(*flat, shape=shape, normalize=True)(stacks)
     plain = arc_net(*flat, shape=shape)(stacks.float() / 255)
-    for left, right in zip(scaled, plain, strict=True):
-        torch.testing.assert_close(left, right)
+    assert_close(scaled, plain)
     vectors = observations()
     both = [arc_net(linear(5), "SiLU", normalize=n)(vectors) for n in (True, False)]
     assert all(torch.equal(left, right) for left, right in zip(*both, strict=True))
 
 
 def test_an_activation_in_place_leaves_the_observations_alone():
-    net, obs = arc_net(("ReLU", {"inplace": True}), linear(5), "SiLU"), observations()
+    net = arc_net(("ReLU", {"inplace": True}), linear(5), "SiLU")
+    obs = observations()
     before = obs.clone()
     net(obs)
     assert torch.equal(obs, before)
@@ -299,25 +280,6 @@ def problems(spec, shape, *, discrete=True):
         (each.path, each.message)
         for each in arc_problems(parse(spec).agent, shape, discrete)
     ]
-
-
-def test_a_layer_that_torch_refuses_is_named_with_the_shape_that_arrives_there():
-    ((path, message),) = problems(
-        ppo(agent__net=arc_spec(LINEAR, "ReLU", OF_FIVE)), (4,)
-    )
-    assert path == "agent.net.arc.modules.body.Sequential.2.Linear"
-    assert "the shape (8,) that arrives there" in message
-
-
-def test_an_arc_that_ends_in_images_gets_the_advice_to_flatten_them():
-    convolution = ("LazyConv2d", {"out_channels": 4, "kernel_size": 3})
-    flat = arc_spec(convolution, "Flatten", LINEAR)
-    assert problems(ppo(agent__net=flat), (2, 12, 12)) == []
-    ((path, message),) = problems(
-        ppo(agent__net=arc_spec(convolution, LINEAR)), (2, 12, 12)
-    )
-    assert path == "agent.net.arc.modules.body.Sequential.2"
-    assert "(4, 10, 8); put {Flatten: null} before it" in message
 
 
 def test_an_arc_that_fits_has_no_problems():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from slm_lab.agent.optim.lr_schedule import build_learning_rate
+from slm_lab.agent.optim.optimizer import build_learning_rate
 
 TORCH_SCHEDULES = [
     ("StepLR", {"step_size": 3, "gamma": 0.5}),

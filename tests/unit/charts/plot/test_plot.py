@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from slm_lab.charts.diff import diff
 from slm_lab.charts.final_returns import text_table
 from slm_lab.charts.plot import MOST_CURVES, plot
 from slm_lab.charts.request import PlotRequest
@@ -14,7 +15,6 @@ from slm_lab.metrics.tracker import Tracker
 from slm_lab.metrics.writer import RowWriter
 from slm_lab.records.lookup import find_trials
 from slm_lab.storage.run_dir import RUN_BLOCK
-from slm_lab.studies.diff import diff
 from tests.support import ppo
 from tests.unit.records.runs import change_spec, write_ended, write_run
 

@@ -9,36 +9,31 @@ import shutil
 import socket
 import tempfile
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import slm_lab
-from slm_lab.cli.main import app
 from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.text import significant
-from tests.faults.lab import NAME, run_folder
+from tests.faults.lab import NAME, lab, run_folder
 from tests.support import made_once, ppo
-from tests.unit.cli.trained import lab, table, trained
+from tests.unit.cli.trained import lab_run, table, trained
 
 EMPTY = b"PK\5\6" + bytes(18)
 """An archive without files."""
 
 
-def invoke(*args):
-    return CliRunner().invoke(
-        app, [*map(str, args)], env={"COLUMNS": "80"}, catch_exceptions=False
-    )
+def invoke(*words):
+    return lab(Path.cwd(), *words)
 
 
 @pytest.fixture(scope="session")
 def shared(run, tmp_path_factory):
     """The archive of a run, alone in a folder."""
     path = tmp_path_factory.mktemp("shared") / "pole.zip"
-    assert (
-        invoke("export", run_folder(run), "--to", "zip", "--out", path).exit_code == 0
-    )
+    assert invoke("export", run_folder(run), "--to", "zip", "--out", path).code == 0
     return path
 
 
@@ -61,19 +56,19 @@ def repacked(path, target, change):
 
 def test_it_is_evaluated_and_enjoyed_without_a_spec_file(elsewhere, run):
     done = invoke("run", f"eval@{elsewhere}", "--episodes", 20)
-    assert done.exit_code == 0
-    (row,) = table(done.output)
-    assert row == table(lab(run, "eval@latest", "--episodes", "20").output)[0]
-    assert "Session 1 has no saved agent: left out" in done.output
+    assert done.code == 0
+    (row,) = table(done.both)
+    assert row == table(lab_run(run, "eval@latest", "--episodes", "20").both)[0]
+    assert "Session 1 has no saved agent: left out" in done.both
     done = invoke("run", f"enjoy@{elsewhere}", "--episodes", 2)
-    assert done.exit_code == 0
-    assert "episode 2: return " in done.output
+    assert done.code == 0
+    assert "episode 2: return " in done.both
 
 
 def test_a_run_folder_is_evaluated_without_a_spec_file_too(run):
     done = invoke("run", "eval@latest", "--episodes", 20, "--data", run / "data")
-    assert table(done.output) == table(
-        lab(run, "eval@latest", "--episodes", "20").output
+    assert table(done.both) == table(
+        lab_run(run, "eval@latest", "--episodes", "20").both
     )
 
 
@@ -198,8 +193,8 @@ def test_modules_that_it_names_are_not_imported(
 
     evil = repacked(shared, tmp_path / "evil.zip", naming)
     for done in (invoke("run", f"eval@{evil}"), invoke("export", evil, "--to", "onnx")):
-        assert done.exit_code == 2
-        assert "names code that would be run: the module payload" in done.stderr
+        assert done.code == 2
+        assert "names code that would be run: the module payload" in done.err
     with pytest.raises(UsageError, match="the module payload"):
         slm_lab.load(evil)
     slm_lab.load_run(evil)
@@ -224,9 +219,9 @@ def test_an_argument_that_names_a_file_of_this_machine_is_refused(
     with pytest.raises(UsageError, match=r"env\.xml_file = .* names a file"):
         slm_lab.load(evil)
     done = invoke("run", f"eval@{evil}")
-    assert done.exit_code == 2
+    assert done.code == 2
     assert "unzip it into the data folder and use the folder" in " ".join(
-        done.stderr.split()
+        done.err.split()
     )
 
 
@@ -245,9 +240,9 @@ def test_the_doctor_makes_no_environment_with_a_file_that_it_names(
         "slm_lab.records.policy.build_policy", lambda *_: made.append(1)
     )
     done = invoke("doctor", repacked(shared, tmp_path / "evil.zip", with_file))
-    assert (done.exit_code, made) == (0, [])
-    assert "the agent was not looked at: " in done.output
-    assert 'env.scene.map = "/etc/passwd" names a file' in " ".join(done.output.split())
+    assert (done.code, made) == (0, [])
+    assert "the agent was not looked at: " in done.both
+    assert 'env.scene.map = "/etc/passwd" names a file' in " ".join(done.both.split())
 
 
 def test_a_suffix_in_capitals_is_a_zip_file_too(shared, tmp_path):
@@ -277,9 +272,9 @@ def test_changed_weights_are_refused(shared, tmp_path):
         )
 
     done = invoke("run", f"eval@{repacked(shared, tmp_path / 'bad.zip', damaged)}")
-    assert done.exit_code == 1
-    assert "cannot read the checkpoint" in done.stderr
-    assert "Traceback" not in done.output
+    assert done.code == 1
+    assert "cannot read the checkpoint" in done.err
+    assert "Traceback" not in done.both
 
 
 def other_net(content):
@@ -338,7 +333,7 @@ def test_an_error_about_its_files_names_the_archive(
 
 def test_a_command_names_the_archive_not_the_folder_of_its_files(elsewhere):
     done = invoke("run", f"eval@{elsewhere}", "--episodes", 1)
-    assert f"\nshared run {elsewhere}\n" in done.output
+    assert f"\nshared run {elsewhere}\n" in done.both
     assert repr(slm_lab.load_run(elsewhere)) == f"<Run {NAME} in {elsewhere}>"
 
 
@@ -354,8 +349,8 @@ def test_a_command_names_the_archive_not_the_folder_of_its_files(elsewhere):
 )
 def test_a_part_missing_from_a_shared_run_is_one_line(elsewhere, args, message):
     done = invoke("run", f"eval@{elsewhere}", *args)
-    assert done.exit_code == 2
-    assert message in done.stderr
+    assert done.code == 2
+    assert message in done.err
 
 
 def test_its_agent_needs_no_more_than_the_file(elsewhere, tmp_path):
@@ -369,14 +364,14 @@ def test_its_agent_needs_no_more_than_the_file(elsewhere, tmp_path):
 def test_its_rows_are_drawn_and_examined(elsewhere, command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = invoke(command, elsewhere)
-    assert done.exit_code == 0, done.stderr
+    assert done.code == 0, done.err
 
 
 @pytest.mark.parametrize("words", [["run", "train@"], ["watch", ""]])
 def test_it_is_not_trained_further(elsewhere, words):
     done = invoke(*words[:-1], f"{words[-1]}{elsewhere}")
-    assert done.exit_code == 2
-    assert "is a shared run: it has only an agent, and cannot be resumed" in done.stderr
+    assert done.code == 2
+    assert "is a shared run: it has only an agent, and cannot be resumed" in done.err
 
 
 @pytest.mark.parametrize(
@@ -390,13 +385,13 @@ def test_it_is_not_trained_further(elsewhere, words):
 def test_its_rows_are_plotted_compared_and_diagnosed(elsewhere, words, shown):
     runs = [elsewhere] * (1 + (words == ["diff"]))
     done = invoke(*words, *runs)
-    assert (done.exit_code, done.stderr) == (0, "")
-    assert shown in done.stdout
+    assert (done.code, done.err) == (0, "")
+    assert shown in done.out
 
 
 def test_a_missing_file_is_no_run(elsewhere):
     done = invoke("run", "eval@missing.zip")
-    assert (done.exit_code, done.stderr.strip()) == (
+    assert (done.code, done.err.strip()) == (
         3,
         "there is no run folder missing.zip, here or in data",
     )
@@ -427,7 +422,7 @@ def test_a_trial_of_a_search_is_shared_as_a_run(tmp_path_factory, tmp_path):
         )
     )
     path = tmp_path / "trial.zip"
-    assert invoke("export", f"{root}:t1", "--to", "zip", "--out", path).exit_code == 0
+    assert invoke("export", f"{root}:t1", "--to", "zip", "--out", path).code == 0
     own, agent = slm_lab.load(f"{root}:t1"), slm_lab.load(path)
     assert agent.spec.agent.algorithm.gamma == own.spec.agent.algorithm.gamma
     obs = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)

@@ -13,16 +13,16 @@ from slm_lab.cli.shell import caller
 from slm_lab.core.process import LOG_LEVEL
 from slm_lab.studies.run import Run
 from tests.faults.lab import (
-    LAB,
     PATIENCE,
     call,
     call_here,
     command,
+    lab,
     run_folder,
     write_spec,
 )
 from tests.support import ppo
-from tests.unit.cli.trained import fingerprint, lab
+from tests.unit.cli.trained import fingerprint, lab_run
 
 pytestmark = pytest.mark.medium
 
@@ -45,9 +45,9 @@ gymnasium.register("Talking-v0", Talking, max_episode_steps=50)
 
 def test_an_evaluation_is_a_document_and_nothing_else(run):
     before = fingerprint(run)
-    done = lab(run, "eval@latest", "--episodes", "3", "--json")
-    document = json.loads(done.stdout)
-    assert (done.exit_code, fingerprint(run)) == (0, before)
+    done = lab_run(run, "eval@latest", "--episodes", "3", "--json")
+    document = json.loads(done.out)
+    assert (done.code, fingerprint(run)) == (0, before)
     assert document["run"] == run_folder(run).name
     for agent in document["agents"]:
         assert agent["mean"] == sum(agent["returns"]) / 3
@@ -56,13 +56,13 @@ def test_an_evaluation_is_a_document_and_nothing_else(run):
 
 def test_an_evaluation_is_kept_in_the_run_folder(run):
     before = fingerprint(run)
-    done = lab(run, "eval@latest", "--episodes", "3", "--save")
+    done = lab_run(run, "eval@latest", "--episodes", "3", "--save")
     file = run_folder(run) / "info" / "small_t0_evaluation.json"
     try:
-        assert f"saved {file}" in done.output
-        again = lab(run, "eval@latest", "--episodes", "3", "--save")
-        assert f"replaced {file}" in again.output
-        shown = json.loads(lab(run, "eval@latest", "--episodes", "3", "--json").stdout)
+        assert f"saved {file}" in done.both
+        again = lab_run(run, "eval@latest", "--episodes", "3", "--save")
+        assert f"replaced {file}" in again.both
+        shown = json.loads(lab_run(run, "eval@latest", "--episodes", "3", "--json").out)
         assert json.loads(file.read_text()) == shown
     finally:
         file.unlink()
@@ -74,9 +74,7 @@ def test_an_evaluation_is_not_saved_through_a_link(run, tmp_path):
     (tmp_path / "data" / "copy" / "info").rename(tmp_path / "outside")
     (tmp_path / "data" / "copy" / "info").symlink_to(tmp_path / "outside")
     before = fingerprint(tmp_path / "outside")
-    done = call_here(
-        [str(LAB), "run", "eval@copy", "--episodes", "1", "--save"], tmp_path
-    )
+    done = lab(tmp_path, "run", "eval@copy", "--episodes", "1", "--save")
     assert done.code == 1
     assert "is a symbolic link" in done.err
     assert fingerprint(tmp_path / "outside") == before
@@ -125,7 +123,7 @@ def test_a_command_of_the_user_is_run_at_the_end(tmp_path):
 
 def test_the_command_after_an_evaluation_knows_the_run(run, tmp_path):
     told = f'echo "$SLM_LAB_RUN" > {tmp_path}/told'
-    assert lab(run, "eval@latest", "--episodes", "1", "--notify", told).exit_code == 0
+    assert lab_run(run, "eval@latest", "--episodes", "1", "--notify", told).code == 0
     assert (tmp_path / "told").read_text() == f"{run_folder(run).absolute()}\n"
 
 
@@ -148,7 +146,7 @@ def test_a_command_that_hangs_is_ended_with_all_that_it_started(
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    caller.notify_of(f"sleep 60 > {pipe}; true", None, 0)
+    caller.notify_of(f"sleep {10 * PATIENCE:g} > {pipe}; true", None, 0)
     assert "did not end in 1 s, and was killed" in capfd.readouterr().err
     closed = select.poll()
     closed.register(reader)
@@ -174,9 +172,9 @@ def test_output_of_an_environment_is_not_in_a_document(mode, tmp_path):
 
 
 def test_a_document_of_a_mode_that_has_none_is_refused(run):
-    done = lab(run, "enjoy@latest", "--json")
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "--json works only with train" in done.stderr
+    done = lab_run(run, "enjoy@latest", "--json")
+    assert (done.code, done.out) == (2, "")
+    assert "--json works only with train" in done.err
 
 
 @pytest.mark.parametrize(("level", "is_logged"), [("info", True), ("warning", False)])
@@ -205,7 +203,7 @@ def test_a_comparison_is_a_document_and_nothing_else(tmp_path):
         "--workers",
         "1",
     ]
-    done = call_here([str(LAB), *words, "--seeds", "1", "--json"], tmp_path)
+    done = lab(tmp_path, *words, "--seeds", "1", "--json")
     assert done.code == 0
     document = json.loads(done.out)
     assert [variant["mode"] for variant in document["variants"]] == ["false", "synced"]

@@ -7,13 +7,12 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 
 from slm_lab.core.errors import LabError, SpecError
-from slm_lab.env import state
 from slm_lab.env.convert.flatten import flatten_parts
 from slm_lab.env.convert.image import is_image
 from slm_lab.env.convert.observation import ObservationConverter
-from slm_lab.env.failure import EnvironmentFailedError
 from slm_lab.env.vector.raw import env_seeds
 
 SHAPES = st.lists(st.integers(1, 3), max_size=3).map(tuple)
@@ -80,13 +79,13 @@ def test_observations_in_parts_are_one_vector_within_their_space(space, seed):
     env = flatten_parts(Sampled(space), "X")
     obs, _ = env.reset(seed=seed)
     if is_only_image(space):
-        np.testing.assert_array_equal(obs, next(iter(raw.values())))
+        assert_array_equal(obs, next(iter(raw.values())))
         assert obs in env.observation_space
         return
     assert obs.dtype == np.float32
     assert obs.shape == (spaces.flatdim(space),)
     assert obs in env.observation_space
-    np.testing.assert_array_equal(obs, spaces.flatten(space, raw).astype(np.float32))
+    assert_array_equal(obs, spaces.flatten(space, raw).astype(np.float32))
 
 
 def test_a_dict_of_one_image_is_the_image():
@@ -118,16 +117,14 @@ def test_parts_stand_in_the_order_of_their_keys_one_hot_or_raveled():
             "dials": np.array([1, 5]),
         }
     )
-    dials, lamps, near, room = (
-        [0, 1, 1, 0],
-        [1, 0, 0, 1],
-        [0.5, -0.25, 7, 8, 255],
-        [0, 0, 1],
-    )
-    np.testing.assert_array_equal(obs, [*dials, *lamps, *near, *room])
+    dials = [0, 1, 1, 0]
+    lamps = [1, 0, 0, 1]
+    near = [0.5, -0.25, 7, 8, 255]
+    room = [0, 0, 1]
+    assert_array_equal(obs, [*dials, *lamps, *near, *room])
     box = env.observation_space
-    np.testing.assert_array_equal(box.low, [0] * 8 + [-1, -1] + [0] * 6)
-    np.testing.assert_array_equal(box.high, [1] * 8 + [1, 1, 255, 255, 255] + [1] * 3)
+    assert_array_equal(box.low, [0] * 8 + [-1, -1] + [0] * 6)
+    assert_array_equal(box.high, [1] * 8 + [1, 1, 255, 255, 255] + [1] * 3)
 
 
 def test_a_bound_that_is_too_large_for_float32_is_infinite():
@@ -136,12 +133,8 @@ def test_a_bound_that_is_too_large_for_float32_is_infinite():
         flatten_parts(Sampled(spaces.Tuple([box])), "X").observation_space,
         ObservationConverter(box, "X").space,
     ):
-        np.testing.assert_array_equal(
-            seen.low, np.array([-np.inf, 0.1], np.float32), strict=True
-        )
-        np.testing.assert_array_equal(
-            seen.high, np.array([1.0, np.inf], np.float32), strict=True
-        )
+        assert_array_equal(seen.low, np.array([-np.inf, 0.1], np.float32), strict=True)
+        assert_array_equal(seen.high, np.array([1.0, np.inf], np.float32), strict=True)
 
 
 def test_an_environment_whose_observation_has_no_parts_stays_as_it_is():
@@ -178,29 +171,6 @@ def test_a_part_that_is_no_vector_is_refused_by_its_path(build, registered, kind
     assert (
         "supported are Box, Discrete, MultiDiscrete and MultiBinary" in problem.message
     )
-
-
-@pytest.mark.medium
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_a_wrapper_that_leaves_the_part_out_is_the_remedy(build, registered, mode):
-    space = spaces.Dict(
-        mission=spaces.Text(3), room=spaces.Discrete(3), pose=spaces.Box(0, 1)
-    )
-
-    def room(**kwargs):
-        return gymnasium.wrappers.FilterObservation(
-            Sampled(space, **kwargs), ["pose", "room"]
-        )
-
-    env = build(registered("Room-v0", room), vectorization_mode=mode)
-    assert env.reset().shape == (3, 4)
-
-
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_an_observation_that_is_no_vector_is_refused(build, registered, mode):
-    name = registered("Odd-v0", lambda: Sampled(UNSUPPORTED["Graph"]))
-    with pytest.raises(SpecError, match="its observations are a Graph space"):
-        build(name, vectorization_mode=mode)
 
 
 POSE = spaces.Box(-1.0, 1.0, (2,))
@@ -268,19 +238,6 @@ def test_an_observation_outside_its_space_is_reported_with_environment_and_key(w
     assert "fix the environment" in str(caught.value)
 
 
-@pytest.mark.medium
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_such_an_environment_is_named_however_it_is_stepped(build, registered, mode):
-    seen, message = DISHONEST["a key more"]
-    env = build(registered("Bad-v0", lambda: Dishonest(seen)), vectorization_mode=mode)
-    env.reset()
-    with pytest.raises(
-        LabError, match="Bad-v0 breaks its own observation space"
-    ) as caught:
-        env.step(np.zeros(env.num_envs, np.int64))
-    assert message in str(caught.value)
-
-
 @pytest.mark.parametrize(
     "seen",
     [
@@ -296,7 +253,7 @@ def test_such_an_environment_is_named_however_it_is_stepped(build, registered, m
 def test_an_equal_value_of_another_type_is_accepted(seen):
     env = flatten_parts(Dishonest(seen), "Fine-v0")
     flat = spaces.flatten(spaces.Dict(pose=POSE, pair=PAIR), HONEST)
-    np.testing.assert_array_equal(env.step(0)[0], flat.astype(np.float32))
+    assert_array_equal(env.step(0)[0], flat.astype(np.float32))
 
 
 def test_a_number_beyond_the_bounds_of_a_box_is_taken():
@@ -365,7 +322,7 @@ def test_the_vector_is_that_of_plain_environments_also_where_an_episode_ends(
     for i, seed in enumerate(env_seeds(3, env.num_envs)):
         raw, _ = plain[i].reset(seed=seed)
         flat = spaces.flatten(Walk.observation_space, raw)
-        np.testing.assert_array_equal(seen[i], flat.astype(np.float32))
+        assert_array_equal(seen[i], flat.astype(np.float32))
     ends = 0
     for action in draws(env, 23):
         step = env.step(action)
@@ -376,108 +333,13 @@ def test_the_vector_is_that_of_plain_environments_also_where_an_episode_ends(
             raw, reward, done, _, _ = single.step(own_action)
             assert (step.reward[i], step.terminated[i]) == (reward, done)
             flat = spaces.flatten(Walk.observation_space, raw)
-            np.testing.assert_array_equal(step.next_obs[i], flat.astype(np.float32))
+            assert_array_equal(step.next_obs[i], flat.astype(np.float32))
             if done:
                 ends += 1
                 flat = spaces.flatten(Walk.observation_space, single.reset()[0])
-            np.testing.assert_array_equal(step.obs[i], flat.astype(np.float32))
+            assert_array_equal(step.obs[i], flat.astype(np.float32))
             assert step.obs[i] in env.observation_space
     assert ends == 4 * env.num_envs
-
-
-@pytest.mark.medium
-@pytest.mark.parametrize("normalize", [False, True])
-def test_sync_equals_async_step_by_step(build, walk, draws, normalize):
-    keys = {"normalize_obs": normalize, "normalize_reward": normalize, "max_t": 4}
-    sync = build(walk, 1, vectorization_mode="sync", **keys)
-    workers = build(walk, 1, vectorization_mode="async", **keys)
-    assert sync.observation_space == workers.observation_space
-    np.testing.assert_array_equal(sync.reset(), workers.reset(), strict=True)
-    for action in draws(sync, 14):
-        for ours, theirs in zip(
-            sync.step(action)[:5], workers.step(action)[:5], strict=True
-        ):
-            np.testing.assert_array_equal(theirs, ours, strict=True)
-    np.testing.assert_array_equal(sync.statistics, workers.statistics)
-
-
-def test_the_vector_is_normalised_component_by_component(build, walk, draws):
-    env, plain = build(walk, normalize_obs=True, clip_obs=5.0), build(walk)
-    rows = [plain.reset()]
-    env.reset()
-    for action in draws(env, 30):
-        rows.append(plain.step(action).obs)
-        obs = env.step(action).obs
-    rows = np.concatenate(rows)
-    expected = (rows[-3:] - rows.mean(0)) / np.sqrt(rows.var(0) + 1e-8)
-    np.testing.assert_allclose(obs, expected.clip(-5, 5), rtol=1e-4, atol=1e-4)
-    assert env.observation_space.shape == (10,)
-    assert all(row in env.observation_space for row in obs)
-
-
-def test_an_environment_with_parts_and_an_adapter_continues_bit_for_bit(
-    build, walk, draws, monkeypatch
-):
-    adapter = state.attributes("count", "place")
-    monkeypatch.setitem(
-        state.ENV_ADAPTERS, f"{Walk.__module__}:{Walk.__qualname__}", adapter
-    )
-    env, restored = (
-        build(walk, 1, normalize_obs=True),
-        build(walk, 2, normalize_obs=True),
-    )
-    env.reset()
-    for action in draws(env, 8, seed=1):
-        env.step(action)
-    assert env.exact_state
-    restored.load_state_dict(env.state_dict())
-    np.testing.assert_array_equal(restored.obs, env.obs)
-    for action in draws(env, 20):
-        for ours, theirs in zip(
-            env.step(action)[:5], restored.step(action)[:5], strict=True
-        ):
-            np.testing.assert_array_equal(theirs, ours, strict=True)
-
-
-@pytest.mark.medium
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_an_environment_with_parts_and_no_adapter_begins_fresh_episodes(
-    build, walk, draws, mode
-):
-    keys = {"num_envs": 2, "normalize_obs": True, "vectorization_mode": mode}
-    env = build(walk, 1, **keys)
-    env.reset()
-    for action in draws(env, 3):
-        env.step(action)
-    saved = env.state_dict()
-    restored = [build(walk, seed, **keys) for seed in (2, 3)]
-    for other in restored:
-        other.load_state_dict(saved)
-        assert not other.exact_state
-        # the first observations
-        assert other.statistics[0] == env.statistics[0] + env.num_envs
-    np.testing.assert_array_equal(restored[0].obs, restored[1].obs)
-    for action in draws(env, 5):
-        step = restored[0].step(action)
-    np.testing.assert_array_equal(step.finished.episode_length, [5, 5])
-
-
-@pytest.mark.medium
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_an_exception_of_an_environment_with_parts_names_environment_and_action(
-    build, walk, draws, mode
-):
-    env = build(walk, vectorization_mode=mode)
-    env.reset()
-    action = np.zeros_like(draws(env, 1)[0])
-    action[1] = [0, 2, 0, 7]
-    with pytest.raises(
-        AssertionError if mode == "sync" else EnvironmentFailedError
-    ) as caught:
-        env.step(action)
-    lines = "\n".join([str(caught.value), *getattr(caught.value, "__notes__", ())])
-    assert "environment 1 of 3" in lines
-    assert "with action [[0, 3], [0, 12]]" in lines
 
 
 class NativeWalk(SyncVectorEnv):
@@ -500,15 +362,3 @@ def test_a_native_environment_with_parts_falls_back_to_sync(build, registered, d
     ) as caught:
         build(name, vectorization_mode="native")
     assert caught.value.problems[0].path == "env.vectorization_mode"
-
-
-@pytest.mark.medium
-@pytest.mark.parametrize("mode", [None, "async"])
-def test_blackjack_is_seen_as_three_one_hots(build, random_actions, mode):
-    env = build("Blackjack-v1", vectorization_mode=mode)
-    assert env.observation_space == spaces.Box(0.0, 1.0, (32 + 11 + 2,), np.float32)
-    obs = env.reset()
-    for action in random_actions(env, 20):
-        for part in np.split(obs, [32, 43], axis=1):
-            assert (part.sum(1) == 1).all()
-        obs = env.step(action).obs

@@ -1,13 +1,11 @@
 """The last few observations as one."""
 
-import copy
-
 import gymnasium
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal, assert_equal
 
-from slm_lab.env.convert.frames import FrameJoiner
-from slm_lab.env.vector.raw import env_seeds
+from slm_lab.env.convert.observation import FrameJoiner
 
 WAYS = [("CartPole-v1", None), ("CartPole-v1", "sync"), ("Pendulum-v1", "sync")]
 KEYS = {"max_t": 13, "num_envs": 3}
@@ -20,49 +18,31 @@ def test_the_frames_are_the_last_of_the_episode_and_at_its_start_its_first(
     build, random_actions, name, mode, normalize_obs, op
 ):
     keys = {**KEYS, "vectorization_mode": mode, "normalize_obs": normalize_obs}
-    plain, joined = (
-        build(name, **keys),
-        build(name, **keys, frame_op=op, frame_op_len=3),
-    )
+    plain = build(name, **keys)
+    joined = build(name, **keys, frame_op=op, frame_op_len=3)
     size = plain.observation_space.shape[0]
     shape = (3, size) if op == "stack" else (3 * size,)
     assert joined.observation_space.shape == shape
     assert joined.frame_stack == 3
     frames = [[obs] * 3 for obs in plain.reset()]
-    np.testing.assert_array_equal(joined.reset(), as_seen(frames, shape))
+    assert_array_equal(joined.reset(), as_seen(frames, shape))
     for action in random_actions(plain, 40):
-        frame, step = plain.step(action), joined.step(action)
+        frame = plain.step(action)
+        step = joined.step(action)
         frames = [
             [*old[1:], new] for old, new in zip(frames, frame.next_obs, strict=True)
         ]
-        np.testing.assert_array_equal(step.next_obs, as_seen(frames, shape))
+        assert_array_equal(step.next_obs, as_seen(frames, shape))
         for row in np.flatnonzero(frame.terminated | frame.truncated):
             frames[row] = [frame.obs[row]] * 3
-        np.testing.assert_array_equal(step.obs, as_seen(frames, shape))
+        assert_array_equal(step.obs, as_seen(frames, shape))
         assert (step.next_obs is step.obs) == (step.finished is None)
-        np.testing.assert_equal(step.finished, frame.finished)
-        np.testing.assert_array_equal(step.reward, frame.reward)
+        assert_equal(step.finished, frame.finished)
+        assert_array_equal(step.reward, frame.reward)
 
 
 def as_seen(frames, shape):
     return np.array(frames).reshape(len(frames), *shape)
-
-
-def test_a_stack_is_that_of_gymnasiums_wrapper(build, random_actions):
-    env = build(
-        "Acrobot-v1",
-        num_envs=1,
-        vectorization_mode="sync",
-        frame_op="stack",
-        frame_op_len=4,
-    )
-    plain = gymnasium.wrappers.FrameStackObservation(gymnasium.make("Acrobot-v1"), 4)
-    obs, _ = plain.reset(seed=env_seeds(0, 1)[0])
-    np.testing.assert_array_equal(env.reset()[0], obs)
-    for action in random_actions(env, 20):
-        np.testing.assert_array_equal(
-            env.step(action).next_obs[0], plain.step(action[0])[0]
-        )
 
 
 @pytest.mark.parametrize(
@@ -80,19 +60,4 @@ def test_frames_of_images_are_channels_or_a_new_axis(frame, op, joined):
     assert joiner.space.dtype == np.uint8
     first, second = np.random.default_rng(0).integers(0, 256, (2, 5, *frame), np.uint8)
     seen = joiner.follow(joiner.begin(first), second).reshape(5, 4, *frame)
-    np.testing.assert_array_equal(seen, np.stack([first, first, first, second], axis=1))
-
-
-@pytest.mark.parametrize("mode", [None, "sync"])
-def test_restored_frames_continue_bit_for_bit(build, random_actions, mode):
-    keys = {**KEYS, "vectorization_mode": mode, "frame_op": "concat", "frame_op_len": 4}
-    env, restored = (
-        build("CartPole-v1", seed, **keys, normalize_obs=True) for seed in (1, 2)
-    )
-    env.reset()
-    first, second = np.split(random_actions(env, 60), 2)
-    for action in first:
-        env.step(action)
-    restored.load_state_dict(copy.deepcopy(env.state_dict()))
-    for action in second:
-        np.testing.assert_equal(restored.step(action), env.step(action))
+    assert_array_equal(seen, np.stack([first, first, first, second], axis=1))

@@ -11,7 +11,7 @@ import pytest
 
 from slm_lab.core.errors import SpecError
 from slm_lab.env.check import check_env
-from slm_lab.env.simulators.arguments import arguments_of
+from slm_lab.env.wrappers import arguments_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping as OnlyForCheckers

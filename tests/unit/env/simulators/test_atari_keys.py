@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from slm_lab.core.errors import MissingExtraError, SpecError
-from slm_lab.env.check import why_not_filmed
+from slm_lab.env.check import film_fault
 from slm_lab.env.make import describe_spaces
 from slm_lab.env.simulators.atari import AtariKeys
 from tests.unit.env.games import PLAIN, actions_for
@@ -139,10 +140,10 @@ def test_continuous_actions_are_the_buttons_that_they_press(build, mode):
     assert stick.action_space.shape == (3,)
     # radius, angle and fire are seen as [-1, 1]: right, left, up with fire, nothing
     pressed = [([1, 0, -1], 3), ([1, 1, -1], 4), ([1, 0.5, 1], 10), ([-1, 0, -1], 0)]
-    np.testing.assert_array_equal(stick.reset(), buttons.reset())
+    assert_array_equal(stick.reset(), buttons.reset())
     for polar, button in pressed * 8:
         moved = stick.step(np.array([polar], np.float32)).obs
-        np.testing.assert_array_equal(moved, buttons.step(np.array([button])).obs)
+        assert_array_equal(moved, buttons.step(np.array([button])).obs)
 
 
 def test_single_games_need_opencv_and_say_so_beforehand(build, env_spec, monkeypatch):
@@ -156,7 +157,7 @@ def test_single_games_need_opencv_and_say_so_beforehand(build, env_spec, monkeyp
             MissingExtraError, match=r'cv2 is not installed; .*"slm-lab\[atari\]"'
         ):
             describe_spaces(env_spec("ALE/Pong-v5", vectorization_mode=mode))
-    assert "cv2 is not installed" in why_not_filmed(env_spec("ALE/Pong-v5"))
+    assert "cv2 is not installed" in film_fault(env_spec("ALE/Pong-v5"))
 
 
 def test_the_documentation_lists_the_keys_of_a_game_with_their_defaults():

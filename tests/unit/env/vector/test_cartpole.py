@@ -5,14 +5,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 
 from slm_lab.env.vector.cartpole import CartPoleEnvs, OneCartPole
 
 
 def cart_poles(num_envs, *arguments):
-    return (
-        OneCartPole(*arguments) if num_envs == 1 else CartPoleEnvs(num_envs, *arguments)
-    )
+    if num_envs == 1:
+        return OneCartPole(*arguments)
+    return CartPoleEnvs(num_envs, *arguments)
 
 
 def follow(envs, references, index):
@@ -48,14 +49,14 @@ def test_every_episode_equals_the_single_environment_bit_for_bit(
         step = envs.step(action)
         expected = [ref.step(a) for ref, a in zip(references, action, strict=True)]
         ended = [row[2] or row[3] for row in expected]
-        np.testing.assert_array_equal(step.reward, [row[1] for row in expected])
-        np.testing.assert_array_equal(step.terminated, [row[2] for row in expected])
-        np.testing.assert_array_equal(step.truncated, [row[3] for row in expected])
+        assert_array_equal(step.reward, [row[1] for row in expected])
+        assert_array_equal(step.terminated, [row[2] for row in expected])
+        assert_array_equal(step.truncated, [row[3] for row in expected])
         assert (step.done_index is None) == (not any(ended))
         finals = iter([] if step.final_obs is None else step.final_obs)
         for index in range(num_envs):
             obs = next(finals) if ended[index] else step.obs[index]
-            np.testing.assert_array_equal(obs, expected[index][0], strict=True)
+            assert_array_equal(obs, expected[index][0], strict=True)
             if ended[index]:
                 assert np.abs(step.obs[index]).max() <= 0.05
                 follow(envs, references, index)
@@ -79,25 +80,24 @@ def test_any_number_of_environments_steps_alike(num_envs, one):
         wide.load_state_dict(wide_state)
         for action in (1, 0, 0, 1, 1, 1):
             wide_obs = wide.step(np.full(num_envs, action)).obs[index]
-            np.testing.assert_array_equal(
-                narrow.step(np.array([action])).obs[0], wide_obs
-            )
+            assert_array_equal(narrow.step(np.array([action])).obs[0], wide_obs)
 
 
 def test_alone_it_draws_the_same_first_states_and_steps_alike_for_long():
-    few, one = CartPoleEnvs(1, 5, 200), OneCartPole(5, 200)
-    np.testing.assert_array_equal(one.reset(), few.reset(), strict=True)
+    few = CartPoleEnvs(1, 5, 200)
+    one = OneCartPole(5, 200)
+    assert_array_equal(one.reset(), few.reset(), strict=True)
     for action in np.random.default_rng(0).integers(0, 2, (3000, 1)):
         for ours, expected in zip(one.step(action), few.step(action), strict=True):
-            np.testing.assert_array_equal(ours, expected, strict=expected is not None)
-    np.testing.assert_equal(one.state_dict(), few.state_dict())
+            assert_array_equal(ours, expected, strict=expected is not None)
+    assert_equal(one.state_dict(), few.state_dict())
 
 
 def test_first_states_follow_the_distribution_of_gymnasium():
     states = CartPoleEnvs(5000, 0).reset()
     assert np.abs(states).max() <= 0.05
     assert abs(states.mean()) < 1e-3
-    np.testing.assert_allclose(states.std(axis=0), 0.1 / np.sqrt(12), rtol=0.05)
+    assert_allclose(states.std(axis=0), 0.1 / np.sqrt(12), rtol=0.05)
 
 
 def test_without_a_limit_only_falling_ends_an_episode():

@@ -2,12 +2,10 @@
 
 import functools
 import os
-import random
 import signal
 import subprocess
 import sys
 from contextlib import closing, contextmanager
-from pathlib import Path
 
 import numpy as np
 import psutil
@@ -261,30 +259,6 @@ def test_global_generators_repeat_with_the_seed_and_differ_between_copies():
     assert drawn(1) == first
     for numbers in zip(*first, *drawn(2), strict=True):
         assert len(set(numbers)) == 4
-
-
-@pytest.mark.medium
-def test_the_global_generators_of_this_process_are_left_alone():
-    np.random.seed(0)  # noqa: NPY002
-    random.seed(0)
-    expected = random.random(), np.random.uniform()  # noqa: NPY002
-    np.random.seed(0)  # noqa: NPY002
-    random.seed(0)
-    drawn(1)
-    assert (random.random(), np.random.uniform()) == expected  # noqa: NPY002
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the folder of semaphores")
-def test_no_lock_of_the_workers_has_a_name_that_a_kill_would_leave(tmp_path):
-    before = named_locks()
-    with closing(Workers([functools.partial(Noting, tmp_path)] * 2)):
-        assert named_locks() <= before
-
-
-def named_locks():
-    """The named semaphores of this process that a kill would leave."""
-    maps = Path("/proc/self/maps").read_text().splitlines()
-    return {line for line in maps if "sem.mp-" in line and "(deleted)" not in line}
 
 
 @pytest.mark.medium

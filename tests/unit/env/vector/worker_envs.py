@@ -26,7 +26,8 @@ class Noting(gymnasium.Env):
     action_space = spaces.Discrete(2)
 
     def __init__(self, folder):
-        self.folder, self.count = folder, 0
+        self.folder = folder
+        self.count = 0
 
     def reset(self, *, seed=None, options=None):
         return np.zeros(1, np.float32), {}
@@ -134,7 +135,9 @@ class Raising(gymnasium.Env):
     action_space = spaces.Discrete(2)
 
     def __init__(self, place, error, parent=0):
-        self.place, self.error, self.resets = place, error, 0
+        self.place = place
+        self.error = error
+        self.resets = 0
         if place == "constructor" and os.getpid() != parent:
             raise error()
 

@@ -8,11 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 from ray.exceptions import ActorDiedError
 
-from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.parallel import hang_detector
 from slm_lab.parallel.actor_learner import ray_source as source_module
-from slm_lab.parallel.actor_learner.ray_actor import UnrollMessage
-from slm_lab.parallel.actor_learner.ray_source import RaySource
+from slm_lab.parallel.actor_learner.ray_source import RaySource, UnrollMessage
 from slm_lab.parallel.actor_learner.source import ActorSeconds
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout, packed
 from slm_lab.parallel.fork_server import CONTEXT
@@ -20,9 +18,9 @@ from slm_lab.parallel.ray import connect
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.storage.run_dir import RunDir
-from tests.support import parse, ppo
+from tests.support import memory_layout, parse, ppo
 
-STEPS = MemoryLayout(16, 4, (4,), np.dtype(np.float32), (), np.dtype(np.int64))
+STEPS = memory_layout((4,), horizon=16, num_envs=4)
 FRAMES = 64
 """Of one unroll."""
 
@@ -35,7 +33,8 @@ class Answer:
         self.is_here = False
 
     def come(self, value=None):
-        self.is_here, self.value = True, value
+        self.is_here = True
+        self.value = value
 
 
 class Method:
@@ -45,8 +44,8 @@ class Method:
     def options(self, concurrency_group):
         return self
 
-    def remote(self, *given):
-        self.calls.append(Answer(*given))
+    def remote(self, *given, **named):
+        self.calls.append(Answer(*given, *named.values()))
         return self.calls[-1]
 
 
@@ -102,7 +101,9 @@ class FakeRay:
         for value in values:
             if isinstance(value, Exception):
                 raise value
-        return values if isinstance(refs, list) else values[0]
+        if isinstance(refs, list):
+            return values
+        return values[0]
 
     def put(self, value):
         self.put_count += 1
@@ -134,14 +135,25 @@ class Lab:
         raw = ppo(env__max_frame=max_frame)
         raw["meta"] |= {**meta, "max_restart": max_restart, "actor_learner": flow}
         spec = parse(raw)
-        self.ray, self.lost = ray, []
+        self.ray = ray
+        self.lost = []
         self.board = StatusBoard.allocate(CONTEXT, 1 + actors)
         self.board.clock_slots[0] = frame
-        task = SessionTask(spec, RunDir(Path(), "s"), 0, 0, 0, 1 + actors, resume=False)
+        task = SessionTask(
+            spec=spec,
+            run_dir=RunDir(Path(), "s"),
+            root_seed=0,
+            trial=0,
+            session=0,
+            num_sessions=1 + actors,
+            resume=False,
+        )
         agent = SimpleNamespace(learner=SimpleNamespace(flats={}))
         env = SimpleNamespace(statistics=np.zeros(0))
         losses = SimpleNamespace(send=self.lost.append)
-        self.source = RaySource(task, self.board, agent, env, losses)
+        self.source = RaySource(
+            task=task, board=self.board, agent=agent, env=env, lost=losses
+        )
 
     @property
     def actors(self):

@@ -1,9 +1,7 @@
 """A queue between actors and a learner, for the tests of both its ends."""
 
-import numpy as np
 import torch
 
-from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.parallel.actor_learner.queue import (
     RING,
     ActorQueue,
@@ -14,9 +12,11 @@ from slm_lab.parallel.actor_learner.unroll import UnrollLayout
 from slm_lab.parallel.actor_learner.weights import WeightStore
 from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.session.status_board import Phase, StatusBoard
+from tests.support import memory_layout
 
-ACTORS, SLOTS = 3, 2
-STEPS = MemoryLayout(2, 2, (3,), np.dtype(np.float32), (), np.dtype(np.int64))
+ACTORS = 3
+SLOTS = 2
+STEPS = memory_layout((3,), horizon=2, num_envs=2)
 
 
 class Lab:

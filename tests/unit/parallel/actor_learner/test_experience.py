@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.build import build_agent
@@ -13,9 +14,9 @@ from slm_lab.parallel.actor_learner.experience import (
     ReplayExperience,
 )
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollMemory
-from slm_lab.session.clock import Clock
+from slm_lab.session.experience import Clock
 from slm_lab.session.seeding import session_seeds
-from tests.contract.playing import load_whole, same, whole
+from slm_lab.testing.play import load_whole, same, whole
 from tests.support import parse, ppo, q_learning
 
 WITH_ACTORS = {
@@ -37,7 +38,8 @@ class OneSlot:
     num_slots = 1
 
     def __init__(self, actor, layout, weights):
-        self.actor, self.weights = actor, weights
+        self.actor = actor
+        self.weights = weights
         self.slot = Unroll.allocate(layout)
         self.is_free = True
         self.played = []
@@ -70,11 +72,11 @@ def make():
         actors.append(actor)
         replays = kind is ReplayExperience
         agent = build_agent(
-            spec.agent,
-            actor.env.observation_space,
-            actor.env.action_space,
-            spec.env.num_envs,
-            AgentSeeds(0, 0, 0),
+            spec=spec.agent,
+            observation_space=actor.env.observation_space,
+            action_space=actor.env.action_space,
+            num_envs=spec.env.num_envs,
+            seeds=AgentSeeds(0, 0, 0),
             make_memory=None if replays else lambda _: UnrollMemory(wanted),
         )
         source = OneSlot(actor, actor.layout, actor.weights)
@@ -99,7 +101,7 @@ def test_a_learner_that_holds_all_slots_and_needs_more_copies_them(make):
     rollout = agent.memory.take()
     for part, played in enumerate(source.played):
         own = rollout.obs[:, 4 * part : 4 * (part + 1)].numpy()
-        np.testing.assert_array_equal(own, played[:-1])
+        assert_array_equal(own, played[:-1])
 
 
 def test_an_actor_whose_slots_are_all_held_continues_at_once(make):
@@ -123,7 +125,7 @@ def test_a_learner_holds_its_unrolls_without_a_copy_until_it_has_learned(
     assert not source.is_free
     source.slot.obs[0] += 1
     (held,) = agent.memory.state_dict()["unrolls"]
-    np.testing.assert_array_equal(held["obs"], source.slot.obs)
+    assert_array_equal(held["obs"], source.slot.obs)
     agent.learn(0)
     count = source.weights.count
     experience.learned()
@@ -139,9 +141,7 @@ def test_a_replay_memory_has_the_steps_of_one_actor_as_if_they_were_its_own(make
         experience.step()
     assert (agent.memory.num_stored, len(source.played)) == (24 * 4, 3)
     stored = steps_of(agent.memory)["obs"]["obs"].reshape(24, 4, 4)
-    np.testing.assert_array_equal(
-        stored, np.concatenate([obs[:-1] for obs in source.played])
-    )
+    assert_array_equal(stored, np.concatenate([obs[:-1] for obs in source.played]))
 
 
 def test_steps_of_fresh_episodes_do_not_follow_what_was_before(make):
@@ -156,7 +156,7 @@ def test_steps_of_fresh_episodes_do_not_follow_what_was_before(make):
     done = stored["arrays"]["done"].reshape(9, 4)
     assert done[7].all()
     assert not done[8].any()
-    np.testing.assert_array_equal(stored["obs"]["last_obs"][-4:], source.played[0][-1])
+    assert_array_equal(stored["obs"]["last_obs"][-4:], source.played[0][-1])
 
 
 def test_a_learner_that_trains_as_fast_as_it_can_is_due_whenever_nothing_comes(make):

@@ -5,7 +5,6 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from slm_lab.parallel.actor_learner import inference
 from slm_lab.parallel.actor_learner.actor import UnrollActor
 from slm_lab.parallel.actor_learner.inference import (
     InferenceClient,
@@ -15,7 +14,7 @@ from slm_lab.parallel.actor_learner.inference import (
 )
 from slm_lab.parallel.actor_learner.unroll import Unroll
 from slm_lab.parallel.actor_learner.weights import WeightStore
-from slm_lab.session.clock import Clock
+from slm_lab.session.experience import Clock
 from slm_lab.session.seeding import session_seeds
 from tests.faults.lab import wait_until
 from tests.support import actor_critic, parse, ppo, q_learning
@@ -89,34 +88,6 @@ def test_an_actor_without_a_network_plays_like_one_with_a_network(name):
     assert set(of_far["version"].tolist()) == {7}
     for each in (local, learner, far, acting):
         each.close()
-
-
-def test_one_forward_pass_serves_all_waiting_actors_without_a_long_delay(monkeypatch):
-    spec = parse(SPECS["discrete"])
-    unroll_actor, layout = make(spec)
-    weights = WeightStore.of(unroll_actor.agent.learner.flats, layout.num_statistics)
-    weights.publish(unroll_actor.agent.learner.flats, unroll_actor.env.statistics, 0)
-    requests = np.zeros(3, request_record(layout.steps))
-    server = InferenceServer(requests, unroll_actor.agent, weights)
-    monkeypatch.setattr(inference, "GATHER_SECONDS", 0.0)
-    requests["obs"] = np.random.default_rng(0).normal(size=requests["obs"].shape)
-    requests["requested"][[0, 2]] = 1
-    act, passes = unroll_actor.agent.actor.act, []
-
-    def counted(obs, frame):
-        passes.append(len(obs))
-        return act(obs, frame)
-
-    unroll_actor.agent.actor.act = counted
-    server.start()
-    wait_until(lambda: requests["replied"].sum() == 2)
-    server.close()
-    assert passes == [2 * spec.env.num_envs]
-    assert requests["replied"].tolist() == [1, 0, 1]
-    assert (requests["log_prob"][[0, 2]] < 0).all()
-    assert (requests["log_prob"][1] == requests["value"][1]).all()  # both are 0
-    assert set(requests["action"][[0, 2]].ravel().tolist()) <= {0, 1}
-    unroll_actor.close()
 
 
 def test_an_exception_in_the_server_is_raised_by_the_learner():

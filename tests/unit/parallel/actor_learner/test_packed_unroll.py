@@ -5,12 +5,14 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
-from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout, packed, unpacked
+from tests.support import memory_layout
 
-T, K = 5, 3
-STEPS = MemoryLayout(T, K, (2,), np.dtype(np.float32), (), np.dtype(np.int64))
+T = 5
+K = 3
+STEPS = memory_layout((2,), horizon=T, num_envs=K)
 
 
 @pytest.fixture
@@ -39,10 +41,11 @@ def test_every_step_arrives_unchanged(unroll):
     received = unpacked(read_only(pickle.loads(pickle.dumps(packed(unroll)))))
     for field in fields(unroll):
         if field.name != "end_obs":
-            given, got = getattr(unroll, field.name), getattr(received, field.name)
-            np.testing.assert_array_equal(given, got)
+            given = getattr(unroll, field.name)
+            got = getattr(received, field.name)
+            assert_array_equal(given, got)
     for t in range(T):
-        np.testing.assert_array_equal(unroll.step(t)[5], received.step(t)[5])
+        assert_array_equal(unroll.step(t)[5], received.step(t)[5])
 
 
 def test_a_received_unroll_owns_its_memory(unroll):
@@ -58,4 +61,4 @@ def test_only_final_observations_that_exist_are_packed(unroll):
     assert packed(unroll)["end_obs"].shape == (2, 2)
     before = unroll.terminated.copy()
     packed(unroll)
-    np.testing.assert_array_equal(unroll.terminated, before)
+    assert_array_equal(unroll.terminated, before)

@@ -58,7 +58,8 @@ class Model:
                 stamp(self.open[actor], -1)
 
     def finish(self, actor):
-        unroll, self.open[actor] = self.open[actor], None
+        unroll = self.open[actor]
+        self.open[actor] = None
         if unroll is not None:
             self.handed += 1
             stamp(unroll, self.handed)
@@ -69,7 +70,8 @@ class Model:
         """Possibly with a half-full unroll; the replacement continues in the same
         slot."""
         self.lab.over(actor, Phase.FAILED)
-        half_full, self.open[actor] = self.open[actor], None
+        half_full = self.open[actor]
+        self.open[actor] = None
         self.lab.actors[actor] = self.lab.begun(actor)
         if half_full is not None:
             self.begin(actor)
@@ -139,10 +141,12 @@ def test_threads_lose_and_overwrite_no_unroll():
     """At full speed; threads may switch between any two steps."""
     count = 400
     lab = Lab(max_unrolls=count)
-    errors, got = [], [[] for _ in range(ACTORS)]
+    errors = []
+    got = [[] for _ in range(ACTORS)]
 
     def play(actor):
-        end, number = lab.actors[actor], 0
+        end = lab.actors[actor]
+        number = 0
         while (unroll := end.next_slot()) is not None:
             stamp(unroll, -1)
             number += 1
@@ -178,13 +182,6 @@ def test_threads_lose_and_overwrite_no_unroll():
     assert errors == []
     assert got == [list(range(1, len(numbers) + 1)) for numbers in got]
     assert count <= sum(map(len, got)) < count + ACTORS
-
-
-def test_the_oldest_of_all_actors_is_received_first():
-    lab = Lab()
-    for actor, at in ((1, 5.0), (0, 7.0), (2, 6.0), (2, 8.0), (1, 9.0)):
-        lab.hand_over(actor, at)
-    assert [lab.learner.receive(0.0)[0] for _ in range(5)] == [1, 2, 0, 2, 1]
 
 
 def test_the_unroll_of_a_dead_actor_can_be_played_by_another():

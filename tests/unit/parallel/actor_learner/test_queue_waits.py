@@ -95,7 +95,8 @@ def wait_for_answer(lab, clock, answered_at):
 def test_an_actor_books_its_wait_while_it_waits(clock, monkeypatch):
     """A row written during the wait then includes it."""
     lab = Lab()
-    wait, booked = wait_for_room(lab), []
+    wait = wait_for_room(lab)
+    booked = []
     clock.meanwhile = lambda: booked.append(lab.learner.seconds.waited)
     monkeypatch.setattr(queue_module, "LONGEST_SECONDS", 20.0)
     with pytest.raises(PeerLostError):
@@ -127,7 +128,9 @@ def test_an_actor_gives_up_on_an_idle_learner_after_a_timeout(clock, wait, monke
 def test_a_wait_ends_when_no_more_steps_are_needed(clock, wait, end):
     lab = Lab()
     act = wait(lab)
-    stop = lab.learner.end if end == "learner" else lab.board.request_stop
+    stop = lab.board.request_stop
+    if end == "learner":
+        stop = lab.learner.end
     clock.meanwhile = lambda: clock.now == 2 and stop()
     assert not act()
     assert clock.now == 2

@@ -5,7 +5,6 @@ import pytest
 from ray.exceptions import RayTaskError
 
 from slm_lab.core.errors import LabError
-from slm_lab.parallel.actor_learner import ray_source as source_module
 from slm_lab.parallel.hang_detector import HANG_SECONDS
 from slm_lab.session.seeding import session_seeds
 from slm_lab.session.status_board import Phase
@@ -78,29 +77,6 @@ def test_actors_begin_with_the_published_weights_and_receive_newer_ones(lab):
         [8],
         [8],
     ]
-
-
-def test_an_actor_receives_the_newest_weights_after_the_previous_ones_have_arrived(lab):
-    lab = lab(actors=1)
-    lab.begin()
-    (actor,) = lab.actors
-    for version in (2, 3, 4):
-        lab.publish(version)
-        lab.poll(after=0.0)
-    assert [call.given[0].version for call in actor.take.calls] == [2]
-    actor.take.calls[0].come()
-    lab.poll(after=0.0)
-    assert [call.given[0].version for call in actor.take.calls] == [2, 4]
-
-
-def test_large_weights_are_put_once_for_all_actors(lab, monkeypatch):
-    monkeypatch.setattr(source_module, "INLINE_BYTES", 0)
-    lab = lab(actors=3)
-    lab.begin()
-    assert lab.ray.put_count == 1
-    lab.publish(2)
-    lab.poll()
-    assert lab.ray.put_count == 2
 
 
 def test_actors_receive_the_frames_of_the_others(lab):
@@ -203,15 +179,6 @@ def test_an_actor_that_steps_or_waits_for_the_learner_does_not_hang(lab):
         slow.frame.calls[-1].come(frame)
         lab.poll(after=20.0)
     assert lab.ray.now > 3 * HANG_SECONDS
-    assert lab.lost == []
-
-
-def test_a_learner_that_polls_rarely_does_not_report_a_slow_actor_as_hanging(lab):
-    lab = lab(actors=1, max_restart=0)
-    lab.begin()
-    for frame in range(1, 10):
-        lab.actors[0].frame.calls[-1].come(frame)
-        lab.poll(after=10 * HANG_SECONDS)
     assert lab.lost == []
 
 

@@ -35,7 +35,8 @@ def at_barrier(weights):
 
 
 def test_a_relayed_reader_takes_the_newest_weights_as_published(networks):
-    learner, actor = networks(0), networks(1)
+    learner = networks(0)
+    actor = networks(1)
     here, there = (WeightStore.of(learner, 2) for _ in range(2))
     for version in (3, 5, 8):
         learner["actor"].vector.add_(version)

@@ -2,9 +2,8 @@
 
 import pytest
 
-from slm_lab.parallel.actor_learner import stats as stats_module
-from slm_lab.parallel.actor_learner.source import ActorSeconds
-from slm_lab.parallel.actor_learner.stats import WARM_UP, PipelineStats
+from slm_lab.parallel.actor_learner import source as stats_module
+from slm_lab.parallel.actor_learner.source import WARM_UP, ActorSeconds, PipelineStats
 
 SLICES = 12
 
@@ -98,29 +97,6 @@ def test_the_measures_of_a_learner_leave_its_evaluations_out(
     iterate(stats, clock, [3.0])
     evaluate(stats, clock, 1000.0)
     assert stats.report(100.0, ActorSeconds(0.0, 1.0, 0.0))["eps"] == SLICES / 3
-
-
-def test_part_iterations_count_only_until_a_whole_iteration_is_measured(clock):
-    stats = warmed_up(clock)
-    evaluate(stats, clock, 1000.0)
-    iterate(stats, clock, [1.0])
-    assert stats.report(100.0, ActorSeconds(0.0, 1.0, 0.0))["eps"] == SLICES / 1
-    iterate(stats, clock, [2.0])
-    assert stats.report(100.0, ActorSeconds(0.0, 1.0, 0.0))["eps"] == SLICES / 2
-    evaluate(stats, clock, 1000.0)
-    iterate(stats, clock, [1.0])
-    assert stats.report(100.0, ActorSeconds(0.0, 1.0, 0.0))["eps"] == SLICES / 2
-
-
-def test_other_work_of_the_learner_is_no_iteration(clock):
-    stats = warmed_up(clock)
-    stats.pause(ActorSeconds(0.0, 0.0, 0.0))
-    clock.now += 1000  # it evaluates
-    stats.resume(ActorSeconds(900.0, 100.0, 0.0))
-    iterate(stats, clock, [3.0, 2.0])
-    report = stats.report(2000.0, ActorSeconds(901.0, 103.0, 0.0))
-    assert report["eps"] == SLICES / 2
-    assert report["actor_wait_share"] == 1 / 4
 
 
 def test_iterations_and_lags_are_those_since_the_last_report(clock):

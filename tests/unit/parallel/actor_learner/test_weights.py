@@ -1,6 +1,5 @@
 """Published weights: a reader always has the whole of one publication."""
 
-import os
 import sys
 import threading
 
@@ -11,11 +10,8 @@ from torch import nn
 
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.core.errors import PeerLostError
-from slm_lab.core.process import die_with_parent
 from slm_lab.parallel.actor_learner import weights as publication_module
 from slm_lab.parallel.actor_learner.weights import WeightStore
-from slm_lab.parallel.fork_server import CONTEXT, start
-from slm_lab.parallel.shared_memory import into_shared_memory
 
 STATISTICS = 7
 TAKES = 50
@@ -63,21 +59,17 @@ def take(weights, flats):
 
 def publish_until(weights, is_over):
     """At full speed."""
-    flats, number = networks(), weights.count
+    flats = networks()
+    number = weights.count
     while not is_over():
         number += 1
         publish(weights, flats, number)
 
 
-def publish_elsewhere(weights, parent):
-    die_with_parent(parent)
-    torch.set_num_threads(1)
-    publish_until(weights, lambda: False)
-
-
 def assert_only_whole_ones_are_taken(weights):
     """Each is of one publication, and none is older than the one before."""
-    flats, taken = networks(), []
+    flats = networks()
+    taken = []
     while len(set(taken)) < TAKES:
         taken.append(take(weights, flats))
         assert taken[-2:] == sorted(taken[-2:])
@@ -99,22 +91,6 @@ def test_readers_never_see_mixed_weights_while_a_thread_publishes():
         sys.setswitchinterval(before)
 
 
-@pytest.mark.medium
-def test_readers_never_see_mixed_weights_while_a_process_publishes():
-    weights = WeightStore.of(networks(), STATISTICS, into_shared_memory)
-    publish(weights, networks(), 1)
-    writer = CONTEXT.Process(target=publish_elsewhere, args=(weights, os.getpid()))
-    start(writer)
-    try:
-        flats = networks()
-        while take(weights, flats) < 3:
-            assert writer.is_alive()
-        assert_only_whole_ones_are_taken(weights)
-    finally:
-        writer.kill()
-        writer.join()
-
-
 class Overtaken:
     """Statistics (S,) that a reader reads late, after new ones are published.
 
@@ -131,7 +107,8 @@ class Overtaken:
 
 
 def take_while(weights, publish_some):
-    flats, statistics = networks(4), Overtaken(publish_some)
+    flats = networks(4)
+    statistics = Overtaken(publish_some)
     version = weights.take(flats, statistics)
     (number,) = {float(v[0]) for flat in flats.values() for v in (flat.vector,)}
     assert statistics.array.tolist() == [number] * STATISTICS
@@ -145,7 +122,8 @@ def test_an_overtaken_reader_reads_again_and_others_keep_their_weights(
 ):
     """The buffer that is read is the one that the publication after the next one
     writes."""
-    weights, source = WeightStore.of(networks(4), STATISTICS), networks(4)
+    weights = WeightStore.of(networks(4), STATISTICS)
+    source = networks(4)
     for number in (1, 2, 3):
         publish(weights, source, number)
     later = list(range(4, 4 + meanwhile))
@@ -159,7 +137,8 @@ def test_an_overtaken_reader_reads_again_and_others_keep_their_weights(
 
 def test_a_reader_that_is_overtaken_repeatedly_gives_up(monkeypatch):
     monkeypatch.setattr(publication_module, "MAX_TRIES", 5)
-    weights, source = WeightStore.of(networks(4), STATISTICS), networks(4)
+    weights = WeightStore.of(networks(4), STATISTICS)
+    source = networks(4)
     publish(weights, source, 1)
     tries = []
 
@@ -174,7 +153,8 @@ def test_a_reader_that_is_overtaken_repeatedly_gives_up(monkeypatch):
 
 
 def test_the_version_is_that_of_the_weights_and_networks_have_their_own_parts():
-    source, flats = networks(4), networks(4)
+    source = networks(4)
+    flats = networks(4)
     weights = WeightStore.of(source, STATISTICS)
     statistics = np.arange(float(STATISTICS))
     for version in (10, 20):
@@ -193,32 +173,3 @@ def test_the_version_is_that_of_the_weights_and_networks_have_their_own_parts():
 
 def test_before_the_first_publication_there_are_no_weights():
     assert WeightStore.of(networks(4), STATISTICS).count == 0
-
-
-def test_published_weights_are_restored_in_place():
-    weights = WeightStore.of(networks(4), STATISTICS)
-    for number in (1, 2, 3):
-        publish(weights, networks(4), number)
-    state = weights.state_dict()
-    publish(weights, networks(4), 4)
-    twin = WeightStore.of(networks(4), STATISTICS)
-    vectors = twin.vectors
-    twin.load_state_dict(state, {}, {})
-    assert twin.vectors is vectors
-    assert twin.count == 3
-    assert take(twin, networks(4)) == 3
-    publish(twin, networks(4), 4)
-    assert take(twin, networks(4)) == 4
-
-
-def test_relayed_weights_equal_the_published_ones():
-    here, there = (WeightStore.of(networks(4), STATISTICS) for _ in range(2))
-    for number in (1, 2, 3):
-        publish(here, networks(4), number)
-        newest = here.newest()
-        publish(here, networks(4), 50)  # what travels is a copy
-        for array in (newest.vector, newest.statistics):
-            array.flags.writeable = False
-        there.relay(newest)
-        assert take(there, networks(4)) == number
-        assert there.count == number

@@ -29,11 +29,11 @@ class Rank:
         self.spec = parse(data)
         self.env = make_env(self.spec.env, 10 + (0 if group is None else group.rank))
         self.agent = build_agent(
-            self.spec.agent,
-            self.env.observation_space,
-            self.env.action_space,
-            self.env.num_envs,
-            AgentSeeds(init=seed, action=1, sampling=2),
+            spec=self.spec.agent,
+            observation_space=self.env.observation_space,
+            action_space=self.env.action_space,
+            num_envs=self.env.num_envs,
+            seeds=AgentSeeds(init=seed, action=1, sampling=2),
         )
         self.learner = self.agent.learner
         self.strategy = None
@@ -140,14 +140,16 @@ def one_after_the_other(parts):
 def episodes(seed, steps):
     """One column that ends with an episode."""
     whole = rollout(seed, steps, num_envs=1)
-    whole.terminated[-1], whole.truncated[-1] = True, False
+    whole.terminated[-1] = True
+    whole.truncated[-1] = False
     return whole
 
 
 class Given(TransitionSource):
     """Hands out these batches, one after the other."""
 
-    num_stored, num_trained_on = 10, 8
+    num_stored = 10
+    num_trained_on = 8
 
     def __init__(self, batches):
         self.num_batches = len(batches)

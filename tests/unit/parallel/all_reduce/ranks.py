@@ -4,8 +4,8 @@ import threading
 from unittest.mock import patch
 
 from slm_lab.core.errors import PeerLostError
-from slm_lab.parallel.all_reduce import shared_memory_group as shared_peers
-from slm_lab.parallel.all_reduce.shared_memory_group import (
+from slm_lab.parallel.all_reduce import process_groups as shared_peers
+from slm_lab.parallel.all_reduce.process_groups import (
     GroupBuffers,
     SharedMemoryGroup,
 )

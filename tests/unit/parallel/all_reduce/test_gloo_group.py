@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from slm_lab.core.errors import PeerLostError
-from slm_lab.parallel.all_reduce.gloo_group import GlooGroup
+from slm_lab.parallel.all_reduce.process_groups import GlooGroup
 
 HOST = "127.0.0.1"
 
@@ -25,10 +25,16 @@ def addresses():
 
 def test_ranks_listen_only_at_their_own_address_and_reach_each_other():
     """Not at every address of the machine, as the store of torch does by default."""
-    before, port = addresses(), free_port()
+    before = addresses()
+    port = free_port()
     with ThreadPoolExecutor(2) as threads:
         group = list(
-            threads.map(lambda rank: GlooGroup(HOST, port, rank, 2, 30), range(2))
+            threads.map(
+                lambda rank: GlooGroup(
+                    host=HOST, port=port, rank=rank, size=2, seconds=30
+                ),
+                range(2),
+            )
         )
         assert addresses() - before <= {HOST}
         assert HOST in addresses()
@@ -44,4 +50,4 @@ def test_an_address_that_is_taken_is_reported_as_such():
     with socket.create_server((HOST, 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(PeerLostError, match=r"rank 0 lost its peers: .*in use"):
-            GlooGroup(HOST, port, 0, 1, 5)
+            GlooGroup(host=HOST, port=port, rank=0, size=1, seconds=5)

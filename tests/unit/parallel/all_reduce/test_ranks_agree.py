@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.testing import assert_close
 
 from slm_lab.agent.batch import ImitationBatch
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.agent.optim.lr_schedule import LearningRate
-from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.optim.optimizer import LearningRate, Optimizer
 from slm_lab.agent.optim.rule import build_rule
 from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.parallel.all_reduce.sync import (
@@ -60,7 +60,9 @@ def step_of(sync, scale, clip, share=None):
 
 def test_gradients_are_averaged_first_and_clipped_after():
     """Only one rank's norm exceeds the bound: clipping first would shorten the mean."""
-    scales, clip, root = (3.0, 0.1), 1.0, 8**0.5
+    scales = (3.0, 0.1)
+    clip = 1.0
+    root = 8**0.5
     taken = in_ranks(
         2, lambda group: step_of(AllReduceSync(group), scales[group.rank], clip)
     )
@@ -68,26 +70,8 @@ def test_gradients_are_averaged_first_and_clipped_after():
     clipped_first = torch.full((8,), (1.0 / root + 0.1) / 2)
     for grad, norm in taken:
         assert norm == pytest.approx(1.55 * root)
-        torch.testing.assert_close(grad, averaged_first)
+        assert_close(grad, averaged_first)
     assert (averaged_first - clipped_first).abs().min() > 0.1
-
-
-def test_gradients_count_by_their_share():
-    taken = in_ranks(
-        3,
-        lambda group: step_of(
-            AllReduceSync(group),
-            (1.0, 2.0, 4.0)[group.rank],
-            None,
-            (0.5, 0.375, 0.125)[group.rank],
-        ),
-    )
-    for grad, _ in taken:
-        torch.testing.assert_close(grad, torch.full((8,), 1.75))
-    (equal, _), *_ = in_ranks(
-        4, lambda p: step_of(AllReduceSync(p), float(p.rank), None)
-    )
-    torch.testing.assert_close(equal, torch.full((8,), 1.5))
 
 
 @pytest.mark.parametrize("clip", [None, 0.1])
@@ -135,87 +119,6 @@ def test_a_loss_that_is_not_finite_on_one_rank_stops_all_before_a_weight_changes
     assert in_ranks(2, train) == [[b"came as often as the other"] * 2] * 2
 
 
-@pytest.mark.parametrize("part", ["policy", "value"])
-def test_no_network_steps_where_the_loss_of_one_is_not_finite_on_one_rank(part):
-    """Actor and critic apart: neither has taken its step when the other's is
-    refused."""
-    data = actor_critic()
-
-    def train(group):
-        member = Rank(data, group)
-        network, before = member.learner.network, member.vectors
-        factor = torch.nan if group.rank == 1 else 1.0
-        obs = torch.ones(5, 4)
-        policy = network.policy(obs).sum() * (factor if part == "policy" else 1.0)
-        value = network.raw_value(obs).sum() * (factor if part == "value" else 1.0)
-        with pytest.raises(NonFiniteLossError, match="nan"):
-            network.step(policy, value)
-        check_equal(member.vectors, before)
-
-    in_ranks(2, train)
-
-
-def test_a_gradient_that_is_not_finite_on_one_rank_stops_all():
-    """From a loss that is."""
-
-    def train(group):
-        flat = FlatParameters(network())
-        optimizer = Optimizer(
-            flat, build_rule("SGD", {}, flat), LearningRate(1.0), None
-        )
-        optimizer.join(AllReduceSync(group))
-        before = flat.vector.clone()
-        total = sum(view.sum() for view in flat.views)
-        zero = (total - total.detach()).abs()
-        with pytest.raises(NonFiniteLossError, match="norm"):
-            # d√x/dx is infinite at 0
-            optimizer.step(zero.sqrt() if group.rank else total)
-        assert torch.equal(flat.vector, before)
-
-    in_ranks(2, train)
-
-
-def count_sums(group):
-    """The lengths of the vectors that are summed, one after the other."""
-    counted, all_reduce_ = [], group.all_reduce_
-
-    def counting(vector):
-        counted.append(len(vector))
-        all_reduce_(vector)
-
-    group.all_reduce_ = counting
-    return counted
-
-
-def test_each_optimizer_is_reduced_in_its_own_step_and_in_no_other():
-    """Once a step on the whole vector: critics, then every second time actor and
-    temperature."""
-
-    def train(group):
-        member = Rank(soft("SoftActorCritic", agent__algorithm__policy_delay=2), group)
-        counted = count_sums(group)
-        member.learn(Given([transitions(i + group.rank) for i in range(4)]))
-        sizes = {name: len(vector) for name, vector in member.vectors.items()}
-        return sizes, counted
-
-    for sizes, counted in in_ranks(2, train):
-        critic, actor, alpha = sizes["critic"], sizes["actor"], sizes["alpha"]
-        assert len({critic, actor, alpha}) == 3
-        assert counted == [critic, critic, actor, alpha] * 2
-
-
-def test_a_separate_critic_is_reduced_separately():
-    def train(group):
-        member = Rank(actor_critic(), group)
-        counted = count_sums(group)
-        member.learn(rollout(group.rank))
-        return counted, [len(vector) for vector in member.vectors.values()]
-
-    for counted, sizes in in_ranks(2, train):
-        assert counted == sizes
-        assert len(sizes) == 2
-
-
 NORMALISED = {
     "DQN": q_learning("DQN", agent__net__batch_norm=True),
     "polyak": q_learning(
@@ -243,19 +146,6 @@ def train_normalised(name, size=3, updates=UPDATES):
         return before, member
 
     return in_ranks(size, train)
-
-
-@pytest.mark.parametrize("name", NORMALISED)
-def test_batch_statistics_are_equal_after_a_training_event(name):
-    results = train_normalised(name)
-    moved = normalised = 0
-    for before, member in results:
-        for network, flat in member.learner.flats.items():
-            first = results[0][1].learner.flats[network].statistics
-            assert torch.equal(flat.statistics, first)
-            normalised += flat.statistics.numel() > 0
-            moved += not torch.equal(flat.statistics, before[network])
-    assert moved == normalised >= len(results)
 
 
 @pytest.mark.parametrize("name", ["DQN", "polyak"])
@@ -310,8 +200,7 @@ def test_all_begin_with_what_the_first_has_whatever_its_type_and_shape():
             torch.empty(0),
             torch.tensor([True, True]),
         ]
-        for tensor, value in zip(tensors, expected, strict=True):
-            assert torch.equal(tensor, value)
+        assert_close(tensors, expected, rtol=0, atol=0)
 
 
 NORMALISING = actor_critic(env__normalize_obs=True, env__normalize_reward=True)
@@ -371,19 +260,6 @@ def test_ranks_that_have_come_apart_are_an_error_at_the_end():
         assert "the networks of the ranks differ: rank 0" in str(outcome)
 
 
-@pytest.mark.parametrize("spec", [q_learning("DQN"), soft("SoftActorCritic")])
-def test_target_networks_that_have_come_apart_are_an_error_at_the_end(spec):
-    def act(group):
-        member = Rank(spec, group)
-        if group.rank == 1:
-            (target,) = member.learner.train_state.targets
-            target.vector[0] += 1e-6
-        member.strategy.checkpoint.final_state(dict, True)
-
-    for outcome in outcomes_of(2, act):
-        assert "the networks of the ranks differ: rank 0" in str(outcome)
-
-
 def imitating(make=actor_critic, **changes):
     keys = {
         "agent__algorithm__name": "SIL" if make is actor_critic else "PPOSIL",
@@ -403,7 +279,8 @@ def test_no_rank_imitates_before_all_have_past_returns(make):
     def train(group):
         member = Rank(data, group)
         past = member.agent.memory._past
-        imitated, stored = [], []
+        imitated = []
+        stored = []
         for turn in range(4):
             batch = rollout(10 * turn + group.rank, ends=0.3)
             if group.rank == 1 and turn < 2:

@@ -8,10 +8,8 @@ import pytest
 import torch
 
 from slm_lab.agent.algorithm import ppo as ppo_module
-from slm_lab.agent.batch import ImitationBatch
 from tests.support import actor_critic, ppo, q_learning, reinforce, soft
 from tests.unit.parallel.all_reduce.learning_ranks import (
-    PAST,
     SGD,
     UPDATES,
     Given,
@@ -22,7 +20,6 @@ from tests.unit.parallel.all_reduce.learning_ranks import (
     episodes,
     on_episodes,
     one_after_the_other,
-    play,
     rollout,
     share_of,
     transitions,
@@ -39,7 +36,9 @@ class Orders:
     def __init__(self, seed, steps, num_envs, size, minibatch):
         rng = np.random.default_rng(seed)
         own = steps * num_envs // size
-        self._num_envs, self._size, self._minibatch = num_envs, size, minibatch
+        self._num_envs = num_envs
+        self._size = size
+        self._minibatch = minibatch
         self._lists = [[rng.permutation(own) for _ in range(size)] for _ in range(100)]
         self._asked = defaultdict(int)
         self.rank_of = {}
@@ -233,32 +232,6 @@ def test_a_sample_weighs_the_same_wherever_it_was_made(data):
     assert any((unweighted[name] - first[name]).abs().max() > 1e-3 for name in first)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        on_episodes(reinforce),
-        on_episodes(
-            reinforce,
-            agent__memory={"name": "OnPolicyCrossEntropy", "cross_entropy": 0.5},
-        ),
-        on_episodes(
-            actor_critic,
-            agent__algorithm__name="SIL",
-            agent__memory={**PAST, "name": "OnPolicyReplay"},
-        ),
-    ],
-    ids=["whole_episodes", "the_best", "with_the_past"],
-)
-def test_agents_say_how_many_samples_they_are_about_to_learn_from(data):
-    member = Rank(data)
-    obs = member.env.reset()
-    while not member.agent.is_due:
-        obs = play(member, obs)
-    number, batch = member.agent.num_samples, member.agent.memory.take()
-    taken = batch.rollout if isinstance(batch, ImitationBatch) else batch
-    assert number == taken.reward.numel() > 2
-
-
 PENDULUM = {"env__name": "Pendulum-v1"}
 REPLAYED = {
     "DQN": q_learning(
@@ -282,7 +255,9 @@ def with_noise(learner, rank, size):
     def draw(shape, _):
         count, dim = shape
         whole = torch.randn(size * count, dim, generator=generator)
-        return whole if rank is None else whole.view(size, count, dim)[rank]
+        if rank is None:
+            return whole
+        return whole.view(size, count, dim)[rank]
 
     learner.policy = learner.policy._replace(draw=draw)
 
@@ -324,33 +299,3 @@ def test_replayed_parts_make_the_steps_of_the_whole(name):
     for ours, theirs in zip(rank_reports, reports, strict=True):
         for key in ("loss", "grad_norm", "q_value"):
             assert ours[key] == pytest.approx(theirs[key], rel=1e-3, abs=1e-5)
-
-
-@pytest.mark.parametrize(
-    "optimizer", ["GlobalAdam", "GlobalRMSprop", "AdamW", "Adafactor"]
-)
-def test_ranks_stay_equal_to_the_last_bit_with_any_optimizer(optimizer):
-    data = actor_critic(agent__net__optim_spec={"name": optimizer, "lr": 0.01})
-
-    def train(group):
-        # they begin with the weights of the first
-        member = Rank(data, group, seed=group.rank)
-        start = member.vectors
-        for turn in range(UPDATES):
-            member.learn(rollout(10 * turn + group.rank))
-        tensors = [
-            t.clone()
-            for o in member.learner.train_state.optimizers.values()
-            for t in o.state_tensors()
-        ]
-        return start, member.vectors, tensors
-
-    results = in_ranks(3, train)
-    check_equal(results[0][0], Rank(data, seed=0).vectors)
-    for start, vectors, tensors in results[1:]:
-        check_equal(start, results[0][0])
-        check_equal(vectors, results[0][1])
-        assert len(tensors) == len(results[0][2])
-        assert all(
-            torch.equal(*pair) for pair in zip(tensors, results[0][2], strict=True)
-        )

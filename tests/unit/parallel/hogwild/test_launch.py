@@ -16,8 +16,8 @@ from slm_lab.parallel.hogwild import launch
 from slm_lab.parallel.hogwild.launch import (
     Checkpoints,
     global_state,
+    lost_results,
     resumed_tasks,
-    still_failed,
 )
 from slm_lab.session.status_board import Phase, StatusBoard
 from slm_lab.storage.checkpoint import CheckpointStore
@@ -178,13 +178,14 @@ def test_a_lost_worker_is_not_replaced_if_nothing_is_left_to_train(
     spec = SPEC.model_copy(
         update={"env": SPEC.env.model_copy(update={"max_frame": 160})}
     )
-    tasks, board = worker_tasks(tmp_path, spec, 3), StatusBoard.allocate(CONTEXT, 3)
+    tasks = worker_tasks(tmp_path, spec, 3)
+    board = StatusBoard.allocate(CONTEXT, 3)
     board.clock_slots[:] = frames
-    assert still_failed(tasks, board) == [], "it has never ended before"
+    assert lost_results(tasks, board) == [], "it has never ended before"
     metrics = RunDir(Path(tmp_path), spec.name).trial_metrics_file(0)
     write_json(metrics, {"sessions": [vars(result) for result in BEFORE]})
-    assert [each.session for each in still_failed(tasks, board)] == failed
-    assert still_failed(tasks[1:], board) == []
+    assert [each.session for each in lost_results(tasks, board)] == failed
+    assert lost_results(tasks[1:], board) == []
 
 
 def test_a_worker_with_an_older_checkpoint_continues_at_the_frames_of_the_others(

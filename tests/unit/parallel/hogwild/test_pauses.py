@@ -124,7 +124,8 @@ def test_copies_are_made_only_while_all_workers_pause(workers, monkeypatch):
         module, "PAUSE_SECONDS", 2 * TIMEOUT
     )  # the machine may pause this process for long
     board, made = workers(3)
-    words, checkpoints = np.zeros(3, dtype=np.int64), 20
+    words = np.zeros(3, dtype=np.int64)
+    checkpoints = 20
     seen = []
 
     def work(me):

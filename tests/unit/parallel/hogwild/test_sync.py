@@ -6,17 +6,18 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.testing import assert_close
 
 from slm_lab.agent.net.layers import BatchRenorm, EmptyLinear, init_linear
 from slm_lab.agent.net.q_network import normalise_spectrum
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.agent.optim.lr_schedule import LearningRate
-from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.optim.optimizer import LearningRate, Optimizer
 from slm_lab.agent.optim.process_group import SoloGroup
 from slm_lab.agent.optim.rule import build_rule
 from slm_lab.core.errors import LabError, NonFiniteLossError
 from slm_lab.parallel.hogwild.sync import SharedSync, SharedTrainState, SyncedSync
+from tests.support import randn, seeded
 
 RULES = ["GlobalAdam", "GlobalRMSprop"]
 BOTH = pytest.mark.parametrize("kind", [SharedSync, SyncedSync])
@@ -24,7 +25,7 @@ BOTH = pytest.mark.parametrize("kind", [SharedSync, SyncedSync])
 
 def network(seed=0):
     net = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     with torch.no_grad():
         for parameter in net.parameters():
             parameter.normal_(generator=generator)
@@ -37,7 +38,7 @@ def optimizer_of(net, rule="GlobalAdam", clip=None):
 
 
 def batch(seed):
-    return torch.randn(16, 3, generator=torch.Generator().manual_seed(100 + seed))
+    return randn(16, 3, seed=100 + seed)
 
 
 def loss(net, seed):
@@ -84,29 +85,9 @@ def gradient(net, seed, clip):
     loss(net, seed).backward()
     flat = torch.cat([p.grad.reshape(-1) for p in net.parameters()])
     norm = math.sqrt(np.dot(flat.numpy(), flat.numpy()))
-    return flat if clip is None or norm <= clip else flat * (clip / norm)
-
-
-@pytest.mark.medium
-@pytest.mark.parametrize("rule", RULES)
-def test_only_the_gradient_of_the_present_step_is_applied(rule):
-    """The classic fault: gradients that are never set to zero pile up."""
-    train_state = SharedTrainState.of(optimizer_of(network(), rule), 1)
-    worker = Worker(train_state, SyncedSync, 0, rule)
-    applied = []
-
-    class Recording(type(worker.optimizer._rule)):
-        def apply(self, vector, grad, lr, failed=None):
-            applied.append(grad.clone())
-            super().apply(vector, grad, lr, failed)
-
-    worker.optimizer._rule.__class__ = Recording
-    for seed in range(500):
-        twin = network()
-        twin.load_state_dict(worker.net.state_dict())
-        expected = gradient(twin, seed % 7, None)
-        worker.step(seed % 7)
-        torch.testing.assert_close(applied[-1], expected, rtol=0, atol=0)
+    if clip is None or norm <= clip:
+        return flat
+    return flat * (clip / norm)
 
 
 def test_shared_workers_see_each_others_steps_at_once():
@@ -150,19 +131,6 @@ def test_statistics_of_a_network_that_are_not_finite_reach_no_worker():
     assert train_state.statistics.isfinite().all()
 
 
-def test_a_copy_is_replaced_only_after_the_step_of_another(monkeypatch):
-    train_state = SharedTrainState.of(optimizer_of(network()), 2)
-    one, other = (Worker(train_state, SyncedSync, index) for index in range(2))
-    one.step(0)
-    copies = []
-    monkeypatch.setattr(one.sync, "_pull", copies.append)
-    for number in (0, 0, 1, 1):
-        if number > len(copies):
-            other.step(1)
-        one.sync.refresh(one.optimizer.flat)
-        assert len(copies) == number
-
-
 def test_statistics_reach_a_worker_that_reads_during_the_step_of_another(monkeypatch):
     nets = [nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)) for _ in range(3)]
     optimizers = [optimizer_of(net) for net in nets]
@@ -204,36 +172,6 @@ def test_staleness_counts_the_updates_of_others_since_the_weights_were_read(kind
     assert train_state.updates.tolist() == [3, 2, 1]
 
 
-def test_a_network_on_another_device_sends_its_gradient_and_gets_the_weights_back():
-    """A second vector on the CPU stands in for another device."""
-    train_state = SharedTrainState.of(optimizer_of(network()), 1)
-    worker, plain_net = Worker(train_state, SyncedSync, 0), network()
-    plain = optimizer_of(plain_net)
-    for seed in range(5):
-        worker.step(seed)
-        plain.step(loss(plain_net, seed))
-    assert worker.optimizer.flat.vector.data_ptr() != train_state.vector.data_ptr()
-    assert torch.equal(worker.optimizer.flat.vector, train_state.vector)
-    assert torch.equal(train_state.vector, plain.flat.vector)
-
-
-def test_values_stay_in_their_bounds_in_shared_memory_too():
-    net = network()
-    flat = FlatParameters(net)
-    optimizer = Optimizer(
-        flat,
-        build_rule("GlobalAdam", {}, flat),
-        LearningRate(1e-2),
-        None,
-        bounds=(-0.1, 0.1),
-    )
-    train_state = SharedTrainState.of(optimizer, 1)
-    SyncedSync(train_state, 0).join(optimizer)
-    optimizer.step(loss(net, 0))
-    assert train_state.vector.abs().max() <= 0.1
-    assert torch.equal(train_state.vector, flat.vector)
-
-
 def test_synced_statistics_are_those_of_what_all_have_seen():
     def transform():
         return nn.ModuleList(
@@ -248,28 +186,11 @@ def test_synced_statistics_are_those_of_what_all_have_seen():
         sync.join(optimizer)
     alone = ValueTransform(use_symlog=False, normalize=True)
     for turn in range(6):
-        returns = torch.randn(20, generator=torch.Generator().manual_seed(turn)) + turn
+        returns = randn(20, seed=turn) + turn
         nets[turn % 2][1].update(returns, SoloGroup())
         alone.update(returns, SoloGroup())
         optimizers[turn % 2].step(loss(nets[turn % 2][0], turn))
-    torch.testing.assert_close(train_state.statistics, torch.stack([*alone.buffers()]))
-
-
-def test_a_saved_state_is_restored_into_shared_memory():
-    train_state = SharedTrainState.of(optimizer_of(network()), 1)
-    worker = Worker(train_state, SyncedSync, 0)
-    worker.step(0)
-    saved = worker.optimizer.state_dict()
-    other = SharedTrainState.of(optimizer_of(network(seed=9)), 1)
-    other.load(saved)
-    assert torch.equal(other.vector, train_state.vector)
-    assert all(
-        torch.equal(other.moments[name], tensor)
-        for name, tensor in train_state.moments.items()
-    )
-    assert all(
-        t.is_shared() for t in (other.vector, other.updates, *other.moments.values())
-    )
+    assert_close(train_state.statistics, torch.stack([*alone.buffers()]))
 
 
 def test_an_optimizer_with_private_state_cannot_be_shared():
@@ -288,16 +209,6 @@ def test_a_full_shared_memory_is_reported_with_what_to_do(monkeypatch):
         SharedTrainState.of(optimizer_of(network()), 1)
 
 
-def test_moments_are_found_among_the_statistics():
-    flat = FlatParameters(
-        nn.ModuleList(
-            [nn.BatchNorm1d(3), ValueTransform(use_symlog=False, normalize=True)]
-        )
-    )
-    assert flat.moments == [slice(6, 9)]
-    assert np.isclose(flat.statistics[flat.moments[0]].numpy(), 0).all()
-
-
 class Counted(nn.Module):
     """A batch renormalisation, and a layer of spectral norm one."""
 
@@ -305,8 +216,8 @@ class Counted(nn.Module):
         super().__init__()
         self.norm = BatchRenorm(3)
         self.layer = EmptyLinear(3, 4)
-        init_linear(self.layer, None, 1.0, torch.Generator().manual_seed(0))
-        normalise_spectrum(self, torch.Generator().manual_seed(1))
+        init_linear(self.layer, None, 1.0, seeded(0))
+        normalise_spectrum(self, seeded(1))
 
     def forward(self, x):
         return self.layer(self.norm(x))
@@ -328,20 +239,3 @@ def test_synced_workers_add_up_what_they_have_counted():
         optimizer.step(net(batch(turn)).square().mean())
         (place,) = optimizer.flat.counters
         assert train_state.statistics[place] == turn + 1
-
-
-def test_synced_workers_keep_their_own_singular_unit_vectors():
-    train_state = SharedTrainState.of(optimizer_of(Counted()), 2)
-    workers = [counted_worker(train_state, index) for index in range(2)]
-    for turn, (net, optimizer) in enumerate(workers):
-        for name, vector in net.named_buffers():
-            if name.endswith("_u"):
-                vector.copy_(vector if turn else -vector)  # as good a singular vector
-        optimizer.step(net(batch(turn)).square().mean())
-    for net, optimizer in workers * 3:
-        optimizer.step(net(batch(7)).square().mean())
-        for name, vector in net.named_buffers():
-            if name.endswith(("_u", "_v")):
-                assert vector.norm().item() == pytest.approx(1.0, rel=1e-5)
-        spectrum = torch.linalg.matrix_norm(net.layer.weight, 2).item()
-        assert spectrum == pytest.approx(1.0, rel=0.05)

@@ -30,10 +30,19 @@ def waiting(monkeypatch, tmp_path):
     """Gives what waits for room that comes after some looks at what the cluster lacks;
     it returns the stages that were shown. `lost` is why the ranks restart."""
     board = StatusBoard.allocate(CONTEXT, 2)
-    rank = SessionTask(SPEC, RunDir(tmp_path, SPEC.name), 0, 0, 0, 2, resume=False)
+    rank = SessionTask(
+        spec=SPEC,
+        run_dir=RunDir(tmp_path, SPEC.name),
+        root_seed=0,
+        trial=0,
+        session=0,
+        num_sessions=2,
+        resume=False,
+    )
 
     def wait(*lacks, lost):
-        left, stages = list(lacks), []
+        left = list(lacks)
+        stages = []
         monkeypatch.setattr(launch, "placement_group", lambda *_, **__: Group())
         monkeypatch.setattr(launch, "remove_placement_group", lambda group: None)
         monkeypatch.setattr(launch, "missing_resources", lambda *_: left.pop(0))

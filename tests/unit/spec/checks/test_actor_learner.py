@@ -51,7 +51,9 @@ def replaying(seq_len):
     return recurrent(raw, seq_len=seq_len)
 
 
-PPO, A2C, DQN = ppo(), actor_critic(), q_learning("DQN")
+PPO = ppo()
+A2C = actor_critic()
+DQN = q_learning("DQN")
 REINFORCE = reinforce(agent__memory=BATCHES)
 IMITATING = {
     "PPO": changed(ppo(agent__memory=PAST), algorithm__name="PPOSIL"),
@@ -258,7 +260,9 @@ def register(registries):
     """Registers parts of another package for the length of a test."""
 
     def add(registry, model, name="Mine"):
-        derived = None if model is None else type(f"{name}Spec", (model,), {})
+        derived = None
+        if model is not None:
+            derived = type(f"{name}Spec", (model,), {})
         registry.register(name, derived, f"nowhere:{name}")
 
     return add

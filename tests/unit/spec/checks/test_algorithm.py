@@ -17,7 +17,8 @@ from slm_lab.spec.schema.algorithm import (
 from tests.unit.spec.problems import assert_lines, assert_problem, messages
 from tests.unit.spec.spec_data import A3C, ALL, DQN, PPO, SAC, changed
 
-ADAM, SGD = {"name": "Adam"}, {"name": "SGD"}
+ADAM = {"name": "Adam"}
+SGD = {"name": "SGD"}
 GLOBAL = {"name": "GlobalAdam", "lr": 1e-3}
 OPTIMIZERS = {
     "net.use_same_optim": False,

@@ -24,7 +24,9 @@ NETS_OF = {
     "ConvNet": CONV,
     "DuelingConvNet": CONV,
 }
-VECTOR, IMAGE, FRAMES = (4,), (3, 84, 84), (4, 3, 84, 84)
+VECTOR = (4,)
+IMAGE = (3, 84, 84)
+FRAMES = (4, 3, 84, 84)
 
 
 def agent_with(base, type_, critic=None, **keys):

@@ -3,8 +3,8 @@ environments."""
 
 import pytest
 
+from slm_lab.spec.budget import dev_profile
 from slm_lab.spec.load import parse_spec
-from slm_lab.spec.profile import dev_profile
 from tests.support import actor_critic, ppo, q_learning, soft
 from tests.unit.spec.problems import assert_problem
 from tests.unit.spec.spec_data import changed

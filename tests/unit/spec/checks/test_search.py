@@ -59,7 +59,9 @@ def test_every_sampler_is_tried_here():
 @pytest.mark.parametrize("alg", SEARCHERS)
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_only_the_samplers_that_a_searcher_lacks_are_refused(alg, sampler):
-    path = GAMMA if sampler in ARGUMENTS else "agent.algorithm.training_epoch"
+    path = "agent.algorithm.training_epoch"
+    if sampler in ARGUMENTS:
+        path = GAMMA
     key = f"{path}__{sampler}"
     raw = searching({key: (ARGUMENTS | OF_INTEGERS)[sampler]}, search_alg=alg)
     instead = "use uniform or loguniform, or search_alg random"

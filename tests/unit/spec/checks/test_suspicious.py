@@ -8,16 +8,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
+from slm_lab.agent.memory.memory import TrainingSchedule
 from slm_lab.agent.net.target_network import TargetNetwork
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.agent.replay_config import TrainingSchedule
-from slm_lab.cli.spec import app
 from slm_lab.spec.load import check_file, parse_spec
 from slm_lab.spec.parse import parse
+from tests.faults.lab import lab
 from tests.support import actor_critic, ppo, q_learning, sarsa, soft
-from tests.unit.agent.algorithm.batches import OneBatch, dqn, transitions
 from tests.unit.spec.problems import assert_lines
 from tests.unit.spec.spec_data import changed
 
@@ -39,7 +37,9 @@ def but_for_rows(found):
 
 
 def schedule(start, end=None):
-    name = "no_decay" if end is None else "linear_decay"
+    name = "linear_decay"
+    if end is None:
+        name = "no_decay"
     spec = {"name": name, "start_val": start, "end_val": end, "end_step": 100}
     return {"agent__algorithm__explore_var_spec": spec}
 
@@ -246,7 +246,9 @@ def events_and_copies(num_envs, frequency, update_frequency):
     copied."""
     online, target = (FlatParameters(torch.nn.Linear(1, 1)) for _ in range(2))
     target_network = TargetNetwork(online, target, update_frequency=update_frequency)
-    schedule, events, copies = TrainingSchedule(frequency, 0), 0, 0
+    schedule = TrainingSchedule(frequency, 0)
+    events = 0
+    copies = 0
     for stored in range(num_envs, 1000, num_envs):
         if schedule.due(stored - num_envs, stored):
             online.vector.add_(1.0)
@@ -254,22 +256,6 @@ def events_and_copies(num_envs, frequency, update_frequency):
             events += 1
             copies += torch.equal(online.vector, target.vector)
     return events, copies
-
-
-def test_the_target_network_of_that_warning_equals_the_net_at_every_training_event():
-    """With one gradient step per event; and the other one is not."""
-    for update_frequency, equal in ((8, True), (16, False)):
-        learner = dqn("DQN", update_frequency=update_frequency).learner
-        source, batch = OneBatch(transitions()), transitions()
-        for stored in (8, 16, 24):
-            source.num_stored = stored
-            learner.learn(source, 0)
-            same = bool(
-                (
-                    learner.network.q(batch.obs) == learner.network.target_q(batch.obs)
-                ).all()
-            )
-            assert same == (equal or stored == 16)
 
 
 def test_warnings_are_one_line_at_the_start_and_in_a_check(caplog, tmp_path):
@@ -287,9 +273,9 @@ def test_warnings_are_one_line_at_the_start_and_in_a_check(caplog, tmp_path):
     path.write_text(json.dumps({"s": spec.to_json()}))
     (checked,) = check_file(path)
     assert len(but_for_rows(checked.suspicious)) == 2
-    shown = CliRunner().invoke(app, ["check", str(path)])
-    assert shown.exit_code == 0
-    assert shown.output.startswith(
+    shown = lab(path.parent, "spec", "check", path)
+    assert shown.code == 0
+    assert shown.both.startswith(
         "s.json: s: ok (suspicious: agent.algorithm.action_policy = "
     )
 

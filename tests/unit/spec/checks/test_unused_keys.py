@@ -36,7 +36,8 @@ WITH_TARGETS = {
 }
 EVERY = {**WITHOUT_TARGETS, **WITH_TARGETS}
 ONE_NET = ("Reinforce", "SARSA", "VanillaDQN", "DQN", "DoubleDQN")
-SOFT, DQN = WITH_TARGETS["SoftActorCritic"], WITH_TARGETS["DQN"]
+SOFT = WITH_TARGETS["SoftActorCritic"]
+DQN = WITH_TARGETS["DQN"]
 CRITIC = {"type": "MLPNet", "hid_layers": [8]}
 ACTORS = {"meta.distributed": "actor_learner"}
 FLOW = "meta.actor_learner"

@@ -4,6 +4,7 @@ A training here is a stand-in that writes rows; the real ones are in tests/fault
 """
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,6 +21,9 @@ from slm_lab.studies.compare import CompareRequest, CompareRun
 from tests.support import ppo
 
 BUDGET = 1000
+DONE = Ending.FINISHED
+STOP = Ending.INTERRUPTED
+FAIL = Ending.FAILED
 
 
 class Stand:
@@ -27,23 +31,28 @@ class Stand:
 
     def __init__(self):
         self.asked = []
-        self.ending = Ending.FINISHED
+        self.endings = []
+        """How the next trainings end; later ones finish."""
         self.refuses = None
+        self.error = "no more memory"
 
     def __call__(self, source):
         self.asked.append((source.spec_name, source.seed, source.run is not None))
         if self.refuses is not None:
             raise self.refuses
-        return StandRun(source, self)
+        ending = self.endings.pop(0) if self.endings else DONE
+        return StandRun(source, ending, self.error)
 
 
 class StandRun:
     notes = ()
 
-    def __init__(self, source, stand):
+    def __init__(self, source, ending, error):
+        self.error = error if ending is FAIL else None
         self.spec = load_spec(source.spec_file, source.spec_name)
-        self.ending = stand.ending
+        self.ending = ending
         root = source.data_dir / (source.run or f"{source.spec_name}_run_{source.seed}")
+        self.task = SimpleNamespace(folder=root.name)
         self.run_dir = RunDir(root, source.spec_name)
         (root / "info").mkdir(parents=True, exist_ok=True)
         saved = {self.spec.name: self.spec.to_json()}
@@ -62,9 +71,8 @@ class StandRun:
             self.run_dir.session(0, session).rows.write_text(
                 "\n".join([header, *rows, ""])
             )
-        error = "no more memory" if self.ending is Ending.FAILED else None
         sessions = tuple(
-            SessionResult(session, self.ending, BUDGET // workers, error)
+            SessionResult(session, self.ending, BUDGET // workers, self.error)
             for session in writers
         )
         return TrialResult(sessions, trial_metrics([], None), throughput([], []), ())
@@ -74,6 +82,7 @@ class StandRun:
 def stand(monkeypatch):
     stand = Stand()
     monkeypatch.setattr(compare, "Run", stand)
+    monkeypatch.setattr(compare, "draw_comparison", lambda *args: [])
     return stand
 
 
@@ -98,14 +107,14 @@ def run(begin):
     return begin(workers=2, seeds=2, threshold=500.0)
 
 
-def go_on(run, number):
-    """Trains the next few; returns how they ended."""
-    endings = []
-    for planned in run.to_run[:number]:
-        training = run.prepare(planned)
-        assert training is not None
-        endings.append(run.train(planned, training, lambda board: None))
-    return endings
+def train(run, stand, *endings):
+    """Trains until all is done, or one of the `endings` is a stop."""
+    stand.endings = list(endings)
+    if STOP not in endings:
+        run.run()
+        return
+    with pytest.raises(KeyboardInterrupt):
+        run.run()
 
 
 def reopened(run):
@@ -114,19 +123,25 @@ def reopened(run):
     return CompareRun.resume(run.folder)
 
 
+def finished(run):
+    return summary_table(run.comparison())["finished"].tolist()
+
+
 def test_all_variants_train_under_one_seed_before_any_trains_under_the_next(run, stand):
-    go_on(run, 9)
+    opened = []
+    run.run(opens=lambda planned: opened.append(planned.label))
     assert stand.asked == [
         ("small_false", 0, False),
         ("small_synced_2", 0, False),
         ("small_false", 1, False),
         ("small_synced_2", 1, False),
     ]
+    assert opened[:2] == ["one process, seed 0", "synced × 2, seed 0"]
     assert run.to_run == []
 
 
 def test_measurements_equal_the_values_of_the_rows(run):
-    go_on(run, 9)
+    run.run()
     alone, together = summary_table(run.comparison()).itertuples()
     assert (alone.frames_per_s, together.frames_per_s) == (100.0, 200.0)
     assert together.speed_up == 2.0
@@ -136,7 +151,7 @@ def test_measurements_equal_the_values_of_the_rows(run):
 
 def test_frames_per_process_count_each_actor_and_not_the_learner(begin):
     run = begin("actor_learner", workers=4)
-    assert go_on(run, 2) == [Ending.FINISHED] * 2
+    run.run()
     alone, from_actors = (each.trainings[0] for each in run.comparison().outcomes)
     np.testing.assert_array_equal(alone.frame, alone.total_frame)
     np.testing.assert_array_equal(from_actors.frame, from_actors.total_frame / 4)
@@ -145,43 +160,40 @@ def test_frames_per_process_count_each_actor_and_not_the_learner(begin):
 
 
 def test_a_failure_is_noted_and_the_others_continue(run, stand):
-    stand.ending = Ending.FAILED
-    assert go_on(run, 1) == [Ending.FAILED]
-    stand.ending = Ending.FINISHED
-    for planned in run.to_run[1:]:
-        run.train(planned, run.prepare(planned), lambda board: None)
+    train(run, stand, FAIL)
     ((planned, why),) = run.failures
-    assert (planned.label, why) == ("one process, seed 0", "no more memory")
-    outcome = run.comparison().outcomes[0]
-    assert (set(outcome.trainings), outcome.failures) == ({1}, {0: "no more memory"})
+    assert (planned.label, why) == ("one process, seed 0", "Session 0: no more memory")
+    result = run.comparison().outcomes[0]
+    assert (set(result.trainings), result.failures) == ({1}, {0: why})
     assert "3 of 4 trainings" in run.comparison().notes[-1]
+    later = reopened(run)
+    train(later, stand)
+    assert later.failures == []
+    assert finished(later) == [2, 2], "a resumed comparison trains anew what failed"
 
 
 def test_a_run_that_cannot_begin_is_a_failure_too(run, stand):
-    stand.refuses = LabError("no room in shared memory")
-    assert run.prepare(run.to_run[0]) is None
-    ((_, why),) = run.failures
-    assert why == "no room in shared memory"
+    stand.refuses = LabError("no semaphores")
+    run.run()
+    assert {why for _, why in run.failures} == {"no semaphores"}
+    assert len(run.failures) == 4
 
 
-@pytest.mark.medium
-def test_a_stopped_training_is_not_measured_but_can_be_drawn(run, stand):
-    go_on(run, 1)
-    stand.ending = Ending.INTERRUPTED
-    assert go_on(run, 1) == [Ending.INTERRUPTED]
-    alone, together = summary_table(run.comparison()).itertuples()
-    assert (alone.finished, together.finished, together.failed) == (1, 0, 0)
-    assert all(path.stat().st_size for path in run.draw())
+def test_a_full_disk_stops_the_comparison(run, stand):
+    stand.error = "No space left on device"
+    train(run, stand, FAIL)
+    problem = "one process, seed 0: Session 0: No space left on device"
+    assert run.study.problem == problem
+    assert len(stand.asked) == 1
 
 
 def test_resuming_completes_missing_trainings_in_existing_folders(run, stand):
-    go_on(run, 1)
-    stand.ending = Ending.INTERRUPTED
-    go_on(run, 1)
-    stand.ending = Ending.FINISHED
+    train(run, stand, DONE, STOP)
+    assert finished(run) == [1, 0], "a stopped training is not measured"
     stand.asked.clear()
     later = reopened(run)
-    go_on(later, 9)
+    assert [planned.number for planned in later.to_run] == [1, 2, 3]
+    train(later, stand)
     assert stand.asked == [
         ("small_synced_2", None, True),
         ("small_false", 1, False),
@@ -189,15 +201,70 @@ def test_resuming_completes_missing_trainings_in_existing_folders(run, stand):
     ]
     folders = [path.name for path in run.folder.iterdir() if path.is_dir()]
     assert len(folders) == 4, "the one that was stopped went on in its own folder"
-    assert summary_table(later.comparison())["finished"].tolist() == [2, 2]
+    assert finished(later) == [2, 2]
+    assert finished(CompareRun.look(run.folder)) == [2, 2]
 
 
 def test_a_training_that_was_killed_before_it_wrote_anything_restarts(run, stand):
-    training = run.prepare(run.to_run[0])
-    training.run_dir.spec_file.unlink()
+    train(run, stand, STOP)
+    (run.folder / "small_false_run_0" / "small_spec.json").unlink(missing_ok=True)
+    for file in run.folder.glob("small_false_run_0/*_spec.json"):
+        file.unlink()
+    train(reopened(run), stand)
+    assert stand.asked[:2] == [("small_false", 0, False)] * 2
+
+
+def entry(folder, ending, error=None):
+    return {
+        "folder": folder,
+        "ending": ending,
+        "error": error,
+        "would_repeat": False,
+    }
+
+
+def earlier(run, **changes):
+    """Replaces the log by the record of an earlier version: two trainings begun."""
+    (run.folder / "small_compare.jsonl").unlink(missing_ok=True)
+    record = {
+        "small_false seed 0": entry("small_false_run_0", "finished"),
+        "small_synced_2 seed 0": entry("small_synced_2_run_0", None),
+        "small_false seed 1": entry("", "failed", "no room"),
+        **changes,
+    }
+    file = run.folder / "small_compare_record.json"
+    file.write_text(json.dumps(record))
+
+
+def test_the_record_of_an_earlier_version_is_read_and_resumed(run, stand):
+    train(run, stand, DONE, STOP)
+    earlier(run)
+    assert finished(CompareRun.look(run.folder)) == [1, 0]
+    assert not (run.folder / "small_compare.jsonl").exists(), "a reader writes nothing"
+    stand.asked.clear()
     later = reopened(run)
-    go_on(later, 1)
-    assert stand.asked[-1] == ("small_false", 0, False)
+    assert [why for _, why in later.failures] == ["no room"]
+    train(later, stand)
+    assert stand.asked == [
+        ("small_synced_2", None, True),
+        ("small_false", 1, False),
+        ("small_synced_2", 1, False),
+    ]
+    assert finished(reopened(later)) == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"small_false seed 9": entry("a", None)}, "is damaged"),
+        ({"small_false seed 0": {}}, "is damaged"),
+        ({"small_false seed 0": entry("../a", None)}, "name of a folder beside it"),
+    ],
+)
+def test_a_damaged_record_is_refused(run, changes, words):
+    earlier(run, **changes)
+    with pytest.raises(UsageError, match=words):
+        CompareRun.look(run.folder)
 
 
 def test_only_one_process_works_in_a_comparison(run):

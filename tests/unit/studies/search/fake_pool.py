@@ -92,7 +92,7 @@ class FakePool:
         """(frame, ending) of trials whose last row comes together with their end"""
         self._score_at, self._faults = score_at, faults or {}
 
-    def start(self, trial, task, request, among_gpus=True):
+    def start(self, trial, task, request):
         self.places[trial] = self.resources.take(request)
         fault = self._faults.get(trial)
         if fault is not None and fault.times == 0:
@@ -113,12 +113,19 @@ class FakePool:
                     process.make_row()
                     process.end = TrialEnd(ending, process.metrics())
                 process.waited = True
-        ended = [(t, p, p.end) for t, p in self.running.items() if p.end is not None]
-        for trial, _, end in ended:
+        ended = {
+            trial: process.end._replace(seconds=process.seconds, frame=process.frame)
+            for trial, process in self.running.items()
+            if process.end is not None
+        }
+        for trial, end in ended.items():
             if end.ending is Ending.FAILED and trial in self._faults:
                 self._faults[trial].times -= 1
             self._forget(trial)
         return ended
+
+    def frame_of(self, trial):
+        return self.running[trial].frame if trial in self.running else 0
 
     def stop(self, trial):
         self.stopped.append(trial)

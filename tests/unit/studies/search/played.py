@@ -12,9 +12,10 @@ from slm_lab.records.event_log import (
     Proposed,
     Retried,
 )
-from slm_lab.studies.search.experiment import Experiment
+from slm_lab.studies.search.policy import SearchPolicy
 from slm_lab.studies.search.scheduler import NoScheduler, Scheduler
 from slm_lab.studies.search.space import spec_at
+from slm_lab.studies.study import Study
 from tests.unit.studies.search.fake_pool import FakePool, Listed
 from tests.unit.studies.search.small import GAMMA, searched
 
@@ -57,16 +58,16 @@ def search_of(
     spec = base_once(changes)
     pool = FakePool(score_at) if pool is None else pool
     searcher = Listed(FOUR) if searcher is None else searcher
-    return Experiment(
-        spec,
-        run_dir,
-        0,
-        searcher,
-        NoScheduler() if scheduler is None else scheduler,
-        pool,
-        (),
-        keep,
+    policy = SearchPolicy(
+        spec=spec,
+        run_dir=run_dir,
+        root_seed=0,
+        searcher=searcher,
+        scheduler=NoScheduler() if scheduler is None else scheduler,
+        cores=pool.resources.cpus,
+        keep=keep,
     )
+    return Study(policy, pool, EventLog(run_dir.event_log_file))
 
 
 def run(search, ticks=10_000):

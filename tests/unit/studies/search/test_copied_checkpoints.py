@@ -76,12 +76,6 @@ def test_a_copy_loads_as_the_trials_own(run_dir, donor, trial):
         assert_has(run_dir, donor, session, 300, session)
 
 
-def test_a_trial_without_a_checkpoint_of_its_own_can_take_over(run_dir):
-    write(run_dir, 3, mark=5)
-    assert copy_checkpoints(run_dir, spec(), 3, 4) == 300
-    assert_has(run_dir, 4, 0, 300, 5)
-
-
 def test_a_trial_that_took_over_does_not_fall_back_to_its_own_past(run_dir):
     for frame in (100, 200):
         write(run_dir, 1, frame=frame, mark=9)
@@ -102,14 +96,6 @@ def test_the_rows_of_the_donor_end_at_its_checkpoint(run_dir):
     assert run_dir.session(1, 0).rows.read_text() == kept
 
 
-def test_the_files_of_the_donor_are_left_alone(run_dir):
-    write(run_dir, 0, mark=1)
-    write(run_dir, 1, mark=2)
-    before = content(run_dir, 0)
-    copy_checkpoints(run_dir, spec(), 0, 1)
-    assert content(run_dir, 0) == before
-
-
 def test_where_the_donor_has_no_checkpoint_nothing_is_touched(run_dir):
     two = spec(meta__max_session=2)
     write(run_dir, 0, 0)
@@ -120,22 +106,19 @@ def test_where_the_donor_has_no_checkpoint_nothing_is_touched(run_dir):
     assert_has(run_dir, 1, 0, 300, 4)
 
 
-@pytest.mark.parametrize("mode", ["shared", "synced", "all_reduce"])
-def test_the_frames_of_sessions_that_train_together_are_added(run_dir, mode):
-    strategy = spec(
+@pytest.mark.parametrize(
+    ("mode", "frame"),
+    [(False, 300), ("shared", 500), ("synced", 500), ("all_reduce", 500)],
+)
+def test_frames_of_sessions_that_share_a_budget_are_added(run_dir, mode, frame):
+    together = spec(
         meta__distributed=mode,
         meta__max_session=2,
         agent__net__optim_spec__name="GlobalAdam",
     )
-    for session, frame in enumerate((200, 300)):
-        write(run_dir, 0, session, frame)
-    assert copy_checkpoints(run_dir, strategy, 0, 1) == 500
-
-
-def test_the_frame_of_independent_seeds_is_that_of_the_furthest(run_dir):
-    for session, frame in enumerate((200, 300)):
-        write(run_dir, 0, session, frame)
-    assert copy_checkpoints(run_dir, spec(meta__max_session=2), 0, 1) == 300
+    for session, reached in enumerate((200, 300)):
+        write(run_dir, 0, session, reached)
+    assert copy_checkpoints(run_dir, together, 0, 1) == frame
 
 
 def test_with_actors_and_a_learner_the_learner_has_the_checkpoint(run_dir):

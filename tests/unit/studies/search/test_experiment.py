@@ -8,8 +8,8 @@ import pytest
 from slm_lab.core.errors import LabError
 from slm_lab.metrics.trial_state import Status
 from slm_lab.records.event_log import Began, Reported, Retried
-from slm_lab.studies.search import experiment as module
-from slm_lab.studies.search.scheduler import Action, Decision
+from slm_lab.studies.search import policy as module
+from slm_lab.studies.study import Action, Decision
 from tests.unit.studies.search.fake_pool import FakePool, Fault, Listed
 from tests.unit.studies.search.played import (
     FOUR,
@@ -174,21 +174,6 @@ def test_a_trial_that_never_has_room_is_listed_as_failed(run_dir):
 class ManyFirst(Scripted):
     def __init__(self):
         super().__init__({}, needs_all=True)
-
-
-@pytest.mark.medium
-def test_a_scheduler_may_need_more_trials_than_the_recursion_limit(
-    run_dir, monkeypatch
-):
-    def check(where, spec):
-        raise LabError(where)
-
-    monkeypatch.setattr(module, "check_spaces", check)  # none of them begins
-    count = 1200
-    searcher = Listed(points(*[0.9] * count))
-    search = run(search_of(run_dir, searcher=searcher, scheduler=ManyFirst()))
-    assert len(search.search_state.trials) == count
-    assert search.search_state.is_over
 
 
 def test_a_scheduler_that_needs_all_trials_gets_them_before_the_first_begins(run_dir):

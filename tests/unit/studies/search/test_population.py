@@ -2,14 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from slm_lab.records.event_log import Copied
 from slm_lab.spec.schema.scheduler import PbtSpec
 from slm_lab.studies.search.population import Population
-from slm_lab.studies.search.scheduler import Action
 from slm_lab.studies.search.space import Space
+from slm_lab.studies.study import Action
 from tests.unit.studies.search.fake_pool import FakePool, Fault
 from tests.unit.studies.search.played import (
     MAX_FRAME,
@@ -122,14 +120,6 @@ def test_nothing_is_copied_before_the_first_look(burn_in, first):
     assert reported(scheduler, first, [4.0, 3.0, 2.0, 1.0])
     assert reported(scheduler, first + 99, [1.0, 2.0, 3.0, 4.0]) == []
     assert reported(scheduler, first + 100, [1.0, 2.0, 3.0, 4.0])
-
-
-def test_a_trial_is_looked_at_once_an_interval():
-    scheduler = population()
-    assert reported(scheduler, 100, [1.0, 2.0, 3.0, 4.0]) == []
-    for frame in (101, 150, 199):
-        assert reported(scheduler, frame, [0.0, 0.0, 0.0, -9.0]) == []
-    assert reported(scheduler, 200, [1.0, 2.0, 3.0, -9.0])
 
 
 def test_a_trial_that_copied_is_not_compared_for_an_interval():
@@ -248,11 +238,6 @@ def test_no_trial_copies_untried_values():
     assert scheduler.report(0, 200, 0.0) == []
 
 
-def test_running_trials_take_no_turns_if_all_fit():
-    scheduler = population(3)
-    assert scheduler.report(0, 100, 1.0) == []
-
-
 def test_an_ended_trial_is_neither_copied_nor_chosen():
     scheduler = population()
     reported(scheduler, 100, [3.0, 4.0, 5.0, 9.0])
@@ -298,134 +283,6 @@ def test_no_trial_pauses_for_a_copy_if_all_fit():
     whats = [decision.what for decisions in found for decision in decisions]
     assert Action.COPY in whats
     assert Action.PAUSE not in whats
-
-
-class Played:
-    """A search with room for `slots` trials; a randomly drawn one advances a little."""
-
-    def __init__(self, size, slots, seed, *, mishaps=True, length=100, **args):
-        self.rng, self.slots, self.mishaps, self.length = (
-            np.random.default_rng(seed),
-            slots,
-            mishaps,
-            length,
-        )
-        self.new = lambda: population(0, running=False, **args)
-        self.scheduler, self.calls, self.given = self.new(), [], []
-        self.state = dict.fromkeys(range(size), "waiting")
-        self.frame, self.score = dict.fromkeys(range(size), 0), {}
-        self.decisions, self.since, self.copies = {}, set(), 0
-        for trial in range(size):
-            self.call("add", trial, START)
-
-    def call(self, name, *args):
-        self.calls.append((name, args))
-        self.given.append(getattr(self.scheduler, name)(*args) or [])
-        takers = [
-            decision for decision in self.given[-1] if decision.what is Action.COPY
-        ]
-        if takers and len(self.alive) > self.slots:
-            self.check_round(takers, args[0])
-        for decision in self.given[-1]:
-            self.decisions[decision.trial] = decision
-            if self.state[decision.trial] == "waiting":
-                self.carry_out(decision.trial)
-
-    def check_round(self, takers, last):
-        """All others wait by now, and are compared by their scores of this round."""
-        running = [trial for trial in self.of("running") if trial not in self.decisions]
-        assert running in ([], [last])
-        assert self.since >= set(self.alive)
-        rank = sorted(self.alive, key=lambda t: (self.score[t], t))
-        assert [decision.trial for decision in takers] == rank[: len(takers)]
-        assert {decision.donor for decision in takers} <= set(rank[-len(takers) :])
-        self.copies += len(takers)
-        self.since = set()
-
-    def carry_out(self, trial):
-        decision, self.state[trial] = self.decisions.pop(trial), "waiting"
-        if decision.what is Action.COPY:
-            self.frame[trial] = self.frame[decision.donor]
-
-    @property
-    def alive(self):
-        return [trial for trial, state in self.state.items() if state != "over"]
-
-    def of(self, state):
-        return [trial for trial in self.state if self.state[trial] == state]
-
-    def fill(self):
-        while len(self.of("running")) < self.slots:
-            chosen = next(iter(self.of("again")), None)
-            chosen = (
-                self.scheduler.choose(self.of("waiting")) if chosen is None else chosen
-            )
-            if chosen is None:
-                return
-            self.state[chosen] = "running"
-            self.call("begin", chosen)
-
-    def resume(self):
-        """Running trials are interrupted; a fresh scheduler gets the same calls."""
-        self.scheduler, calls = self.new(), self.calls
-        assert [
-            getattr(self.scheduler, name)(*args) or [] for name, args in calls
-        ] == self.given
-        for trial in self.of("running"):
-            self.state[trial] = "again"
-        for trial in list(self.decisions):
-            self.carry_out(trial)
-
-    def step(self, trial):
-        luck = self.rng.random() if self.mishaps else 1.0
-        if luck < 0.02 or (self.frame[trial] >= 1000 and luck > 0.1):
-            self.state[trial] = "over"
-            self.decisions.pop(trial, None)
-            self.call("end", trial)
-        elif trial in self.decisions:
-            self.carry_out(trial)
-        elif luck < 0.05:
-            self.state[trial] = "again"
-        elif luck < 0.08:
-            self.resume()
-        else:
-            self.frame[trial] += self.length
-            self.score[trial] = float(self.rng.normal())
-            self.since.add(trial)
-            self.call("report", trial, self.frame[trial], self.score[trial])
-
-    def run(self):
-        while self.alive:
-            self.fill()
-            assert self.of("running"), "all wait for one another"
-            self.step(self.rng.choice(self.of("running")))
-        return self
-
-
-@pytest.mark.medium
-@settings(max_examples=200, deadline=None)
-@given(
-    st.integers(1, 7),
-    st.integers(1, 7),
-    st.integers(0, 2**32),
-    st.sampled_from([30, 50, 100, 130]),
-    st.sampled_from([0.1, 0.25, 0.5]),
-)
-def test_a_population_ends_whatever_happens_to_its_trials(
-    size, slots, seed, length, fraction
-):
-    Played(size, slots, seed, length=length, quantile_fraction=fraction).run().resume()
-
-
-@pytest.mark.parametrize("slots", [1, 2, 3, 5])
-@pytest.mark.parametrize(("fraction", "takers"), [(0.1, 1), (0.25, 2), (0.5, 3)])
-def test_the_worst_of_every_round_copy_a_better_trial(slots, fraction, takers):
-    played = Played(6, slots, slots, mishaps=False, quantile_fraction=fraction)
-    while all(frame < 900 for frame in played.frame.values()):
-        played.fill()
-        played.step(played.rng.choice(played.of("running")))
-    # At 100, 200, …; a late copy may find its donor a round ahead.
-    assert played.copies in (8 * takers, 7 * takers)
 
 
 @pytest.mark.parametrize("faulty", [(), (0,), (3,), (1, 2)])

@@ -27,32 +27,10 @@ def report(folder, *sessions):
     return reports([read_rows(file) for file in files])
 
 
-def test_without_sessions_or_rows_there_are_no_reports(tmp_path):
-    assert reports([]) == []
-    assert report(tmp_path, [], [(100, 1.0)]) == []
-
-
-def test_a_report_is_the_mean_over_the_sessions(tmp_path):
-    found = report(tmp_path, [(100, 1.0), (200, 4.0)], [(100, 3.0), (200, 8.0)])
-    assert found == [(100, 2.0), (200, 6.0)]
-    assert all(type(frame) is int and type(score) is float for frame, score in found)
-
-
-def test_only_rows_that_all_have_written_are_compared(tmp_path):
-    found = report(tmp_path, [(100, 1.0), (200, 4.0), (300, 9.0)], [(100, 3.0)])
-    assert found == [(100, 2.0)]
-
-
 def test_the_kth_rows_belong_together_whatever_their_frames(tmp_path):
     # Workers share one clock: each writes after equal numbers of its own frames.
     found = report(tmp_path, [(150, 1.0), (390, 4.0)], [(210, 3.0), (400, 8.0)])
     assert found == [(210, 2.0), (400, 6.0)]
-
-
-def test_a_row_without_a_score_in_some_session_is_left_out(tmp_path):
-    found = report(tmp_path, [(100, NAN), (200, 4.0)], [(100, 3.0), (200, 8.0)])
-    assert found == [(200, 6.0)]
-    assert report(tmp_path, [(100, NAN)]) == []
 
 
 ROWS = st.lists(st.floats(-100, 100) | st.just(NAN), max_size=8)

@@ -8,7 +8,6 @@ import pytest
 from slm_lab.spec.schema.scheduler import AshaSpec, HyperBandSpec, MedianStoppingSpec
 from slm_lab.studies.search.scheduler import (
     Action,
-    Decision,
     NoScheduler,
     tune_scheduler,
 )
@@ -161,32 +160,12 @@ def test_a_rule_stops_the_trials_of_its_example(spec, max_frame, steps):
         assert decisions_after(scheduler, report) == [(report[0], STOP)] * is_stopped
 
 
-def test_asha_ignores_reports_of_a_stopped_trial():
-    scheduler = scheduler_for(asha(), 1600)
-    decisions_after(scheduler, (0, 200, 10.0), (1, 200, 5.0))
-    assert decisions_after(scheduler, (1, 400, 1e9), (1, 1600, 1e9)) == []
-    assert scheduler.end(1) == []
-
-
 def test_a_trial_end_gives_no_asha_decisions():
     scheduler = scheduler_for(asha(), 1600)
     decisions_after(scheduler, (0, 200, 10.0))
     assert scheduler.end(0) == []
     # The score that the ended trial has left behind counts.
     assert decisions_after(scheduler, (1, 200, 5.0)) == [(1, STOP)]
-
-
-def test_asha_chooses_waiting_trials_in_order():
-    scheduler = tune_scheduler(asha(), 1600, 0)
-    for trial in range(3):
-        scheduler.add(trial, {})
-    assert scheduler.choose([0, 1, 2]) == 0
-    scheduler.begin(0)
-    assert scheduler.choose([1, 2]) == 1
-    scheduler.end(1)
-    assert scheduler.choose([2]) == 2
-    scheduler.begin(2)
-    assert scheduler.choose([]) is None
 
 
 def hyperband():
@@ -210,16 +189,6 @@ SECOND = range(3, 8)
 THIRD = range(8, 17)
 
 
-def test_hyperband_pauses_at_a_rung_until_the_whole_bracket_has_arrived():
-    scheduler = begun(hyperband(), range(17))
-    assert decisions_after(scheduler, *((t, 299, 0.0) for t in SECOND)) == []
-    for trial in [3, 4, 5, 6]:
-        assert decisions_after(scheduler, (trial, 300, float(trial))) == [
-            (trial, PAUSE)
-        ]
-        assert scheduler.choose([3, 4, 5, 6]) is None
-
-
 def test_hyperband_lets_the_best_third_continue_and_stops_the_others():
     scheduler = begun(hyperband(), range(17))
     scores = {3: 5.0, 4: 1.0, 5: 4.0, 6: 2.0}
@@ -233,14 +202,6 @@ def test_hyperband_lets_the_best_third_continue_and_stops_the_others():
     (other,) = {3, 5} - {chosen}
     assert scheduler.choose([other]) == other
     assert decisions_after(scheduler, (chosen, 600, 9.0)) == []
-
-
-def test_hyperband_continues_the_last_arrival_if_it_is_among_the_best():
-    scheduler = begun(hyperband(), range(17))
-    decisions_after(scheduler, *((t, 300, float(t)) for t in (3, 4, 5, 6)))
-    decisions = decisions_after(scheduler, (7, 300, 100.0))
-    assert sorted(decisions) == [(3, STOP), (4, STOP), (5, STOP)]
-    assert scheduler.choose([6]) == 6
 
 
 def test_hyperband_halves_a_bracket_at_each_of_its_rungs():
@@ -269,38 +230,6 @@ def test_hyperband_does_not_wait_for_a_failed_trial():
 def test_hyperband_needs_all_trials_before_the_first_begins():
     assert hyperband().needs_all
     assert not scheduler_for(asha()).needs_all
-
-
-def test_hyperband_chooses_no_trial_that_must_wait():
-    rng = np.random.default_rng(0)
-    scheduler = hyperband()
-    waiting, frames, over = set(range(17)), dict.fromkeys(range(17), 0), set()
-    paused, running = set(), []
-    for _ in range(400):
-        chosen = scheduler.choose(sorted(waiting))
-        if chosen is not None and len(running) < 3:
-            assert chosen in waiting
-            assert chosen not in over
-            scheduler.begin(chosen)
-            waiting.discard(chosen)
-            paused.discard(chosen)
-            running.append(chosen)
-        elif not running:
-            break
-        trial = running[int(rng.integers(len(running)))]
-        frames[trial] += 100
-        for decision in scheduler.report(trial, frames[trial], float(rng.normal())):
-            if decision.trial in running:
-                running.remove(decision.trial)
-            waiting.discard(decision.trial)
-            if decision.what is PAUSE:
-                paused.add(decision.trial)
-                waiting.add(decision.trial)
-            else:
-                over.add(decision.trial)
-    assert over == set(range(17))
-    assert frames[max(frames, key=frames.get)] == 900
-    assert not running
 
 
 def script(seed, trials=6, length=60):
@@ -361,21 +290,3 @@ def test_global_generators_are_left_alone(spec):
     before = random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
     outcome(spec, 0)
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before  # noqa: NPY002
-
-
-@pytest.mark.parametrize("spec", SPECS, ids=lambda s: s.name)
-def test_a_stopped_trial_gets_no_more_decisions(spec):
-    scheduler = begun(scheduler_for(spec, 1600, trials=6), range(6))
-    over = set()
-    for trial, frame, score in script(3, length=80):
-        for decision in scheduler.report(trial, frame, score):
-            assert isinstance(decision, Decision)
-            assert decision.trial not in over
-            if decision.what is STOP:
-                over.add(decision.trial)
-                assert scheduler.end(decision.trial) == []
-        chosen = scheduler.choose(range(6))
-        assert chosen not in over
-        if chosen is not None:
-            scheduler.begin(chosen)
-    assert over

@@ -7,10 +7,9 @@ import pytest
 
 from slm_lab.metrics.trial_state import Status
 from slm_lab.records.event_log import Copied, Ended, Paused
-from slm_lab.spec.schema.scheduler import HyperBandSpec
 from slm_lab.storage.result import Ending
-from slm_lab.studies.search import experiment as module
-from slm_lab.studies.search.scheduler import Action, Decision, tune_scheduler
+from slm_lab.studies.search import policy as module
+from slm_lab.studies.study import Action, Decision
 from tests.unit.studies.search.fake_pool import FakePool, Fault, Listed, copy_rows
 from tests.unit.studies.search.played import (
     FOUR,
@@ -19,7 +18,6 @@ from tests.unit.studies.search.played import (
     assert_whole,
     began,
     events,
-    points,
     run,
     score_at,
     search_of,
@@ -100,10 +98,11 @@ def test_without_a_donor_checkpoint_a_trial_continues_from_its_own(
     assert (1, True, 200) in search.pool.began
 
 
-@pytest.mark.parametrize("what", [Action.STOP, Action.PAUSE])
+@pytest.mark.parametrize("what", Action)
 def test_a_trial_that_ends_with_its_last_row_is_ended_once(run_dir, what):
     # Schedulers stop what has reached max_t, which is the end of its budget.
-    scheduler = Scripted({(1, MAX_FRAME): [Decision(1, what)]})
+    decision = Decision(1, what, donor=0, params={GAMMA: 0.99})
+    scheduler = Scripted({(1, MAX_FRAME): [decision]})
     pool = FakePool(score_at)
     pool.late = {1: (MAX_FRAME, Ending.FINISHED)}
     searcher = Listed(FOUR)
@@ -113,18 +112,8 @@ def test_a_trial_that_ends_with_its_last_row_is_ended_once(run_dir, what):
     ]
     ends = [call for call in searcher.calls if call[0] == 1 and len(call) == 2]
     assert ends == [(1, pytest.approx(300))]
-    assert search.search_state.trials[1].seconds == 1
-
-
-def test_an_ended_trial_copies_no_other(run_dir):
-    scheduler = Scripted({(1, MAX_FRAME): [Decision(1, Action.COPY, 0, {GAMMA: 0.99})]})
-    pool = FakePool(score_at)
-    pool.late = {1: (MAX_FRAME, Ending.FINISHED)}
-    state = run(search_of(run_dir, scheduler=scheduler, pool=pool)).search_state.trials[
-        1
-    ]
-    assert (state.status, state.params, state.copies) == (Status.FINISHED, FOUR[1], 0)
-    assert state.score == pytest.approx(300)
+    state = search.search_state.trials[1]
+    assert (state.seconds, state.params, state.copies) == (1, FOUR[1], 0)
 
 
 def test_a_trial_that_is_to_pause_does_so_though_its_report_has_its_end(run_dir):
@@ -193,17 +182,6 @@ def test_a_trial_that_fails_after_a_decision_follows_the_decision(
     assert search.search_state.trials[1].status is status
     if what is Action.STOP:
         assert began(run_dir).count(1) == 1
-
-
-def test_hyperband_continues_where_a_trial_fails_while_it_is_to_stop(run_dir):
-    faults = {trial: Fault(200, 1) for trial in range(8)}
-    pool = FakePool(score_at, cpus=8, faults=faults)
-    searcher = Listed(points(*(0.6 + 0.04 * trial for trial in range(8))))
-    scheduler = tune_scheduler(
-        HyperBandSpec(grace_period=50, reduction_factor=3), MAX_FRAME, 0
-    )
-    search = run(search_of(run_dir, searcher=searcher, scheduler=scheduler, pool=pool))
-    assert search.search_state.is_over
 
 
 @pytest.mark.parametrize("cpus", [1, 2, 3])

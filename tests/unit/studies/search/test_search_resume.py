@@ -74,10 +74,10 @@ def test_a_stop_while_trials_begin_reaches_all_of_them(run_dir):
     class Interrupting(FakePool):
         """A signal arrives while the first trial is being started."""
 
-        def start(self, trial, task, request, among_gpus=True):
+        def start(self, trial, task, request):
             if not self.began:
                 search.stop()
-            super().start(trial, task, request, among_gpus)
+            super().start(trial, task, request)
 
     search = search_of(run_dir, pool=Interrupting(score_at, cpus=4))
     search.run(lambda: None)

@@ -13,7 +13,6 @@ from slm_lab.core.errors import MissingExtraError
 from slm_lab.spec.search import NOT_OF_SEARCHER, Dimension
 from slm_lab.studies.search.searcher import (
     GridRandomSearcher,
-    TuneAdapter,
     build_searcher,
 )
 from slm_lab.studies.search.space import Space
@@ -169,20 +168,6 @@ def test_a_searcher_adapts_to_reports(name):
     assert with_reports != without_reports
 
 
-@pytest.mark.parametrize("name", SEARCHERS[1:])
-def test_a_search_with_parallel_trials_is_reproduced_by_its_history(name):
-    def points():
-        searcher = searcher_for(name, max_trial=24)
-        found = [searcher.propose(trial) for trial in range(4)]
-        for trial in range(4, 24):
-            over = trial - 4
-            searcher.end(over, None if over % 5 == 0 else score_of(found[over]))
-            found.append(searcher.propose(trial))
-        return found
-
-    assert points() == points()
-
-
 @pytest.mark.parametrize("name", SEARCHERS)
 @pytest.mark.parametrize(
     "values",
@@ -222,53 +207,6 @@ def test_a_missing_searcher_package_is_reported_with_its_install_command(
     ) as caught:
         build_searcher(Space(spec), spec.meta, 0)
     assert str(caught.value).startswith(f"meta.search_alg = {name}")
-
-
-class RecordingSearcher:
-    """A searcher that records what it is given."""
-
-    def __init__(self):
-        self.calls = []
-
-    def set_search_properties(self, metric, mode, config):
-        self.calls.append((metric, mode))
-
-    def on_trial_result(self, trial, result):
-        self.calls.append((trial, result))
-
-    def on_trial_complete(self, trial, result=None, error=False):
-        self.calls.append((trial, result, error))
-
-
-def test_a_searcher_receives_a_failure_without_a_score():
-    recorder = RecordingSearcher()
-    searcher = TuneAdapter(recorder, Space(searched(SPACE)), 3)
-    searcher.report(0, 1, 5.0)
-    searcher.end(0, 7.0)
-    searcher.end(1, None)
-    assert recorder.calls[0] == ("score", "max")
-    assert recorder.calls[1][0] == "0"
-    assert recorder.calls[1][1]["score"] == 5.0
-    assert (recorder.calls[2][1]["score"], recorder.calls[2][2]) == (7.0, False)
-    assert recorder.calls[3] == ("1", None, True)
-
-
-@pytest.mark.parametrize("name", SEARCHERS)
-def test_an_end_that_is_reported_twice_does_no_harm(name):
-    searcher = searcher_for(name)
-    params = searcher.propose(0)
-    searcher.end(0, score_of(params))
-    searcher.end(0, score_of(params))
-    assert searcher.propose(1)
-
-
-@pytest.mark.parametrize("name", SEARCHERS)
-def test_a_trial_without_a_score_is_accepted(name):
-    searcher = searcher_for(name)
-    for trial in range(3):
-        searcher.propose(trial)
-        searcher.end(trial, None)
-    assert searcher.propose(3)
 
 
 def test_a_seed_of_any_size_is_accepted():

@@ -14,8 +14,6 @@ from slm_lab.spec.search import (
     LISTS,
     SAMPLERS,
     Dimension,
-    dimensions,
-    num_trials,
 )
 from slm_lab.studies.search.space import (
     OF_SEARCH,
@@ -54,15 +52,6 @@ def test_samples_have_the_type_and_stay_within_the_bounds(dimension, seed):
         assert_drawn(dimension, draw(dimension, rng))
 
 
-@given(numbers(), SEEDS)
-def test_samples_depend_on_the_generator_alone(dimension, seed):
-    first, second = np.random.default_rng(seed), np.random.default_rng(seed)
-    np.random.seed(0)  # noqa: NPY002 - as what it must not depend on
-    drawn = [draw(dimension, first) for _ in range(3)]
-    np.random.seed(1)  # noqa: NPY002
-    assert drawn == [draw(dimension, second) for _ in range(3)]
-
-
 @pytest.mark.parametrize(
     "sampler", ["loguniform", "qloguniform", "lograndint", "qlograndint"]
 )
@@ -76,23 +65,6 @@ def test_a_base_that_tune_no_longer_uses_is_taken_without_a_warning(sampler):
 
 
 @given(numbers(), SEEDS, st.sampled_from([0.1, 0.8, 1.2, 10.0]))
-@settings(max_examples=300)
-def test_a_changed_number_keeps_its_type_and_stays_within_the_bounds(
-    dimension, seed, factor
-):
-    rng = np.random.default_rng(seed)
-    before = draw(dimension, rng)
-    after = mutate(dimension, before, factor, rng)
-    assert type(after) is type(before)
-    name = dimension.sampler
-    if name in ("normal", "randn", "qrandn"):
-        return
-    lower, upper = dimension.args[:2]
-    last = upper - 1 if name in ("randint", "lograndint") else upper
-    assert lower <= after <= last
-
-
-@given(numbers(), SEEDS, st.sampled_from([0.8, 1.2]))
 @settings(max_examples=300)
 def test_a_changed_number_is_one_that_could_have_been_drawn(dimension, seed, factor):
     rng = np.random.default_rng(seed)
@@ -148,27 +120,6 @@ def test_numbers_of_numpy_become_plain_ones():
     space = Space(searched({f"{GAMMA}__uniform": [0.9, 0.99]}))
     (value,) = space.params({GAMMA: np.float32(0.5)}).values()
     assert type(value) is float
-
-
-@pytest.mark.parametrize(
-    ("search", "expected"),
-    [
-        ({f"{GAMMA}__grid_search": [0.9, 0.99]}, 2),
-        (
-            {
-                f"{GAMMA}__grid_search": [0.9, 0.99],
-                f"{RATE}__grid_search": [1e-3, 1e-2, 1],
-            },
-            6,
-        ),
-        ({f"{GAMMA}__grid_search": [0.9, 0.99], f"{RATE}__loguniform": [1e-3, 1]}, 6),
-        ({f"{GAMMA}__choice": [0.9, 0.99]}, 5),
-    ],
-)
-def test_a_grid_is_visited_once_and_with_draws_repeated_up_to_max_trial(
-    search, expected
-):
-    assert num_trials(Space(searched(search)).dimensions, max_trial=5) == expected
 
 
 def test_the_keys_of_a_search_may_be_nested_or_dotted():
@@ -244,40 +195,6 @@ def test_nothing_of_the_search_is_left_in_the_spec_of_a_trial():
     assert not parsed.problems
 
 
-def test_incompatible_values_are_refused_at_their_path():
-    search = {
-        "agent.memory.max_size__choice": [200, 20],
-        "agent.memory.batch_size__choice": [16],
-    }
-    base = parse(
-        ppo(
-            search=search,
-            agent__algorithm={
-                "name": "DQN",
-                "gamma": 0.99,
-                "training_frequency": 16,
-                "training_start_step": 32,
-                "action_policy": "epsilon_greedy",
-                "explore_var_spec": {"name": "no_decay", "start_val": 0.1},
-            },
-            agent__memory={
-                "name": "Replay",
-                "batch_size": 8,
-                "max_size": 200,
-                "use_cer": True,
-            },
-        )
-    )
-    params = {"agent.memory.batch_size": 4}
-    with pytest.raises(
-        SpecError, match=r"at \{'agent\.memory\.batch_size': 4\}"
-    ) as caught:
-        spec_at(base, params)
-    assert [problem.path for problem in caught.value.problems] == [
-        "agent.memory.batch_size"
-    ]
-
-
 @pytest.mark.parametrize(
     ("path", "value"), [(GAMMA, 1.5), ("agent.algorithm.name.x", 1)]
 )
@@ -292,11 +209,3 @@ def test_a_spec_without_a_search_block_is_no_search():
     with pytest.raises(SpecError, match="search: is missing"):
         check_has_search("demo.json: small", parse(ppo()))
     check_has_search("demo.json: small", searched({f"{GAMMA}__uniform": [0.9, 0.99]}))
-
-
-def test_dimensions_come_in_the_order_of_the_spec():
-    search = {
-        f"{RATE}__loguniform": [1e-3, 1.0],
-        "agent": {"algorithm": {"lam__choice": [0.9]}},
-    }
-    assert [each.path for each in dimensions(search)] == [RATE, "agent.algorithm.lam"]

@@ -1,0 +1,286 @@
+"""The page of all runs: a table, and below it the ticked ones over each other."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import dash_ag_grid as dag
+from dash import dcc, html
+
+from slm_lab.board.elements import (
+    panel_graph,
+    part,
+    problem,
+    rows_table,
+    section,
+    select,
+    video,
+)
+from slm_lab.board.query import EVALUATION, Query, run_link
+from slm_lab.board.refresh import Part
+from slm_lab.charts.axis import CLOCKS
+from slm_lab.charts.diff import difference_tables
+from slm_lab.charts.final_returns import improvement_text, results, text_table
+from slm_lab.charts.plot import about_few_seeds, grouped, overlay_panel
+from slm_lab.charts.trainings import read_trials
+from slm_lab.core.errors import LabError
+from slm_lab.core.files import stamp_of
+from slm_lab.core.text import error_summary
+from slm_lab.metrics.row import BASE_COLUMNS
+from slm_lab.records.catalog import Catalog, CatalogEntry
+from slm_lab.records.run_record import RunRecord
+from slm_lab.storage.run_dir import videos
+
+MAX_RUNS = 12
+MAX_DIFFERENCES = 300
+"""Ticked runs that are drawn, and keys whose differences are listed."""
+ROW = 34
+MOST_ROWS = 16
+FEW_ROWS = 7
+"""Pixels of a row; the rows that are seen without scrolling, without and with ticked
+runs."""
+_TEXTS: dict[str, tuple[str, int]] = {
+    "run": ("run", 300),
+    "final_return": ("return", 140),
+    "status": ("status", 112),
+    "left": ("left", 80),
+    "frames": ("all frames", 116),
+    "env": ("environment", 140),
+    "changed": ("changed", 200),
+    "mode": ("mode", 150),
+    "frames_per_s": ("frames/s", 92),
+    "bytes": ("size", 88),
+    "started": ("started", 150),
+}
+FIT_NARROW = """(_, grids) => grids.map(columns => window.innerWidth > 600
+    ? window.dash_clientside.no_update
+    : columns.map(c => c.field === "run"
+        ? {...c, width: 170, minWidth: 170, wrapText: true, autoHeight: true} : c))"""
+"""Narrows the names of runs on a narrow screen, so that it shows their returns. They
+take several lines there."""
+_NUMBERS = ("left", "frames", "final_return", "frames_per_s", "bytes")
+
+
+def layout(catalog: Catalog, query: Query) -> list[Any]:
+    """The page, with the runs of now."""
+    rows = _rows(catalog)
+    shown = MOST_ROWS
+    if query.runs:
+        shown = FEW_ROWS
+    hint = "filter: part of a name, environment, status …"
+    field = dcc.Input(query.q, "search", 0.2, hint, id={"control": "q"})
+    return [
+        html.Div([field, part("ticked")], className="bar"),
+        dag.AgGrid(
+            id={"grid": "runs"},
+            columnDefs=[_column(name) for name in _TEXTS],
+            rowData=rows,
+            getRowId="params.data.run",
+            selectedRows={"ids": list(query.runs)},
+            scrollTo={"rowId": query.runs[0]} if query.runs else None,
+            defaultColDef={"sortable": True, "filter": True, "resizable": True},
+            dashGridOptions=grid_options(query),
+            style={"height": f"{ROW * (min(len(rows), shown) + 1) + 20}px"},
+        ),
+        *map(part, ("controls", "curves", "endings", "differences", "videos")),
+    ]
+
+
+def grid_options(query: Query) -> dict[str, Any]:
+    """The options of the grid that depend on the address, and all others."""
+    return {
+        "rowSelection": {
+            "mode": "multiRow",
+            "headerCheckbox": False,
+            "enableClickSelection": False,
+        },
+        "quickFilterText": query.q,
+        "rowHeight": ROW,
+        "headerHeight": ROW,
+        "suppressCellFocus": True,
+    }
+
+
+def grid_part(catalog: Catalog) -> Part:
+    """The rows of the grid."""
+    entries = catalog.entries().values()
+    stamp = tuple((entry.stamp, entry.overview) for entry in entries)
+    return Part(stamp, partial(_rows, catalog))
+
+
+def _rows(catalog: Catalog) -> list[dict[str, Any]]:
+    entries = catalog.entries()
+    rows = []
+    for name, entry in entries.items():
+        outer = entries.get(name.rpartition("/")[0], entry)
+        rows.append(_row(entry, outer.overview.started))
+    return rows
+
+
+def _row(entry: CatalogEntry, started: str) -> dict[str, Any]:
+    """Values to sort by, and the texts that are shown. `started` keeps it below its
+    outer run: the grid's sort is stable."""
+    run = entry.overview
+    *outer, folder = entry.name.split("/")
+    texts = {**run.cells(), "run": "↳ " * bool(outer) + folder}
+    fields = ("run", "env", "mode", *_NUMBERS[1:])
+    return {
+        **{name: getattr(run, name) for name in fields},
+        "left": run.seconds_left,
+        "changed": entry.problem or texts["changed"],
+        "started": started,
+        "status": texts["status"],
+        "text": texts,
+        "href": run_link(entry.name),
+    }
+
+
+def _column(name: str) -> dict[str, Any]:
+    heading, width = _TEXTS[name]
+    column: dict[str, Any] = {"field": name, "headerName": heading, "width": width}
+    if name == "run":
+        column |= {"cellRenderer": "RunLink", "minWidth": width, "flex": 1}
+    if name == "status":
+        column["cellRenderer"] = "Status"
+    if name in (*_NUMBERS, "started"):
+        column["valueFormatter"] = {"function": f"params.data.text.{name}"}
+    if name in _NUMBERS:
+        column |= {"type": "rightAligned", "filter": "agNumberColumnFilter"}
+    if name == "started":
+        column["sort"] = "desc"
+    return column
+
+
+def parts(catalog: Catalog, query: Query) -> dict[str, Part]:
+    """The parts of the page below the table."""
+    ticked = _entries(catalog, query.runs)
+    entries = ticked[:MAX_RUNS]
+    rows = tuple(entry.stamp for entry in entries)
+    specs = stamp_of(
+        [entry.run.spec_file for entry in entries if entry.run is not None]
+    )
+    films = stamp_of([entry.folder / "video" for entry in entries])
+    return {
+        "ticked": Part((len(ticked),), partial(_count, query, ticked)),
+        "controls": Part(specs, partial(_controls, entries, query)),
+        "curves": Part(rows, partial(_curves, entries, query)),
+        "endings": Part(rows, partial(_endings, entries, query)),
+        "differences": Part(specs, partial(_differences, entries)),
+        "videos": Part(films, partial(_videos, catalog, entries)),
+    }
+
+
+def _entries(catalog: Catalog, names: Sequence[str]) -> list[CatalogEntry]:
+    """The ticked runs; a comparison stands for its trainings."""
+    entries: dict[str, CatalogEntry] = {}
+    for name in names:
+        entry = catalog.entries().get(name)
+        if entry is None:
+            continue
+        runs = [entry]
+        if entry.run is None and not entry.problem:
+            runs = catalog.inside(name)
+        entries |= {run.name: run for run in runs}
+    return list(entries.values())
+
+
+def _trials(entries: Sequence[CatalogEntry]) -> tuple[dict[str, RunRecord], list[str]]:
+    """The trial of each run, by name, of a search the best one so far; why others have
+    none."""
+    trials = dict[str, RunRecord]()
+    problems = list[str]()
+    for entry in entries:
+        try:
+            trials[entry.name] = entry.trial()
+        except LabError as error:
+            problems.append(f"{entry.name}: {error_summary(str(error))}")
+    return trials, problems
+
+
+def _count(query: Query, entries: Sequence[CatalogEntry]) -> Any:
+    if not entries:
+        return "tick runs to compare them"
+    more = ""
+    if len(entries) > MAX_RUNS:
+        more = f", the first {MAX_RUNS} of {len(entries)} are drawn"
+    clear = Query(q=query.q).search or "?"
+    return [
+        f"{len(query.runs)} ticked{more} · ",
+        html.A("untick all", href=f"/{clear}"),
+    ]
+
+
+def _controls(entries: Sequence[CatalogEntry], query: Query) -> Any:
+    if not entries:
+        return []
+    columns = dict.fromkeys(["mean_return", EVALUATION, *BASE_COLUMNS])
+    for trial in _trials(entries)[0].values():
+        with suppress(LabError):  # damaged rows, which the curves report
+            rows = trial.rows(0)
+            columns |= dict.fromkeys(filter(rows.has_values, rows.columns))
+    names = [name for name in {**columns, query.y: None} if name not in CLOCKS]
+    options = [{"label": name.replace("_", " "), "value": name} for name in names]
+    controls = [
+        select("y", "column", query.y, options),
+        select("x", "over", query.x),
+        select("of", "of the seeds", query.of),
+        select("smooth", "smoothed over", query.smooth),
+    ]
+    return html.Div(controls, className="controls")
+
+
+def _curves(entries: Sequence[CatalogEntry], query: Query) -> Any:
+    if not entries:
+        return []
+    trials, problems = _trials(entries)
+    with_values, without = read_trials(trials, query.x, query.axis)
+    warnings = [problem(text) for text in (*problems, *without)]
+    if not with_values:
+        return warnings
+    panel, notes = overlay_panel(with_values, query.x, query.of)
+    name = repr((query.y, query.x, query.runs))
+    shown = panel_graph(panel, name, height=430, legend=True)
+    texts = [html.P(note, className="note") for note in notes]
+    return section(query.axis.label, shown, *texts, *warnings, hint=panel.hint)
+
+
+def _endings(entries: Sequence[CatalogEntry], query: Query) -> Any:
+    trials, _ = read_trials(_trials(entries)[0], query.x, Query().axis)
+    if not trials:
+        return []
+    methods, _ = grouped(trials, query.x)
+    rows, better = results([method.seeds for method in methods])
+    table = text_table(rows)
+    texts = [html.P(note, className="note") for note in about_few_seeds(rows)]
+    if better is not None:
+        texts.insert(0, html.P(improvement_text(better)))
+    cells = rows_table(table.header, table.rows, table.words)
+    return section("Final returns", cells, *texts)
+
+
+def _differences(entries: Sequence[CatalogEntry]) -> Any:
+    trials, _ = _trials(entries)
+    if len(trials) < 2:
+        return []
+    names = [html.A(name, href=run_link(name)) for name in trials]
+    sections = []
+    for title, table in difference_tables([*trials], [*trials.values()]).items():
+        rows = table.rows[:MAX_DIFFERENCES]
+        lines = rows_table(["key", *names], rows, table.words)
+        sections.append(section(title, lines if rows else html.P("none")))
+    return sections
+
+
+def _videos(catalog: Catalog, entries: Sequence[CatalogEntry]) -> Any:
+    """The newest video of each run."""
+    shown = [
+        html.Figure(
+            [video(catalog.root, file), html.Figcaption(f"{entry.name}: {file.stem}")]
+        )
+        for entry in entries
+        for file in videos(entry.folder)[-1:]
+    ]
+    if shown:
+        return section("Videos", html.Div(shown, className="videos"))
+    return []

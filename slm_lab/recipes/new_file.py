@@ -1,0 +1,83 @@
+"""The commented spec file that `slm-lab new` writes for an environment."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import final
+
+from slm_lab.core.errors import Problem, SpecError, UsageError
+from slm_lab.recipes.env_facts import EnvFacts
+from slm_lab.recipes.recipe import choose_recipe, draft, plain_env
+from slm_lab.spec.load import load_spec
+from slm_lab.spec.override import apply_settings, parse_setting
+from slm_lab.spec.read import find_file, read_file
+from slm_lab.spec.schema.spec import Spec
+from slm_lab.storage.run_dir import safe_name
+
+
+@final
+class NewFile:
+    """A file to be written, with the recipe of an algorithm that fits an
+    environment."""
+
+    def __init__(
+        self, env_id: str, algorithm: str, path: Path | None, sets: Sequence[str]
+    ) -> None:
+        """The file at `path`, by default named after both, with `sets` ("key=value").
+        Raises UsageError for a file that exists, LabError if the environment cannot be
+        used."""
+        self.env = plain_env(env_id, sets)
+        """The environment's block."""
+        self.recipe = choose_recipe(algorithm, self.env)
+        self._env_id = env_id
+        env_name = env_id.rpartition(":")[2].rpartition("/")[2]
+        self.name = f"{algorithm}_{safe_name(env_name)}"
+        """That of the spec."""
+        self.path = path or Path(f"{self.name}.yaml")
+        if os.path.exists(self.path):
+            raise UsageError(
+                f"{self.path} exists: remove it, or choose another file with --out"
+            )
+        is_yaml = self.path.suffix in (".yaml", ".yml")
+        if not is_yaml or not os.path.isdir(self.path.parent):
+            raise UsageError(
+                f"--out {self.path}: must be a .yaml file in a folder that exists"
+            )
+        self._sets = self.recipe.with_sets(sets)
+
+    def write(self, facts: EnvFacts, imports: Sequence[str]) -> Spec:
+        """Writes the file, with what a probe of the environment has found and the
+        modules to import; returns its spec. Raises SpecError."""
+        recipe = self.recipe
+        try:
+            loaded = load_spec(recipe.file, recipe.name, self._sets)
+        except SpecError as error:
+            problems = [self._with_fix(problem) for problem in error.problems]
+            raise SpecError(error.where, problems) from None
+        spec = loaded.model_copy(update={"name": self.name})
+        settings = [parse_setting(text) for text in self._sets]
+        raw = read_file(find_file(recipe.file))[recipe.name]
+        raw, _ = apply_settings(raw, settings, lambda _: spec.to_json())
+        title = (
+            f"{spec.agent.algorithm.name} on {self._env_id}, by the recipe "
+            f"{recipe.name}.",
+            f"Observations: {facts.observations}",
+            f"Actions: {facts.actions}",
+        )
+        self.path.write_text(draft(spec, raw, title, imports), encoding="utf-8")
+        return spec
+
+    def _with_fix(self, problem: Problem) -> Problem:
+        """The problem; with what to type for a key of the recipe that the user's part
+        does not know."""
+        path = problem.path
+        block = path.rpartition(".")[0]
+        typed = [text.partition("=")[0] for text in self._sets]
+        parts = [key for key in typed if key in (f"{block}.type", f"{block}.name")]
+        is_unknown = problem.message.startswith("unknown key")
+        if not is_unknown or path in typed or not parts:
+            return problem
+        key = parts[-1].rpartition(".")[2]
+        fix = f"the recipe has it; give the whole block: -s '{block}={{\"{key}\": …}}'"
+        return replace(problem, message=f"unknown key; {fix}")

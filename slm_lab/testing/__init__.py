@@ -1,0 +1,38 @@
+"""Suites of tests that every part of the lab passes, for parts of other packages too.
+
+A test module subclasses a contract and names its `cases`; pytest runs each property for
+each case. docs/extending.md shows such a module. The suites need pytest:
+`pip install "slm-lab[testing]"`."""
+
+from slm_lab.core.errors import MissingExtraError
+
+try:
+    import pytest
+except ModuleNotFoundError as error:
+    raise MissingExtraError(
+        "slm_lab.testing needs pytest, which is not installed; run: "
+        'pip install "slm-lab[testing]"'
+    ) from error
+
+# Before they are imported: a failed assertion then shows the values in it.
+for _module in ("algorithm", "environment", "memory", "mode", "net", "sessions"):
+    pytest.register_assert_rewrite(f"{__name__}.{_module}")
+
+from slm_lab.testing.algorithm import AlgorithmCase, AlgorithmContract
+from slm_lab.testing.environment import EnvironmentCase, EnvironmentContract
+from slm_lab.testing.memory import MemoryCase, MemoryContract
+from slm_lab.testing.mode import ModeCase, ModeContract
+from slm_lab.testing.net import NetCase, NetContract
+
+__all__ = [
+    "AlgorithmCase",
+    "AlgorithmContract",
+    "EnvironmentCase",
+    "EnvironmentContract",
+    "MemoryCase",
+    "MemoryContract",
+    "ModeCase",
+    "ModeContract",
+    "NetCase",
+    "NetContract",
+]

@@ -1,0 +1,678 @@
+"""The contract of an algorithm: how its agents act, learn, repeat, resume and train in
+modes."""
+
+import copy
+import functools
+import math
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import numpy as np
+import pytest
+import torch
+
+from slm_lab.agent.batch import ImitationBatch, Rollout, Transitions, TransitionSource
+from slm_lab.core.errors import SpecError
+from slm_lab.core.types import Array, Column
+from slm_lab.env.vector_env import VectorEnv
+from slm_lab.parallel.actor_learner.source import PipelineStats
+from slm_lab.parallel.all_reduce.process_groups import GroupBuffers
+from slm_lab.parallel.fork_server import CONTEXT
+from slm_lab.parallel.hogwild.strategy import HogwildStrategy
+from slm_lab.session.session import Session
+from slm_lab.session.status_board import StatusBoard
+from slm_lab.spec.load import parse_spec
+from slm_lab.spec.schema.spec import Spec
+from slm_lab.testing.contract import Contract
+from slm_lab.testing.outside import (
+    Game,
+    deviation_of_file,
+    evaluation_env,
+    loaded_agent,
+    open_onnx,
+    outside,
+    small_spec,
+    untrained,
+)
+from slm_lab.testing.play import Play, load_whole, same, saved, whole
+from slm_lab.testing.sessions import (
+    Rank,
+    WholeRun,
+    difference,
+    difference_of_vectors,
+    global_generators,
+    poison_global_generators,
+    rows,
+    run_ranks,
+    run_session,
+    stop_at,
+    vectors,
+    whole_run,
+)
+
+ModeWord: TypeAlias = Literal["shared", "synced", "all_reduce", "actor_learner"]
+
+MODES: tuple[ModeWord, ...] = ("shared", "synced", "all_reduce", "actor_learner")
+IN_EVERY_MODE = pytest.mark.parametrize("mode", MODES)
+OF_MODES = (*HogwildStrategy.columns, *PipelineStats.columns)
+"""The columns that only workers of a mode have."""
+
+SHARED_OPTIMIZER = {"name": "GlobalAdam", "lr": 1e-3}
+"""One that workers without a lock can share."""
+
+
+@dataclass(frozen=True)
+class AlgorithmCase:
+    """A small spec of the algorithm: a block with `agent` and `env`, as in a spec file.
+
+    It must learn four times or more within `max_frame` frames, over all environments. A
+    rollout must fit into a quarter of them. Its environment must be one whose state can
+    be saved exactly, such as CartPole-v1 or Pendulum-v1."""
+
+    data: dict[str, Any]
+    """The spec; keys of `meta` that the tests need are set by them."""
+    bounded: bool = True
+    """Whether every action that it draws lies in the action space; others are
+    clipped."""
+    max_frame: int = 400
+    """Frames of a whole training, over all environments."""
+
+    @property
+    def spec(self) -> Spec:
+        """The spec with a row in the CSV after each quarter of its budget."""
+        return self.with_budget(self.max_frame)
+
+    def with_budget(self, max_frame: int) -> Spec:
+        """The spec with another budget, and rows at the same frames."""
+        return self.changed({"max_frame": max_frame}, {})
+
+    def changed(self, env: dict[str, Any], meta: dict[str, Any]) -> Spec:
+        """The spec with these keys in the blocks `env` and `meta`. Raises SpecError."""
+        fixed = {
+            "distributed": False,
+            "log_frequency": self.max_frame // 4,
+            "max_session": 1,
+            "save_interval": 0,
+        }
+        data = copy.deepcopy(self.data)
+        data["env"] |= {"max_frame": self.max_frame, **env}
+        data["meta"] = {**data.get("meta", {}), **fixed, **meta}
+        return parse_spec("small", data)
+
+    @property
+    def name(self) -> str:
+        """The name of the algorithm."""
+        return str(self.data["agent"]["algorithm"]["name"])
+
+    @property
+    def learns(self) -> bool:
+        """Whether there is anything to learn from."""
+        return "memory" in self.data["agent"]
+
+    @property
+    def steps(self) -> int:
+        """Vector steps in the budget."""
+        return self.max_frame // int(self.data["env"].get("num_envs", 1))
+
+    def refusal(self, mode: ModeWord) -> str | None:
+        """Why the spec check refuses the mode for it; None if it works in the mode."""
+        try:
+            self.in_mode(mode)
+        except SpecError as error:
+            return "; ".join(map(str, error.problems))
+        return None
+
+    def in_mode(self, mode: ModeWord) -> Spec:
+        """The spec of one worker in this mode. Raises SpecError if it is refused."""
+        if mode == "actor_learner":
+            return self.played_in_turn()
+        if mode == "all_reduce":
+            self.changed({}, {"distributed": mode, "max_session": 2})
+            return self.spec
+        case = self.with_shared_optimizers()
+        case.changed({}, {"distributed": mode, "max_session": 2})
+        return case.spec
+
+    def with_shared_optimizers(self) -> "AlgorithmCase":
+        """The case with optimizers that workers can share without a lock."""
+        data = copy.deepcopy(self.data)
+        for block in ("net", "critic_net"):
+            net = data["agent"].get(block, {})
+            name = net.get("optim_spec", SHARED_OPTIMIZER)["name"]
+            if not name.startswith("Global"):
+                net["optim_spec"] = SHARED_OPTIMIZER
+        return AlgorithmCase(data, self.bounded, self.max_frame)
+
+    def on_whole_rollouts(self, **meta: Any) -> Spec:
+        """The spec with rows in the CSV and an end between two rollouts. A Session
+        writes and ends between two steps, a learner between two unrolls."""
+        spec = self.spec
+        algorithm = spec.agent.algorithm
+        rollout = spec.env.num_envs
+        if algorithm.MEMORY != "replay":
+            rollout *= algorithm.rollout_length()
+        frequency = rollout * math.ceil(self.max_frame / 4 / rollout)
+        return self.changed(
+            {"max_frame": 3 * frequency}, {"log_frequency": frequency, **meta}
+        )
+
+    def played_in_turn(self, num_actors: int = 1, **flow: Any) -> Spec:
+        """The same, with its actors and the learner in one process. A replay learner
+        receives step by step, so it learns after the same steps as without actors.
+        Raises SpecError if it cannot learn from actors."""
+        if self.spec.agent.algorithm.MEMORY == "replay":
+            flow = {"unroll_length": 1, **flow}
+        return self.on_whole_rollouts(
+            distributed="actor_learner",
+            max_session=num_actors,
+            actor_learner={"serial": True, **flow},
+        )
+
+    def train(
+        self, mode: ModeWord, spec: Spec, folder: Path, **options: Any
+    ) -> Session:
+        """Trains one worker of the mode in this process."""
+        if mode == "actor_learner":
+            return run_session(spec, folder, serially=True, **options)
+        if mode == "all_reduce":
+            rank = Rank(0, StatusBoard.allocate(CONTEXT, 1), GroupBuffers.of(1))
+            return run_session(spec, folder, rank=rank, **options)
+        return run_session(spec, folder, hogwild=mode, **options)
+
+
+@functools.singledispatch
+def check_batch(batch: object, play: Play) -> None:
+    """Checks that a batch has the shapes that it promises. A batch that another package
+    defines promises nothing."""
+
+
+@check_batch.register
+def _(batch: Rollout, play: Play) -> None:
+    lead = batch.reward.shape
+    obs_shape = play.agent.actor.memory_obs(play.obs).shape[1:]
+    assert len(lead) == 2
+    assert batch.obs.shape == (*lead, *obs_shape)
+    assert batch.action.shape == (*lead, *play.action_shape)
+    for of_step in (batch.log_prob, batch.value, batch.terminated, batch.truncated):
+        assert of_step.shape == lead
+    assert batch.terminated.dtype == batch.truncated.dtype == torch.bool
+    assert batch.version.shape == lead
+    count = batch.bootstrap_obs.shape[:1]
+    assert batch.bootstrap_t.shape == batch.bootstrap_n.shape == count
+    assert batch.bootstrap_obs.shape[1:] == obs_shape
+    assert (batch.version == play.agent.learner.version).any(), (
+        "no step of a rollout is of the present policy: count Learner.version in "
+        "`stepped` only, and record it in Act.version"
+    )
+
+
+@check_batch.register
+def _(batch: TransitionSource, play: Play) -> None:
+    assert batch.num_batches > 0
+    stored = play.agent.memory
+    assert stored is not None
+    state = saved(whole(stored))
+    sample: Transitions = batch.sample(play.frame)
+    load_whole(stored, state)
+    memory: Any = play.spec.agent.memory
+    size = (memory.batch_size,)
+    obs_shape = play.agent.actor.memory_obs(play.obs).shape[1:]
+    assert sample.obs.shape == sample.next_obs.shape == (*size, *obs_shape)
+    assert sample.action.shape == (*size, *play.action_shape)
+    weights = [] if sample.weight is None else [sample.weight]
+    for of_sample in (sample.reward, sample.discount, sample.index, *weights):
+        assert of_sample.shape == size
+    for number in (sample.reward, sample.discount, *weights):
+        assert number.dtype == torch.float32
+    for weight in weights:
+        assert weight.min().item() >= 0
+        assert 0 < weight.mean().item() <= 1
+
+
+@check_batch.register
+def _(batch: ImitationBatch, play: Play) -> None:
+    check_batch(batch.rollout, play)
+
+
+class AlgorithmContract(Contract):
+    """What every algorithm does. `cases` are `AlgorithmCase`s: one for each kind of
+    action space, and for each key that changes what it does."""
+
+    cases: ClassVar[dict[str, AlgorithmCase]]
+
+    @pytest.fixture
+    def play(self, case: AlgorithmCase) -> Iterator[Play]:
+        """An agent of the case in its environments."""
+        play = Play(case.spec)
+        yield play
+        play.env.close()
+
+    @pytest.fixture
+    def uninterrupted(
+        self, case: AlgorithmCase, tmp_path_factory: pytest.TempPathFactory
+    ) -> WholeRun:
+        """The whole training of the case, which is made once."""
+        return whole_run(tmp_path_factory, case.spec)
+
+    def require_learning(self, case: AlgorithmCase) -> None:
+        """Skips the test for an agent that learns nothing."""
+        if not case.learns:
+            pytest.skip(f"{case.name} learns nothing")
+
+    def require_mode(self, case: AlgorithmCase, mode: ModeWord) -> None:
+        """Skips the test where the spec check refuses the mode."""
+        refusal = case.refusal(mode)
+        if refusal is not None:
+            pytest.skip(f"the spec check refuses {mode}: {refusal}")
+
+    # Acting
+
+    def test_its_actions_are_those_of_the_action_space(
+        self, case: AlgorithmCase, play: Play
+    ) -> None:
+        env = play.env
+        for _ in range(20):
+            act = play.agent.act(play.obs, play.frame)
+            shape = (env.num_envs, *play.action_shape)
+            assert act.action.shape == shape, (
+                f"{case.name} acts with arrays {act.action.shape}: return {shape}, one "
+                "action for each environment"
+            )
+            assert act.action.dtype == env.action_space.dtype, (
+                f"{case.name} acts with {act.action.dtype}: return "
+                f"{env.action_space.dtype}, the type of the action space"
+            )
+            for name in ("log_prob", "value"):
+                numbers = getattr(act, name)
+                right = numbers.shape == shape[:1] and numbers.dtype == np.float32
+                assert right, (
+                    f"Act.{name} is {numbers.dtype} {numbers.shape}: return float32 "
+                    f"{shape[:1]}"
+                )
+            assert np.isfinite(act.action).all(), (
+                f"{case.name} acts with NaN or infinite numbers: bound what the "
+                "network puts out"
+            )
+            assert np.isfinite(act.log_prob).all() == case.learns, (
+                "Act.log_prob has NaN or infinite numbers: return ln π(a|s) of the "
+                "drawn actions"
+            )
+            known = np.isfinite(act.value).all() or np.isnan(act.value).all()
+            assert known, "Act.value is partly NaN: return V(s), or NaN everywhere"
+            assert act.version == 0, (
+                "Act.version of an untrained agent is not 0: return Learner.version"
+            )
+            self.check_inside(case, env, act.action)
+            play.obs = env.step(act.action).obs
+
+    def check_inside(self, case: AlgorithmCase, env: VectorEnv, actions: Array) -> None:
+        """Checks that actions lie in the action space, where the case says so."""
+        if case.bounded:
+            assert all(action in env.action_space for action in actions), (
+                f"{case.name} draws actions outside of {env.action_space}: use a "
+                "distribution with these bounds, or say bounded=False"
+            )
+
+    def test_acting_greedily_is_repeatable_and_draws_nothing(
+        self, case: AlgorithmCase, play: Play
+    ) -> None:
+        self.require_learning(case)
+        actor = play.agent.actor
+        obs = play.obs
+        drawn = actor.act(obs, 0).action
+        before = saved(actor.state_dict())
+        global_before = global_generators()
+        greedy = actor.act_greedily(obs)
+        recurrent = before["recurrent_state"]
+        after = {**actor.state_dict(), "recurrent_state": recurrent}
+        assert same(after, before), (
+            "act_greedily changed the state of the actor: it must draw nothing and "
+            "count nothing"
+        )
+        actor.load_state_dict(before)
+        assert np.array_equal(actor.act_greedily(obs), greedy), (
+            "act_greedily returned other actions for the same observations: return "
+            "the most likely actions"
+        )
+        assert global_generators() == global_before, (
+            "act_greedily drew from a global generator: it must draw nothing"
+        )
+        assert (greedy.shape, greedy.dtype) == (drawn.shape, drawn.dtype), (
+            f"act_greedily returned {greedy.dtype} {greedy.shape}, act {drawn.dtype} "
+            f"{drawn.shape}: return arrays of the same kind"
+        )
+        self.check_inside(case, play.env, greedy)
+        if recurrent is None:
+            assert actor.act_greedily(obs[:1]).shape == greedy[:1].shape, (
+                "act_greedily needs as many observations as there are environments: "
+                "take any number"
+            )
+
+    # Learning
+
+    def test_it_learns_without_looking_ahead(self, case: AlgorithmCase) -> None:
+        """A γ of 0, as for bandits."""
+        self.require_learning(case)
+        data = copy.deepcopy(case.data)
+        data["agent"]["algorithm"]["gamma"] = 0
+        play = Play(AlgorithmCase(data, case.bounded, case.max_frame).spec)
+        with closing(play.env):
+            reports = list(islice(play.reports(case.steps), 3))
+        self.check_events(case, len(reports))
+        assert all(math.isfinite(report["loss"]) for report in reports), (
+            f"the loss of {case.name} is NaN or infinite with a gamma of 0: never "
+            "divide by gamma"
+        )
+
+    def check_events(self, case: AlgorithmCase, count: int) -> None:
+        """Checks that there were three training events or more."""
+        assert count > 2, (
+            f"{case.name} learned {count} times in {case.max_frame} frames: give the "
+            "case more max_frame, or its spec shorter rollouts"
+        )
+
+    def test_learning_changes_every_parameter_and_reports_what_it_promises(
+        self, case: AlgorithmCase, play: Play, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.require_learning(case)
+        learner = play.agent.learner
+        learn = learner.learn
+
+        def checked(batch: Any, frame: int) -> Any:
+            check_batch(batch, play)
+            return learn(batch, frame)
+
+        monkeypatch.setattr(learner, "learn", checked)
+        before = {
+            name: [parameter.detach().clone() for parameter in flat.views]
+            for name, flat in learner.flats.items()
+        }
+        names = learner.metric_names
+        promised = {m.name if isinstance(m, Column) else m for m in names}
+        versions = [learner.version]
+        steps = [learner.opt_step]
+        for report in play.reports(case.steps):
+            missing = sorted((promised | {"loss", "grad_norm", "lr"}) - report.keys())
+            assert not missing, (
+                f"the report of {case.name} lacks {missing}: return what metric_names "
+                "promises, and what self.stepped returns"
+            )
+            wrong = [k for k, number in report.items() if not math.isfinite(number)]
+            assert not wrong, (
+                f"{wrong} of {case.name} are NaN or infinite: look for a division, a "
+                "logarithm or a root of zero"
+            )
+            assert play.agent.actor.version == learner.version, (
+                "Actor.version is not that of the learner after a training event"
+            )
+            versions.append(learner.version)
+            steps.append(learner.opt_step)
+        self.check_events(case, len(versions) - 1)
+        for name, counts in (("version", versions), ("opt_step", steps)):
+            assert counts == sorted(set(counts)), (
+                f"Learner.{name} did not grow in a training event: return "
+                "self.stepped(step) in the report"
+            )
+        for name, flat in learner.flats.items():
+            flat.check()
+            for parameter, old in zip(flat.views, before[name], strict=True):
+                assert not torch.equal(parameter, old), (
+                    f"a parameter {tuple(old.shape)} of the network {name} never "
+                    "moved: let the loss depend on it"
+                )
+
+    def test_saved_and_loaded_it_acts_and_learns_as_before(
+        self, case: AlgorithmCase, play: Play
+    ) -> None:
+        """Saved in the middle of a run, loaded into an agent with other weights and
+        generators."""
+        half = case.steps // 2
+        list(play.reports(half + 3))
+        twin = play.fresh_agent(seed=7)
+        if case.learns:
+            assert not same(whole(twin), whole(play.agent))
+        load_whole(twin, saved(whole(play.agent)))
+        assert same(whole(twin), whole(play.agent)), (
+            "the loaded agent has another state than the saved one: load_state_dict "
+            "must restore all that state_dict returns"
+        )
+        fix = (
+            "saved and loaded, {} of " + case.name + " differ: state_dict (own_state "
+            "of a Learner) lacks something that later updates depend on, such as a "
+            "generator or running statistics"
+        )
+        events = 0
+        for _ in range(half):
+            twin.act(play.obs, play.frame)
+            play.step(twin)
+            states = (play.agent.actor.state_dict(), twin.actor.state_dict())
+            assert same(*states), fix.format("actors")
+            acts = [agent.act(play.obs, play.frame) for agent in (play.agent, twin)]
+            assert same(*acts), fix.format("the actions")
+            report = play.agent.learn(play.frame)
+            assert same(report, twin.learn(play.frame)), fix.format("the reports")
+            events += report is not None
+        assert events > 0 or not case.learns
+        assert same(whole(twin), whole(play.agent)), fix.format("the states")
+
+    def test_episodes_that_are_broken_off_leave_something_to_learn_from(
+        self, case: AlgorithmCase, play: Play
+    ) -> None:
+        """As after a resume whose environments could not be restored."""
+        list(play.reports(7))
+        play.agent.break_off(play.obs)
+        play.obs = play.env.reset()
+        events = sum(1 for _ in play.reports(case.steps))
+        assert (events > 0) == case.learns, (
+            f"{case.name} does not learn after its episodes were broken off: take "
+            "batches whose last steps are truncated"
+        )
+
+    def test_agents_are_alike_under_one_seed_and_differ_under_another(
+        self, case: AlgorithmCase, play: Play
+    ) -> None:
+        state = play.agent.state_dict()
+        assert same(play.fresh_agent(0).state_dict(), state), (
+            "two agents of one seed differ: draw from generators seeded by "
+            "context.seeds only"
+        )
+        other = play.fresh_agent(1)
+        fix = "agents of two seeds are alike: seed their generators by context.seeds"
+        assert not same(other.state_dict(), state), fix
+        for name, flat in other.learner.flats.items():
+            # a temperature, which begins at a value, not by chance
+            if flat.vector.numel() == 1:
+                continue
+            vector = play.agent.learner.flats[name].vector
+            assert not torch.equal(flat.vector, vector), fix
+
+    # Whole trainings
+
+    def test_a_resumed_run_equals_the_uninterrupted_one(
+        self, case: AlgorithmCase, uninterrupted: WholeRun, tmp_path: Path
+    ) -> None:
+        """Stopped after two rows, in the middle of a rollout and of episodes, and with
+        other states of the global generators."""
+        assert not uninterrupted.drew_from_global_generators, (
+            f"a training of {case.name} drew from a global generator of Python, NumPy "
+            "or torch: draw from generators seeded by context.seeds"
+        )
+        assert len(uninterrupted.rows) == 4
+        half = case.max_frame // 2
+        poison_global_generators(1)
+        stopped = run_session(case.spec, tmp_path, on_row=stop_at(half))
+        assert half <= stopped.clock.frame < case.max_frame
+        assert stopped.env.exact_state, (
+            f"the state of {case.spec.env.name} cannot be saved exactly: choose an "
+            "environment of Gymnasium for the case, such as CartPole-v1"
+        )
+        poison_global_generators(2)
+        resumed = run_session(case.spec, tmp_path, resume=True)
+        differing = difference(resumed, uninterrupted)
+        assert not differing, (
+            f"a resumed run of {case.name} differs from the uninterrupted one "
+            f"{differing}; state_dict (own_state of a Learner) must hold all that "
+            "later updates depend on"
+        )
+
+    def test_evaluations_change_nothing(
+        self, case: AlgorithmCase, uninterrupted: WholeRun, tmp_path: Path
+    ) -> None:
+        meta = {"rigorous_eval": 2, "eval_frequency": case.max_frame * 3 // 8}
+        watched = run_session(case.changed({}, meta), tmp_path)
+        assert watched.paths.eval_rows.exists()
+        differing = difference(watched, uninterrupted)
+        assert not differing, (
+            f"a training of {case.name} differs {differing} if it is evaluated on the "
+            "way: act_greedily must leave networks and generators alone"
+        )
+
+    # Modes of parallel training
+
+    @IN_EVERY_MODE
+    def test_one_worker_of_a_mode_equals_a_single_process(
+        self,
+        case: AlgorithmCase,
+        mode: ModeWord,
+        tmp_path_factory: pytest.TempPathFactory,
+        tmp_path: Path,
+    ) -> None:
+        self.require_mode(case, mode)
+        spec = case.in_mode(mode)
+        worker = case.train(mode, spec, tmp_path)
+        alone = spec
+        if mode == "actor_learner":
+            alone = case.on_whole_rollouts()
+        expected = whole_run(tmp_path_factory, alone)
+        differing = difference(worker, expected, without=OF_MODES)
+        assert not differing, (
+            f"one worker of {mode} trains {case.name} otherwise than a single process,"
+            f" {differing}: take each gradient step by network.step or Optimizer.step"
+        )
+        assert worker.agent.learner.opt_step > 0 or not case.learns
+
+    @IN_EVERY_MODE
+    def test_resumed_workers_equal_uninterrupted_ones(
+        self, case: AlgorithmCase, mode: ModeWord, tmp_path: Path
+    ) -> None:
+        """Two actors, two ranks, or one worker: others run in no fixed order."""
+        self.require_mode(case, mode)
+        if mode == "all_reduce":
+            self.check_resumed_ranks(case, tmp_path)
+            return
+        spec = case.in_mode(mode)
+        if mode == "actor_learner":
+            spec = case.played_in_turn(2, publish_frequency=2, unroll_length=8)
+        half = spec.env.max_frame // 2
+        whole = case.train(mode, spec, tmp_path / "whole")
+        stopped = case.train(mode, spec, tmp_path / "cut", on_row=stop_at(half))
+        assert half <= stopped.clock.frame < spec.env.max_frame
+        resumed = case.train(mode, spec, tmp_path / "cut", resume=True)
+        differing = difference(resumed, whole, without=OF_MODES)
+        assert not differing, self.resumed_otherwise(case, mode, differing)
+
+    def check_resumed_ranks(self, case: AlgorithmCase, folder: Path) -> None:
+        """The same of two ranks."""
+        spec = case.with_budget(case.max_frame * 3 // 2)
+        whole, _ = run_ranks(spec, folder / "whole", 2)
+        half = rows(whole)["frame"].iloc[len(rows(whole)) // 2]
+        stopped, _ = run_ranks(spec, folder / "cut", 2, on_row=stop_at(half))
+        assert stopped.clock.frame < whole.clock.frame
+        resumed, other = run_ranks(spec, folder / "cut", 2, resume=True)
+        differing = difference(resumed, whole)
+        assert not differing, self.resumed_otherwise(case, "all_reduce", differing)
+        differing = difference_of_vectors(vectors(other), vectors(whole))
+        assert not differing, self.resumed_otherwise(case, "all_reduce", differing)
+
+    def resumed_otherwise(
+        self, case: AlgorithmCase, mode: ModeWord, differing: str
+    ) -> str:
+        """The message about a resume that is no continuation."""
+        return (
+            f"resumed workers of {mode} train {case.name} otherwise than uninterrupted "
+            f"ones, {differing}: state_dict must hold all that later updates depend on"
+        )
+
+    def test_two_ranks_end_with_equal_weights_and_can_be_repeated(
+        self, case: AlgorithmCase, tmp_path: Path
+    ) -> None:
+        self.require_mode(case, "all_reduce")
+        spec = case.with_budget(case.max_frame * 3 // 2)
+        first, second = run_ranks(spec, tmp_path / "one", 2)
+        differing = difference_of_vectors(vectors(first), vectors(second))
+        assert not differing, (
+            f"the ranks of {case.name} end with other weights in {differing}: change "
+            "weights in gradient steps only"
+        )
+        again, _ = run_ranks(spec, tmp_path / "other", 2)
+        differing = difference(again, first)
+        assert not differing, (
+            f"repeated ranks of {case.name} differ {differing}: draw from generators "
+            "seeded by context.seeds only"
+        )
+        assert rows(first)["total_frame"].iloc[-1] >= spec.env.max_frame
+        assert not second.paths.rows.exists()
+
+    # Outside of a training
+
+    def test_a_loaded_agent_acts_as_an_evaluation_does(
+        self, case: AlgorithmCase
+    ) -> None:
+        self.require_learning(case)
+        spec = small_spec(case.spec)
+        taken: list[Array] = []
+        with closing(evaluation_env(spec)) as vector:
+            inside = untrained(spec, vector)
+            agent = outside(spec, inside.learner, vector.statistics)
+            step_raw = vector.raw.step
+
+            def noted(action: Array) -> Any:
+                taken.append(action.copy())
+                return step_raw(action)
+
+            vector.raw.step = noted  # type: ignore[method-assign]
+            obs = vector.reset()
+            fix = (
+                f"a loaded {case.name} acts otherwise than in an evaluation: "
+                "act_greedily must depend on networks and observations alone"
+            )
+            with closing(Game(agent)) as game:
+                for _ in range(60):
+                    result = vector.step(inside.actor.act_greedily(obs))
+                    inside.actor.end_episodes(result.terminated | result.truncated)
+                    obs = result.obs
+                    actions = agent.act(game.obs)
+                    assert np.array_equal(actions, taken[-1]), fix
+                    assert actions.dtype == taken[-1].dtype, fix
+                    assert all(map(agent.action_space.contains, actions))
+                    done = game.step(actions)
+                    expected = result.terminated | result.truncated
+                    assert np.array_equal(done, expected)
+                    agent.reset(done)
+                agent.reset()
+                single = agent.act(game.raw[0])
+                assert agent.action_space.contains(single)
+                agent.reset()
+                drawn = agent.act(game.raw[0], deterministic=False)
+                assert agent.action_space.contains(drawn)
+
+    def test_an_exported_policy_acts_as_the_agent(
+        self, case: AlgorithmCase, tmp_path: Path
+    ) -> None:
+        pytest.importorskip("onnxruntime", reason="needs the extra export")
+        pytest.importorskip("onnxscript", reason="needs the extra export")
+        self.require_learning(case)
+        agent = loaded_agent(small_spec(case.spec))
+        if agent._actor.module is None:
+            pytest.skip(f"{case.name} has no Actor.module to export")
+        path = tmp_path / "policy.onnx"
+        deviation = deviation_of_file(agent, path, open_onnx)
+        assert not deviation, (
+            f"an exported policy of {case.name} acts otherwise, {deviation}: compute "
+            "the parameters of the distribution in Actor.module alone"
+        )
+        assert [file.name for file in tmp_path.iterdir()] == [path.name], "one file"

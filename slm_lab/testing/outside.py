@@ -1,0 +1,182 @@
+"""Agents outside a training, as `slm_lab.load` makes them, and their exported files."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple, TypeAlias, cast
+
+import numpy as np
+
+from slm_lab.agent.agent import Agent
+from slm_lab.agent.algorithm.algorithm import AgentSeeds, Learner
+from slm_lab.agent.build import build_agent
+from slm_lab.api.agent import Agent as LoadedAgent
+from slm_lab.core.types import Array, FloatArray
+from slm_lab.env.make import make_env
+from slm_lab.env.vector.raw import env_seeds
+from slm_lab.env.vector_env import VectorEnv
+from slm_lab.records.checkpoints import AgentCheckpoint
+from slm_lab.records.playable_run import PlayableRun
+from slm_lab.spec.schema.spec import Spec
+
+SEED = 3
+N = 2
+"""Environments that an agent plays in at once."""
+
+Run: TypeAlias = Callable[[Mapping[str, Array]], Mapping[str, Array]]
+"""From the inputs of a file to its outputs, both by name."""
+
+
+class PolicyFile(NamedTuple):
+    """An exported policy, as another program opens it."""
+
+    shapes: Mapping[str, Sequence[int]]
+    """Of its inputs, without the batch axis."""
+    run: Run
+
+
+def small_spec(spec: Spec) -> Spec:
+    """The spec with N environments, made one by one."""
+    env = spec.env.model_copy(update={"num_envs": N, "vectorization_mode": "sync"})
+    return spec.model_copy(update={"env": env})
+
+
+def evaluation_env(spec: Spec) -> VectorEnv:
+    """The environments of an evaluation, with moments that change every observation."""
+    env = make_env(spec.env, SEED, training=False)
+    for block in env.moments:
+        size = (block.stop - block.start - 1) // 2
+        mean = np.linspace(0.1, 0.4, size)
+        squares = np.linspace(2, 30, size)
+        env.statistics[block] = np.concatenate([[9.0], mean, squares])
+    return env
+
+
+def untrained(spec: Spec, vector: VectorEnv) -> Agent:
+    """A new agent for these environments."""
+    return build_agent(
+        spec.agent.for_acting(),
+        vector.observation_space,
+        vector.action_space,
+        num_envs=N,
+        seeds=AgentSeeds(0, 1, 2),
+    )
+
+
+def outside(spec: Spec, learner: Learner[Any], statistics: FloatArray) -> LoadedAgent:
+    """The agent of this learner, as `slm_lab.load` makes it of its snapshot."""
+    flats = {name: flat.state_dict() for name, flat in learner.flats.items()}
+    snapshot = {"frame": 7, "flats": flats, "statistics": statistics.copy()}
+    saved = AgentCheckpoint(
+        session=0,
+        which="best",
+        frame=7,
+        snapshot=snapshot,
+        file=Path("file"),
+    )
+    record = SimpleNamespace(trial=0, folder=Path("run"), place=Path("run"))
+    run = cast(PlayableRun, SimpleNamespace(spec=spec, record=record))
+    return LoadedAgent(run, saved, SEED)
+
+
+def loaded_agent(spec: Spec) -> LoadedAgent:
+    """A new agent outside the lab, with weights and moments that matter."""
+    with closing(evaluation_env(spec)) as vector:
+        return outside(spec, untrained(spec, vector).learner, vector.statistics)
+
+
+def batched(observations: Sequence[Any]) -> Any:
+    """Single observations as a batch, part by part."""
+    first = observations[0]
+    if isinstance(first, dict):
+        return {key: batched([obs[key] for obs in observations]) for key in first}
+    if isinstance(first, tuple):
+        return tuple(batched(list(parts)) for parts in zip(*observations, strict=True))
+    return np.stack(observations)
+
+
+class Game:
+    """Environments of a loaded agent, stepped one by one as its user steps them."""
+
+    def __init__(self, agent: LoadedAgent) -> None:
+        self.envs = [agent.make_env() for _ in range(N)]
+        pairs = zip(self.envs, env_seeds(SEED, N), strict=True)
+        self.raw = [env.reset(seed=seed)[0] for env, seed in pairs]
+
+    @property
+    def obs(self) -> Any:
+        """A batch of the observations to act on next."""
+        return batched(self.raw)
+
+    def step(self, actions: Array) -> Array:
+        """Takes one action in each environment; returns (N,) which episodes ended."""
+        done = np.zeros(N, bool)
+        for n, env in enumerate(self.envs):
+            self.raw[n], _, terminated, truncated, _ = env.step(actions[n])
+            done[n] = terminated or truncated
+            if done[n]:
+                self.raw[n], _ = env.reset()
+        return done
+
+    def close(self) -> None:
+        """Frees the environments."""
+        with ExitStack() as stack:
+            for env in self.envs:
+                stack.callback(env.close)
+
+
+def open_onnx(path: Path) -> PolicyFile:
+    """The file in onnxruntime."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path)
+    names = [output.name for output in session.get_outputs()]
+    shapes = {entry.name: entry.shape[1:] for entry in session.get_inputs()}
+    return PolicyFile(
+        shapes,
+        lambda inputs: dict(zip(names, session.run(None, inputs), strict=True)),
+    )
+
+
+def deviation_of_file(
+    agent: LoadedAgent,
+    path: Path,
+    open_file: Callable[[Path], PolicyFile],
+    steps: int = 40,
+) -> str:
+    """How the exported file acts differently from the agent; empty if it acts alike. It
+    plays by the file alone, as the user of a file does."""
+    agent.export(path)
+    file = open_file(path)
+    num_frames = agent.spec.env.frame_op_len if agent.spec.env.frame_op else 0
+    adapter = agent._adapter
+    frames: list[list[Array]] = [[] for _ in range(N)]
+    state = np.zeros((N, *file.shapes.get("state", (0,))), np.float32)
+    with closing(Game(agent)) as game:
+        for _ in range(steps):
+            obs = adapter.batch(game.obs).obs.astype(adapter.flat_space.dtype)
+            inputs = {"obs": obs}
+            if num_frames:
+                for n, newest in enumerate(obs):
+                    kept = frames[n] or [newest] * num_frames
+                    frames[n] = [*kept[1:], newest]
+                inputs = {"obs": np.stack([np.stack(seen) for seen in frames])}
+            if "state" in file.shapes:
+                inputs["state"] = state
+            outputs = file.run(inputs)
+            action = outputs["action"]
+            expected = agent.act(game.obs)
+            if action.dtype != expected.dtype:
+                return f"its actions are {action.dtype}, the agent's {expected.dtype}"
+            exact = expected.dtype.kind != "f"
+            tolerance = 0.0 if exact else 1e-5
+            if not np.allclose(action, expected, tolerance, tolerance):
+                return f"it says {action.tolist()}, the agent {expected.tolist()}"
+            done = game.step(action)
+            for n in np.flatnonzero(done).tolist():
+                frames[n] = []
+            state = outputs.get("next_state", state)
+            state = np.where(done[:, None], np.float32(0), state)
+            agent.reset(done)
+    return ""

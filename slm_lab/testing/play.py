@@ -1,0 +1,107 @@
+"""An agent and its environments without a Session, and how two states are compared."""
+
+import io
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from slm_lab.agent.agent import Agent
+from slm_lab.agent.algorithm.algorithm import AgentSeeds
+from slm_lab.agent.build import build_agent
+from slm_lab.agent.memory.memory import Memory
+from slm_lab.core.types import Array, StateDict
+from slm_lab.env.make import make_env
+from slm_lab.env.vector_env import Step, VectorEnv
+from slm_lab.session.experience import observed
+from slm_lab.spec.schema.spec import Spec
+from slm_lab.storage.checkpoint import from_plain, to_plain
+
+
+class Play:
+    """Steps of one agent in its environments; other agents may learn from the same
+    steps."""
+
+    def __init__(self, spec: Spec, seed: int = 0) -> None:
+        self.spec = spec
+        self.env: VectorEnv = make_env(spec.env, seed)
+        self.agent = self.fresh_agent(seed)
+        self.obs = self.env.reset()
+        self.frame = 0
+        self.action_shape = self.env.action_space.shape or ()
+
+    def fresh_agent(self, seed: int) -> Agent:
+        """Another agent of the same spec for the same environments."""
+        seeds = AgentSeeds(init=seed, action=seed + 100, sampling=seed + 200)
+        env = self.env
+        spaces = env.observation_space, env.action_space
+        normalization = env.normalization
+        return build_agent(
+            self.spec.agent, *spaces, env.num_envs, seeds, normalization=normalization
+        )
+
+    def step(self, *onlookers: Agent) -> tuple[Array, Step]:
+        """One vector step by the agent's action; every other agent observes it as its
+        own."""
+        obs = self.obs
+        act = self.agent.act(obs, self.frame)
+        step = self.env.step(act.action)
+        self.frame += self.env.num_envs
+        for agent in (self.agent, *onlookers):
+            agent.observe(observed(obs, act, step))
+        self.obs = step.obs
+        return obs, step
+
+    def reports(self, num_steps: int) -> Iterator[dict[str, float]]:
+        """The reports of the training events of so many steps."""
+        for _ in range(num_steps):
+            self.step()
+            report = self.agent.learn(self.frame)
+            if report is not None:
+                yield report
+
+
+def saved(state: StateDict) -> Any:
+    """The state as read from a checkpoint."""
+    file = io.BytesIO()
+    torch.save(to_plain(state), file)
+    file.seek(0)
+    return from_plain(torch.load(file, weights_only=True))
+
+
+def whole(part: Agent | Memory[Any]) -> StateDict:
+    """All its state: that of a checkpoint, and the steps in its log."""
+    log = part.log
+    steps = None if log is None else log.content(log.first, log.count)
+    return {"state": part.state_dict(), "steps": steps}
+
+
+def load_whole(part: Agent | Memory[Any], state: StateDict) -> None:
+    """Restores the result of `whole`."""
+    part.load_state_dict(state["state"])
+    if part.log is not None:
+        part.log.load_content(state["steps"])
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two states are equal bit for bit, NaN being equal to itself."""
+    return _same(to_plain(one), to_plain(other))
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(
+            _same(one[key], other[key]) for key in one
+        )
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, Tensor):
+        alike = one.dtype == other.dtype and one.shape == other.shape
+        return alike and torch.equal(one.nan_to_num(), other.nan_to_num())
+    return bool(one == other or (_is_nan(one) and _is_nan(other)))
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
