@@ -141,9 +141,9 @@ A2C = rows_of(actor_critic)
 SARSA = rows_of(sarsa)
 SPARSE = {"agent__algorithm__training_frequency": 32}
 """Twelve training events in a run show as much as more would."""
-VANILLA, DQN, DOUBLE = (
+VANILLA, DQN, DOUBLE, C51, QRDQN = (
     rows_of(partial(q_learning, name, **SPARSE))
-    for name in ("VanillaDQN", "DQN", "DoubleDQN")
+    for name in ("VanillaDQN", "DQN", "DoubleDQN", "C51", "QRDQN")
 )
 SAC, CROSS_Q, TD3 = (
     rows_of(partial(soft, name, **SPARSE))
@@ -268,6 +268,23 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "images_half_precision": alike(
             DOUBLE(IMAGES, net("DuelingConvNet", CONV, precision="bf16", **DELAYED))
         ),
+    },
+    "C51": {
+        "plain": C51(num_atoms=11, v_min=0.0, v_max=20.0),
+        "rainbow_without_noise": C51(
+            BY_PRIORITY,
+            keys_of_net(type="DuelingMLPNet"),
+            double=True,
+            num_step_returns=3,
+        ),
+        "images": C51(IMAGES, net("DuelingConvNet", CONV, **DELAYED), num_atoms=11),
+    },
+    "QRDQN": {
+        "plain": QRDQN(num_quantiles=8),
+        "prioritized": QRDQN(
+            STACKED, BY_PRIORITY, num_quantiles=5, kappa=0.0, double=True
+        ),
+        "half_precision": QRDQN(HALF, num_quantiles=8),
     },
     "SoftActorCritic": {
         "continuous": SAC(TWO_ACTIONS),

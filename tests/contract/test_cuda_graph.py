@@ -29,6 +29,8 @@ GRAPHED = (
     "SoftActorCritic",
     "CrossQ",
     "TD3",
+    "C51",
+    "QRDQN",
 )
 ROWS = [
     case

@@ -181,7 +181,8 @@ class WrittenQ:
         taken = (np.arange(len(action)), action.numpy())
         q = q_of_all[taken]
         q_tensor = torch.from_numpy(q)
-        term = losses.value_loss(self._elementwise, q, target_of(q_tensor), weight)
+        target = target_of(q_tensor)
+        term = losses.value_loss(self._elementwise, q, target, weight)
 
         def backward() -> None:
             grad = np.zeros_like(q_of_all)
@@ -189,7 +190,8 @@ class WrittenQ:
             trace.backward(grad)
 
         mean_q = float(np.add.reduce(q) / len(q))
-        return QPrediction(WrittenLoss(term.value, backward), q_tensor, mean_q)
+        loss = WrittenLoss(term.value, backward)
+        return QPrediction(loss, q_tensor, mean_q, target - q_tensor)
 
 
 @final

@@ -158,7 +158,7 @@ def _dueling_net(
         raise LabError(
             f"agent.net.type = {spec.type}: has one output, the Q of each action"
         )
-    value = Head(1, heads[0].gain)
+    value = Head(heads[0].per_action, heads[0].gain)
     both = [value, *heads]
     if isinstance(spec, keys.DuelingConvNetSpec):
         return DuelingNet(_conv_net(spec, obs_shape, both, generator))

@@ -15,6 +15,12 @@ from slm_lab.agent.net.layers import Head, Heads
 from slm_lab.agent.net.policy_value import PolicyHead, PolicyOnly, PolicyValue
 from slm_lab.agent.net.q_network import Critics, QNetwork, normalise_spectrum
 from slm_lab.agent.net.recurrent import RecurrentNet
+from slm_lab.agent.net.return_distribution import (
+    CategoricalReturn,
+    QuantileReturn,
+    ReturnDistribution,
+    ReturnHead,
+)
 from slm_lab.agent.net.target_network import TargetNetwork
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.flat import FlatParameters
@@ -25,7 +31,12 @@ from slm_lab.core.errors import LabError
 from slm_lab.core.types import Shape
 from slm_lab.spec.checks.observations import action_fault
 from slm_lab.spec.schema.agent import AgentSpec, net_for_role
-from slm_lab.spec.schema.algorithm import ReplayActorCriticSpec
+from slm_lab.spec.schema.algorithm import (
+    AlgorithmSpec,
+    C51Spec,
+    QRDQNSpec,
+    ReplayActorCriticSpec,
+)
 from slm_lab.spec.schema.net import NetSpec
 
 logger = logging.getLogger(__name__)
@@ -93,14 +104,27 @@ def _build_policy(
 
 
 def build_q_network(
-    spec: AgentSpec, num_actions: int, obs_shape: Shape, generator: torch.Generator
+    spec: AgentSpec,
+    num_actions: int,
+    obs_shape: Shape,
+    generator: torch.Generator,
+    returns: ReturnDistribution | None = None,
 ) -> QNetwork:
-    """Q(s, ·) and its target, initialised from `generator` and equal."""
+    """Q(s, ·) and its target, initialised from `generator` and equal; with `returns`
+    networks that predict the distribution of the return."""
     net_spec = net_for_role(spec, "actor")
     device = resolve_device(net_spec.gpu)
-    heads = [Head(num_actions, net_spec.init_std)]
-    net = build_net(net_spec, obs_shape, heads, generator).to(device).train(False)
-    twin = build_net(net_spec, obs_shape, heads, generator).to(device).train(False)
+    size = 1 if returns is None else returns.size
+    heads = [Head(num_actions * size, net_spec.init_std, per_action=size)]
+
+    def build() -> nn.Module:
+        net = build_net(net_spec, obs_shape, heads, generator)
+        if returns is not None:
+            net = ReturnHead(net, returns)
+        return net.to(device).train(False)
+
+    net = build()
+    twin = build()
     flat = FlatParameters(net)
     target_network = build_target(net_spec, flat, FlatParameters(twin))
     optimizer = build_optimizer(net_spec, flat)
@@ -111,6 +135,15 @@ def build_q_network(
         target_network=target_network,
         recurrent=recurrent_layout(net),
     )
+
+
+def build_return_distribution(spec: AlgorithmSpec) -> ReturnDistribution | None:
+    """The distribution that an algorithm learns; None if it learns the mean alone."""
+    if isinstance(spec, C51Spec):
+        return CategoricalReturn(spec.num_atoms, spec.v_min, spec.v_max)
+    if isinstance(spec, QRDQNSpec):
+        return QuantileReturn(spec.num_quantiles, spec.kappa)
+    return None
 
 
 def build_critics(

@@ -13,6 +13,7 @@ from torch.nn.utils import parametrizations
 from slm_lab.agent.net.layers import Linear
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.net.policy_value import ActingNetwork
+from slm_lab.agent.net.return_distribution import ReturnHead
 from slm_lab.agent.net.target_network import TargetNetwork
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.optimizer import Loss, Optimizer, StepReport
@@ -42,6 +43,16 @@ class QNetwork(ActingNetwork):
     def target_q(self, obs: Tensor) -> Tensor:
         """Target Q of every action, (B, n)."""
         return self.target.forward(obs)[0]
+
+    def distributions(self, obs: Tensor) -> Tensor:
+        """The distribution of the return of every action, (B, n, K)."""
+        assert isinstance(self.module, ReturnHead)
+        return self.module.distributions(obs)
+
+    def target_distributions(self, obs: Tensor) -> Tensor:
+        """The target's distribution of the return of every action, (B, n, K)."""
+        assert isinstance(self.target, ReturnHead)
+        return self.target.distributions(obs)
 
     def step(self, loss: Loss) -> StepReport:
         """One gradient step; the target network may follow."""

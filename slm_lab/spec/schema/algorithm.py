@@ -146,6 +146,9 @@ class AlgorithmSpec(Block):
     LEARNS_SEQUENCES: ClassVar[bool] = True
     """Whether it can learn recurrent nets."""
 
+    HAS_VALUE_LOSS: ClassVar[bool] = True
+    """Whether the loss of a net's `loss_spec` trains it."""
+
     RECORDS_STEPS: ClassVar[bool] = True
     """Whether a GPU can replay its gradient steps as CUDA graphs."""
 
@@ -722,6 +725,45 @@ class DQNSpec(DQNBaseSpec):
 
 class DoubleDQNSpec(DQNBaseSpec):
     """Double Q-learning (arXiv:1509.06461)."""
+
+
+class DistributionalSpec(DQNBaseSpec):
+    """The common keys of C51 and QRDQN, which learn the distribution of the return."""
+
+    LEARNS_SEQUENCES = False
+    HAS_VALUE_LOSS = False
+
+    double: bool = Field(
+        False,
+        description="the online network chooses the next action, as in DoubleDQN",
+    )
+
+
+class C51Spec(DistributionalSpec):
+    """Categorical Q-learning (arXiv:1707.06887): probabilities of fixed returns."""
+
+    num_atoms: Annotated[int, bounds.WIDTH] = Field(
+        51, ge=2, description="returns whose probabilities are learned"
+    )
+    v_min: float = Field(-10.0, description="the smallest of these returns")
+    v_max: Annotated[float, Limit(sign=">", of="v_min")] = Field(
+        10.0, description="the largest of these returns; returns beyond are cut"
+    )
+
+
+class QRDQNSpec(DistributionalSpec):
+    """Quantile-regression Q-learning (arXiv:1710.10044): returns of fixed
+    probabilities."""
+
+    num_quantiles: Annotated[Count, bounds.WIDTH] = Field(
+        200, description="quantiles of the return"
+    )
+    kappa: float = Field(
+        1.0,
+        ge=0,
+        description="κ of the Huber loss of a quantile: quadratic up to here, then "
+        "linear",
+    )
 
 
 class ReplayActorCriticSpec(ReplayLearningSpec):
