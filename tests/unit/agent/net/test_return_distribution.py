@@ -49,7 +49,7 @@ def test_the_projection_shares_a_mass_between_two_neighbours(
 def test_the_projection_keeps_mass_and_mean_inside_the_bounds():
     outputs = randn(64, 5)
     reward = 0.1 * randn(64, seed=1)
-    discount = torch.full((64,), 0.9)
+    discount = torch.full((64,), 0.8)
     target = FIVE.target(reward, discount, outputs)
     torch.testing.assert_close(target.sum(-1), torch.ones(64))
     mean = target @ torch.arange(-2.0, 3.0)
@@ -79,7 +79,7 @@ def test_the_quantile_loss_is_that_of_the_paper():
     assert absolute == pytest.approx(first + second)
 
 
-@pytest.mark.parametrize("kappa", [0.0, 1.0])
+@pytest.mark.parametrize("kappa", [0.0, 0.1])
 def test_the_quantile_loss_finds_the_quantiles_of_samples(kappa):
     returns = QuantileReturn(4, kappa)
     samples = 10 * torch.rand(512, generator=torch.Generator().manual_seed(0))
