@@ -42,6 +42,8 @@ from slm_lab.records.run_record import RunRecord, RunStatus
 from slm_lab.storage.run_dir import videos
 from slm_lab.studies.search.outcomes import summarise
 
+SEARCH_PAGE = "*_experiment_graph.html"
+"""The page that a search draws, by its name."""
 MOST_FILES = 100
 MOST_VIDEOS = 6
 MOST_TRIALS = 200
@@ -89,7 +91,8 @@ def parts(catalog: Catalog, query: Query) -> dict[str, Part]:
         pages["results"] = Part(entry.stamp, partial(_comparison, catalog, entry))
         return pages
     if entry.run.is_search:
-        stamp = stamp_of([entry.run.event_log_file])
+        drawn = sorted(entry.folder.glob(SEARCH_PAGE))
+        stamp = stamp_of([entry.run.event_log_file, *drawn])
         pages["results"] = Part(stamp, partial(_search, catalog, entry))
     for name, make_part in _OF_TRIAL.items():
         pages[name] = Part(entry.stamp, partial(make_part, entry, query))
@@ -143,7 +146,7 @@ def _search(catalog: Catalog, entry: CatalogEntry) -> Any:
     header = ("trial", "status", "values", "score", "frame", "time", "error")
     table = rows_table(header, lines, words=2)
     trials = section("Trials", table, hint=status_text(summary.trials))
-    return [trials, *page(catalog.root, entry.folder, "*_experiment_graph.html")]
+    return [trials, *page(catalog.root, entry.folder, SEARCH_PAGE)]
 
 
 def _comparison(catalog: Catalog, entry: CatalogEntry) -> Any:

@@ -89,14 +89,17 @@ def _conclude(
     console: Console, prepared: Prepared, confirmation: Confirmation | None
 ) -> int:
     search = prepared.search
-    stopped = search.stopping or (
-        confirmation is not None and confirmation.study.stopping
-    )
-    missing = [] if confirmation is None else confirmation.missing
+    stopped = search.stopping
+    problem = search.problem
+    missing = []
+    if confirmation is not None:
+        stopped = stopped or confirmation.study.stopping
+        problem = problem or confirmation.study.problem
+        missing = confirmation.missing
     if stopped or missing:
         print_resume(console, "search", prepared)
-    if search.problem is not None:
-        print(f"the search has stopped: {search.problem}", file=sys.stderr)
+    if problem is not None:
+        print(f"the search has stopped: {problem}", file=sys.stderr)
         return FAILED
     if stopped:
         return INTERRUPTED
@@ -213,9 +216,7 @@ def _confirm(
 
 def _progress(confirmation: Confirmation) -> Table:
     table = Table.grid(padding=(0, 2))
-    for trial, process in zip(
-        confirmation.running, confirmation.pool.running.values(), strict=True
-    ):
+    for trial, process in confirmation.running.items():
         board = process.board
         sessions = [board.read(session) for session in range(board.num_sessions)]
         known = [s.recent_return for s in sessions if s.recent_return is not None]

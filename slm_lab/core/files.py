@@ -100,7 +100,6 @@ def read_object(file: Path) -> dict[str, Any]:
         content = json.loads(read_file(file))
         if isinstance(content, dict):
             return content
-        return {}
     return {}
 
 

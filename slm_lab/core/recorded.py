@@ -32,10 +32,9 @@ def recordable(value: object, most: int = MOST_VALUES) -> Any:
 
 def recordable_text(text: str, longest: int = LONGEST_TEXT) -> str:
     """The text, cut and encodable as UTF-8."""
-    short = text
-    if not (len(text) <= longest):
-        short = f"{text[:longest]}…"
-    return short.encode(errors="backslashreplace").decode()
+    if len(text) > longest:
+        text = f"{text[:longest]}…"
+    return text.encode(errors="backslashreplace").decode()
 
 
 def value_at(tree: Any, path: str, default: Any = None) -> Any:

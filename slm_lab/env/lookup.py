@@ -368,7 +368,7 @@ def _unknown_id_message(module_name: str, env_id: str) -> str:
             f"environment{_hint(nearest or _nearest_id(env_id, GAMES))}"
         )
     package = module_name.partition(".")[0]
-    same_package = [other for other in known if _package_of(other) == package]
+    same_package = [other for other in known if _package_of_id(other) == package]
     nearest_own = _nearest_id(env_id, same_package)
     if nearest_own is not None:
         return f"there is no such environment{_hint(f'{module_name}:{nearest_own}')}"
@@ -404,7 +404,7 @@ def _class_for_id(class_: type, prefix: str) -> str:
     for env_id, entry in gymnasium.registry.items():
         target = entry.entry_point
         if isinstance(target, str):
-            is_of_class = target.endswith(f":{name}") and _package_of(env_id) == package
+            is_of_class = target.endswith(f":{name}") and package_of(entry) == package
         else:
             is_of_class = inspect.isclass(target) and target is class_
         if is_of_class:
@@ -431,7 +431,9 @@ def _nearest_id(env_id: str, known: Sequence[str]) -> str | None:
         return None
     # The newest version in any namespace (as ALE/); Gymnasium's ids come first.
     same_name = [candidate for candidate in known if _parted(candidate)[0] == nearest]
-    return max(same_name, key=lambda i: (_package_of(i) == "gymnasium", _parted(i)[1]))
+    return max(
+        same_name, key=lambda i: (_package_of_id(i) == "gymnasium", _parted(i)[1])
+    )
 
 
 def _slips(name: str, other: str) -> int:
@@ -449,15 +451,19 @@ def _parted(env_id: str) -> tuple[str, int]:
     return (full_name, -1)
 
 
-def _package_of(env_id: str) -> str:
+def _package_of_id(env_id: str) -> str:
     """The package with the code of a known id; "" if it is unknown."""
     entry = gymnasium.registry.get(env_id)
-    target = None
-    if entry is not None:
-        target = entry.entry_point
-    module = (
-        getattr(target, "__module__", "") if not isinstance(target, str) else target
-    )
+    if entry is None:
+        return ""
+    return package_of(entry)
+
+
+def package_of(entry: GymnasiumSpec) -> str:
+    """The package with the code of an environment; "" if it is unknown."""
+    module = entry.entry_point
+    if not isinstance(module, str):
+        module = getattr(module, "__module__", "")
     return module.partition(":")[0].partition(".")[0]
 
 

@@ -18,7 +18,7 @@ from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 
 from slm_lab.core.recorded import recordable
 from slm_lab.core.registry import load_target
-from slm_lab.env.lookup import find_env, step_limit
+from slm_lab.env.lookup import find_env, package_of, step_limit
 from slm_lab.env.simulators.atari import atari_keys, is_atari
 from slm_lab.env.simulators.envpool import is_pooled
 from slm_lab.env.vector.autoreset import choose_mode
@@ -93,11 +93,7 @@ def code_digest(spec: EnvSpec) -> str:
 def is_from(spec: EnvSpec, packages: Collection[str]) -> bool:
     """Whether the code of an environment comes from these packages. Raises as
     `find_env`."""
-    target = find_env(spec.name).entry_point
-    module = (
-        getattr(target, "__module__", "") if not isinstance(target, str) else target
-    )
-    return module.partition(":")[0].partition(".")[0].replace("_", "-") in packages
+    return package_of(find_env(spec.name)).replace("_", "-") in packages
 
 
 def _code_of(spec: EnvSpec, entry: GymnasiumSpec) -> Iterator[Any]:

@@ -60,7 +60,7 @@ class Records:
         extents: Mapping[str, Extent] | None,
         frame: int,
     ) -> None:
-        """Creates the files of rows or continues them, see RowFiles; `frame` is the
+        """Creates the files of rows or continues them, see SessionRows; `frame` is the
         Session's current frame."""
         with self._writing_rows(frame):
             self._rows = SessionRows(self._paths.info, columns, extents)

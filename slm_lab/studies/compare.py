@@ -430,7 +430,7 @@ class CompareRun(Policy):
     def failures(self) -> list[tuple[Planned, str]]:
         """The trainings that failed, and why."""
         return [
-            (self.planned[state.trial], state.error or "unknown reason")
+            (self.planned[state.trial], str(state.error))
             for state in self.search_state.of(Status.FAILED)
         ]
 
@@ -533,19 +533,16 @@ class CompareRun(Policy):
         return window_of(spec.env.max_frame, spec.log_frequency, most)
 
     def _result(self, variant: Variant) -> VariantResult:
-        failures = {
-            planned.seed: why
-            for planned, why in self.failures
-            if planned.variant == variant
-        }
-        finished = [
-            self.planned[state.trial] for state in self.search_state.of(Status.FINISHED)
-        ]
-        trainings = {
-            planned.seed: self._training(planned)
-            for planned in finished
-            if planned.variant == variant
-        }
+        trainings = {}
+        failures = dict[int, str]()
+        for state in self.search_state.trials.values():
+            planned = self.planned[state.trial]
+            if planned.variant != variant:
+                continue
+            if state.status is Status.FINISHED:
+                trainings[planned.seed] = self._training(planned)
+            if state.status is Status.FAILED:
+                failures[planned.seed] = str(state.error)
         return VariantResult(variant, trainings, failures)
 
     def _training(self, planned: Planned) -> Training:

@@ -21,7 +21,7 @@ from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.manifest import FORMAT, read_manifest
 from slm_lab.storage.run_dir import FOLDERS, RunDir, origin_of
 from slm_lab.studies.baseline import RANDOM_RETURNS_FILE
-from slm_lab.studies.pool import Request, request_of
+from slm_lab.studies.pool import Request, TrialProcess, request_of
 from slm_lab.studies.resume import write_spec
 from slm_lab.studies.run import with_seed
 from slm_lab.studies.search.prepare import Prepared
@@ -69,9 +69,10 @@ class Confirmation(Policy):
         return missing
 
     @property
-    def running(self) -> list[int]:
-        """The trials of the candidates that run."""
-        return [self._to_run[number] for number in self.pool.running]
+    def running(self) -> dict[int, TrialProcess]:
+        """The processes of the candidates that run, by their trials in the search."""
+        running = self.pool.running.items()
+        return {self._to_run[number]: process for number, process in running}
 
     @property
     def files(self) -> dict[int, Path]:
@@ -162,6 +163,10 @@ class Confirmation(Policy):
             error = "a seed has no score: it has not finished an episode"
         trial = self._to_run[state.trial]
         self._prepared.search.note(Confirmed(trial, tuple(scores), error))
+
+    @override
+    def label(self, trial: int) -> str:
+        return f"t{self._to_run[trial]}"
 
     def _candidate(self, state: TrialState) -> TrialTask:
         return self.candidates[self._to_run[state.trial]]

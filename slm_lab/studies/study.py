@@ -21,6 +21,8 @@ from slm_lab.storage.result import Ending
 from slm_lab.studies.pool import Pool, Request, ThisProcess, TrialEnd
 from slm_lab.studies.trial import TrialTask
 
+METRIC = "final_return"
+"""The metric of a training that is its score."""
 NO_ROOM = tuple(
     os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 )
@@ -61,8 +63,6 @@ class Policy(ABC):
     """Whether a resumed study trains anew all that have failed."""
     needs_all: bool = False
     """Whether all are proposed before the first begins."""
-    metric: str = "final_return"
-    """The metric of a training that is its score."""
     least: Request = Request(cpu=1.0, gpu=0.0)
     """Room without which none is proposed."""
 
@@ -397,7 +397,7 @@ class Study:
     def _end(self, state: TrialState, status: Status, end: TrialEnd) -> None:
         self._pending.pop(state.trial, None)
         frame = state.frame
-        score = end.metrics.get(self.policy.metric)
+        score = end.metrics.get(METRIC)
         metrics = end.metrics
         if status is Status.FINISHED:
             frame = end.frame

@@ -164,16 +164,23 @@ class Trial:
         meta = self.spec.meta
         results = self._finished_before() if self.task.resume else []
         done = {result.session for result in results}
-        one = self.task
-        where = one.spec, one.run_dir, one.root_seed, one.trial
-        how = meta.num_sessions, one.resume, one.checked, one.imports
         tasks = [
-            SessionTask(*where, s, *how)
-            for s in range(meta.num_sessions)
-            if s not in done
+            SessionTask(
+                spec=self.spec,
+                run_dir=self.run_dir,
+                root_seed=self.task.root_seed,
+                trial=self.task.trial,
+                session=session,
+                num_sessions=meta.num_sessions,
+                resume=self.task.resume,
+                checked=self.task.checked,
+                imports=self.task.imports,
+            )
+            for session in range(meta.num_sessions)
+            if session not in done
         ]
         if meta.distributed is False and meta.cluster is None:
-            at_a_time = len(tasks) if one.at_once else usable_cores()
+            at_a_time = len(tasks) if self.task.at_once else usable_cores()
             results += run_sessions(tasks, self.board, on_tick, at_a_time)
         elif meta.distributed is False:
             results += self._launcher()(tasks, self.board, on_tick) if tasks else []

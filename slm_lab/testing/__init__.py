@@ -7,16 +7,12 @@ each case. docs/extending.md shows such a module. The suites need pytest:
 from slm_lab.core.errors import MissingExtraError
 
 try:
-    import pytest
+    import pytest  # noqa: F401
 except ModuleNotFoundError as error:
     raise MissingExtraError(
         "slm_lab.testing needs pytest, which is not installed; run: "
         'pip install "slm-lab[testing]"'
     ) from error
-
-# Before they are imported: a failed assertion then shows the values in it.
-for _module in ("algorithm", "environment", "memory", "mode", "net", "sessions"):
-    pytest.register_assert_rewrite(f"{__name__}.{_module}")
 
 from slm_lab.testing.algorithm import AlgorithmCase, AlgorithmContract
 from slm_lab.testing.environment import EnvironmentCase, EnvironmentContract

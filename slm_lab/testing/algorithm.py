@@ -4,7 +4,7 @@ modes."""
 import copy
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
@@ -14,9 +14,10 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from slm_lab.agent.batch import ImitationBatch, Rollout, Transitions, TransitionSource
-from slm_lab.core.errors import SpecError
+from slm_lab.core.errors import NonFiniteLossError, SpecError
 from slm_lab.core.types import Array, Column
 from slm_lab.env.vector_env import VectorEnv
 from slm_lab.parallel.actor_learner.source import PipelineStats
@@ -184,6 +185,15 @@ class AlgorithmCase:
         return run_session(spec, folder, hogwild=mode, **options)
 
 
+def check_shapes(shapes: Mapping[str, tuple[Tensor, tuple[int, ...]]]) -> None:
+    """Checks that each field of a batch has the shape that it promises."""
+    for name, (tensor, expected) in shapes.items():
+        assert tensor.shape == expected, (
+            f"{name} of a batch has the shape {tuple(tensor.shape)}: the memory must "
+            f"return {tuple(expected)}"
+        )
+
+
 @functools.singledispatch
 def check_batch(batch: object, play: Play) -> None:
     """Checks that a batch has the shapes that it promises. A batch that another package
@@ -192,18 +202,23 @@ def check_batch(batch: object, play: Play) -> None:
 
 @check_batch.register
 def _(batch: Rollout, play: Play) -> None:
-    lead = batch.reward.shape
-    obs_shape = play.agent.actor.memory_obs(play.obs).shape[1:]
-    assert len(lead) == 2
-    assert batch.obs.shape == (*lead, *obs_shape)
-    assert batch.action.shape == (*lead, *play.action_shape)
-    for of_step in (batch.log_prob, batch.value, batch.terminated, batch.truncated):
-        assert of_step.shape == lead
-    assert batch.terminated.dtype == batch.truncated.dtype == torch.bool
-    assert batch.version.shape == lead
-    count = batch.bootstrap_obs.shape[:1]
-    assert batch.bootstrap_t.shape == batch.bootstrap_n.shape == count
-    assert batch.bootstrap_obs.shape[1:] == obs_shape
+    lead = tuple(batch.reward.shape)
+    count = tuple(batch.bootstrap_obs.shape[:1])
+    assert len(lead) == 2, f"the reward of a rollout must be (T, N), it is {lead}"
+    of_steps = ("log_prob", "value", "terminated", "truncated", "version")
+    check_shapes(
+        {
+            "obs": (batch.obs, (*lead, *play.memory_shape)),
+            "action": (batch.action, (*lead, *play.action_shape)),
+            "bootstrap_obs": (batch.bootstrap_obs, (*count, *play.memory_shape)),
+            "bootstrap_t": (batch.bootstrap_t, count),
+            "bootstrap_n": (batch.bootstrap_n, count),
+            **{name: (getattr(batch, name), lead) for name in of_steps},
+        }
+    )
+    assert batch.terminated.dtype == batch.truncated.dtype == torch.bool, (
+        "terminated and truncated of a rollout must be torch.bool"
+    )
     assert (batch.version == play.agent.learner.version).any(), (
         "no step of a rollout is of the present policy: count Learner.version in "
         "`stepped` only, and record it in Act.version"
@@ -212,7 +227,7 @@ def _(batch: Rollout, play: Play) -> None:
 
 @check_batch.register
 def _(batch: TransitionSource, play: Play) -> None:
-    assert batch.num_batches > 0
+    assert batch.num_batches > 0, "a replay memory handed out no batches to sample"
     stored = play.agent.memory
     assert stored is not None
     state = saved(whole(stored))
@@ -220,17 +235,25 @@ def _(batch: TransitionSource, play: Play) -> None:
     load_whole(stored, state)
     memory: Any = play.spec.agent.memory
     size = (memory.batch_size,)
-    obs_shape = play.agent.actor.memory_obs(play.obs).shape[1:]
-    assert sample.obs.shape == sample.next_obs.shape == (*size, *obs_shape)
-    assert sample.action.shape == (*size, *play.action_shape)
-    weights = [] if sample.weight is None else [sample.weight]
-    for of_sample in (sample.reward, sample.discount, sample.index, *weights):
-        assert of_sample.shape == size
-    for number in (sample.reward, sample.discount, *weights):
-        assert number.dtype == torch.float32
-    for weight in weights:
-        assert weight.min().item() >= 0
-        assert 0 < weight.mean().item() <= 1
+    numbers = {"reward": sample.reward, "discount": sample.discount}
+    if sample.weight is not None:
+        numbers["weight"] = sample.weight
+    check_shapes(
+        {
+            "obs": (sample.obs, (*size, *play.memory_shape)),
+            "next_obs": (sample.next_obs, (*size, *play.memory_shape)),
+            "action": (sample.action, (*size, *play.action_shape)),
+            "index": (sample.index, size),
+            **{name: (number, size) for name, number in numbers.items()},
+        }
+    )
+    for name, number in numbers.items():
+        assert number.dtype == torch.float32, (
+            f"{name} of a sample is {number.dtype}: return torch.float32"
+        )
+    if sample.weight is not None:
+        right = sample.weight.min() >= 0 and 0 < sample.weight.mean() <= 1
+        assert right, "weights of a sample must be >= 0, and 1 on average at most"
 
 
 @check_batch.register
@@ -361,12 +384,22 @@ class AlgorithmContract(Contract):
         data["agent"]["algorithm"]["gamma"] = 0
         play = Play(AlgorithmCase(data, case.bounded, case.max_frame).spec)
         with closing(play.env):
-            reports = list(islice(play.reports(case.steps), 3))
+            reports = list(islice(self.reports(case, play), 3))
         self.check_events(case, len(reports))
         assert all(math.isfinite(report["loss"]) for report in reports), (
             f"the loss of {case.name} is NaN or infinite with a gamma of 0: never "
             "divide by gamma"
         )
+
+    def reports(self, case: AlgorithmCase, play: Play) -> Iterator[dict[str, float]]:
+        """The reports of all training events, of finite losses."""
+        try:
+            yield from play.reports(case.steps)
+        except NonFiniteLossError as error:
+            raise AssertionError(
+                f"the loss of {case.name} became NaN or infinite: look for a division, "
+                f"a logarithm or a root of zero in it; {error}"
+            ) from error
 
     def check_events(self, case: AlgorithmCase, count: int) -> None:
         """Checks that there were three training events or more."""
@@ -395,7 +428,7 @@ class AlgorithmContract(Contract):
         promised = {m.name if isinstance(m, Column) else m for m in names}
         versions = [learner.version]
         steps = [learner.opt_step]
-        for report in play.reports(case.steps):
+        for report in self.reports(case, play):
             missing = sorted((promised | {"loss", "grad_norm", "lr"}) - report.keys())
             assert not missing, (
                 f"the report of {case.name} lacks {missing}: return what metric_names "
@@ -456,7 +489,8 @@ class AlgorithmContract(Contract):
             report = play.agent.learn(play.frame)
             assert same(report, twin.learn(play.frame)), fix.format("the reports")
             events += report is not None
-        assert events > 0 or not case.learns
+        few = f"{case.name} did not learn in half of its frames: give max_frame more"
+        assert events > 0 or not case.learns, few
         assert same(whole(twin), whole(play.agent)), fix.format("the states")
 
     def test_episodes_that_are_broken_off_leave_something_to_learn_from(
@@ -501,11 +535,14 @@ class AlgorithmContract(Contract):
             f"a training of {case.name} drew from a global generator of Python, NumPy "
             "or torch: draw from generators seeded by context.seeds"
         )
-        assert len(uninterrupted.rows) == 4
+        assert len(uninterrupted.rows) == 4, (
+            f"a training wrote {len(uninterrupted.rows)} rows instead of 4: let its "
+            "max_frame be divisible by 4 × num_envs"
+        )
         half = case.max_frame // 2
         poison_global_generators(1)
         stopped = run_session(case.spec, tmp_path, on_row=stop_at(half))
-        assert half <= stopped.clock.frame < case.max_frame
+        self.check_stop(stopped, half, case.max_frame)
         assert stopped.env.exact_state, (
             f"the state of {case.spec.env.name} cannot be saved exactly: choose an "
             "environment of Gymnasium for the case, such as CartPole-v1"
@@ -531,6 +568,14 @@ class AlgorithmContract(Contract):
             "way: act_greedily must leave networks and generators alone"
         )
 
+    def check_stop(self, stopped: Session, first: int, end: int) -> None:
+        """Checks that a training was stopped at the frame `first`, or soon after."""
+        frame = stopped.clock.frame
+        assert first <= frame < end, (
+            f"a stop at frame {first} took effect at frame {frame} of {end}: give the "
+            "case more max_frame, or its spec shorter rollouts"
+        )
+
     # Modes of parallel training
 
     @IN_EVERY_MODE
@@ -553,7 +598,13 @@ class AlgorithmContract(Contract):
             f"one worker of {mode} trains {case.name} otherwise than a single process,"
             f" {differing}: take each gradient step by network.step or Optimizer.step"
         )
-        assert worker.agent.learner.opt_step > 0 or not case.learns
+        self.check_gradient_steps(case, worker)
+
+    def check_gradient_steps(self, case: AlgorithmCase, worker: Session) -> None:
+        """Checks that a training took a gradient step."""
+        assert worker.agent.learner.opt_step > 0 or not case.learns, (
+            f"{case.name} took no gradient step in its training: give max_frame more"
+        )
 
     @IN_EVERY_MODE
     def test_resumed_workers_equal_uninterrupted_ones(
@@ -570,7 +621,7 @@ class AlgorithmContract(Contract):
         half = spec.env.max_frame // 2
         whole = case.train(mode, spec, tmp_path / "whole")
         stopped = case.train(mode, spec, tmp_path / "cut", on_row=stop_at(half))
-        assert half <= stopped.clock.frame < spec.env.max_frame
+        self.check_stop(stopped, half, spec.env.max_frame)
         resumed = case.train(mode, spec, tmp_path / "cut", resume=True)
         differing = difference(resumed, whole, without=OF_MODES)
         assert not differing, self.resumed_otherwise(case, mode, differing)
@@ -581,7 +632,7 @@ class AlgorithmContract(Contract):
         whole, _ = run_ranks(spec, folder / "whole", 2)
         half = rows(whole)["frame"].iloc[len(rows(whole)) // 2]
         stopped, _ = run_ranks(spec, folder / "cut", 2, on_row=stop_at(half))
-        assert stopped.clock.frame < whole.clock.frame
+        self.check_stop(stopped, 0, whole.clock.frame)
         resumed, other = run_ranks(spec, folder / "cut", 2, resume=True)
         differing = difference(resumed, whole)
         assert not differing, self.resumed_otherwise(case, "all_reduce", differing)

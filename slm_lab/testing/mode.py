@@ -169,8 +169,8 @@ class ModeContract(Contract):
     def check_finished(self, case: ModeCase, training: Training) -> None:
         """Checks that all members have ended well."""
         assert set(training.endings) == {Ending.FINISHED}, (
-            f"the members of {case.word} ended so: {training.endings}; the launcher "
-            "must train all of them to the end of the budget"
+            f"not all members of {case.word} trained to the end of the budget, they "
+            f"ended so: {training.endings}; mend what the first of them says"
         )
 
     def test_its_block_is_accepted(self, case: ModeCase) -> None:

@@ -31,6 +31,8 @@ class Play:
         self.obs = self.env.reset()
         self.frame = 0
         self.action_shape = self.env.action_space.shape or ()
+        self.memory_shape = self.agent.actor.memory_obs(self.obs).shape[1:]
+        """The shape of one observation as the memory stores it."""
 
     def fresh_agent(self, seed: int) -> Agent:
         """Another agent of the same spec for the same environments."""

@@ -18,7 +18,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from pandas.testing import assert_frame_equal
 from torch import Tensor
 
 from slm_lab.parallel.actor_learner.strategy import LearnerStrategy, serial_source
@@ -259,10 +258,15 @@ def difference(
     columns = list(without)
     shown = one.rows.drop(columns=columns, errors="ignore")
     wanted = other.rows.drop(columns=columns, errors="ignore")
-    try:
-        assert_frame_equal(shown, wanted, check_exact=True)
-    except AssertionError as error:
-        return f"in the rows: {' '.join(str(error).split())}"
+    if list(shown) != list(wanted):
+        names = sorted(map(str, set(shown) ^ set(wanted)))
+        return f"in the columns of the rows, {', '.join(names)}"
+    if len(shown) != len(wanted):
+        return f"in the number of rows, {len(shown)} and {len(wanted)}"
+    for name in wanted:
+        pair = shown[name], wanted[name]
+        if not pair[0].equals(pair[1]):
+            return f"in the column {name}, {pair[0].tolist()} and {pair[1].tolist()}"
     networks = difference_of_vectors(one.vectors, other.vectors)
     return f"in the network {networks}" if networks else ""
 

@@ -2,12 +2,16 @@
 none."""
 
 import pickle
+import sys
+from dataclasses import replace
 
 import pytest
+import torch
 from pydantic import Field
 
 from slm_lab.agent.algorithm.actor_critic import ActorCritic
 from slm_lab.agent.algorithm.ppo import PPO
+from slm_lab.agent.fast.networks import array_net
 from slm_lab.agent.memory.on_policy import OnPolicyBatchReplay
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.core.errors import SpecError
@@ -16,6 +20,7 @@ from slm_lab.spec.json_schema import file_schema
 from slm_lab.spec.schema.algorithm import ActorCriticSpec, PPOSpec
 from slm_lab.spec.schema.memory import OnPolicyBatchReplaySpec
 from slm_lab.spec.schema.net import MLPNetSpec
+from tests.contract.parts_table import NET_ROWS
 from tests.support import actor_critic, parse, ppo, run_session
 
 
@@ -106,3 +111,19 @@ def test_the_schema_offers_each_part_under_its_registered_name_only():
     assert offered["OwnPPO"].keys() - offered["PPO"].keys() == {"own"}
     assert offered["OwnActorCritic"].keys() == offered["ActorCritic"].keys()
     assert offered["PPO"]["name"] == {"const": "PPO"}
+
+
+@pytest.mark.parametrize("name", NET_ROWS)
+def test_a_net_derived_from_one_of_ours_needs_no_constructor(name):
+    """It is built from the same keys, and its own `forward` counts."""
+    row = next(iter(NET_ROWS[name].values()))
+    entry = NETS.get(name)
+    base = NETS.load(name)
+    derived = type("Derived", (base,), {"forward": lambda self, obs: (obs,)})
+    sys.modules[__name__].Derived = derived
+    NETS.register("Derived", entry.params, f"{__name__}:Derived")
+    net = replace(row, block={**row.block, "type": "Derived"}).build()
+    assert type(net) is derived
+    plain = row.build().state_dict()
+    assert all(torch.equal(t, plain[key]) for key, t in net.state_dict().items())
+    assert array_net(net) is None

@@ -8,13 +8,6 @@ from slm_lab.testing.sessions import stop_at
 from tests.support import make_session, parse, ppo, rows, run_session
 
 
-def test_another_seed_gives_other_rows(tmp_path):
-    spec = parse(ppo())
-    first = rows(run_session(spec, tmp_path / "a", seed=0))
-    second = rows(run_session(spec, tmp_path / "b", seed=1))
-    assert not first["total_reward"].equals(second["total_reward"])
-
-
 def test_rows_after_the_checkpoint_are_written_again(tmp_path):
     """A kill between two checkpoints: rows after the first are cut off."""
     spec = parse(ppo(meta__save_interval=1000))

@@ -226,16 +226,6 @@ def test_where_every_trial_fails_the_search_has_failed(folder):
 
 
 @pytest.mark.slow
-def test_incompatible_values_fail_before_they_run(folder):
-    sizes = {"agent.algorithm.minibatch_size__choice": [4096]}
-    write_spec(folder, searching({**sizes, f"{LR}__grid_search": [1e-3]}))
-    done = call(command(folder, "search"), folder)
-    assert done.code == 1
-    assert "minibatch_size = 4096" in done.err
-    assert not events(folder, Began)
-
-
-@pytest.mark.slow
 def test_the_best_trials_are_repeated_with_fresh_seeds(folder):
     confirm = {"top": 2, "max_session": 2}
     write_spec(
@@ -261,26 +251,6 @@ def test_the_best_trials_are_repeated_with_fresh_seeds(folder):
     assert scores == pytest.approx(confirmed[int(best[0]["trial"])])
     run(folder, "search@latest")
     assert len(events(folder, Confirmed)) == 2, "nothing was run again"
-
-
-@pytest.mark.slow
-def test_a_finished_search_can_be_extended(folder):
-    write_spec(folder, searching({f"{LR}__loguniform": [1e-4, 1e-2]}))
-    run(folder, "search")
-    run(folder, "search@latest", "-s", "meta.max_trial=3")
-    assert sorted(event.trial for event in events(folder, Ended)) == [0, 1, 2]
-    assert len({line[LR] for line in table(folder).values()}) == 3
-
-
-@pytest.mark.slow
-def test_only_the_best_keep_their_models(folder):
-    write_spec(folder, searching({f"{LR}__grid_search": [1e-5, 1e-3, 1e-2]}))
-    run(folder, "search", "--keep", "1")
-    best = max(table(folder).values(), key=lambda line: float(line["score"]))
-    kept = {
-        path.name.split("_")[1] for path in (run_folder(folder) / "model").iterdir()
-    }
-    assert kept == {f"t{best['trial']}"}
 
 
 @pytest.mark.slow

@@ -154,8 +154,9 @@ def build_q(context: BuildContext) -> QParts:
 
 def build_loss(spec: AgentSpec, role: Role) -> ValueLoss:
     """The value loss of the net of `role`."""
-    loss = net_for_role(spec, role).loss_spec
-    with torch_errors_at("agent.net.loss_spec", loss.name):
+    net = net_for_role(spec, role)
+    loss = net.loss_spec
+    with torch_errors_at(net.path_of("loss_spec"), loss.name):
         return ValueLoss(getattr(nn, loss.name), loss.args)
 
 

@@ -336,9 +336,21 @@ class ArrayReturnHead(ArrayNet):
         return (self._head.means(torch.from_numpy(outputs)).numpy(),)
 
 
+WRITTEN_OUT = (
+    MLPNet.forward,
+    TorchArcNet.forward,
+    DuelingNet.forward,
+    PolicyHead.forward,
+    ReturnHead.forward,
+)
+"""What arrays can compute; a class derived from one of these nets may do otherwise."""
+
+
 def array_net(net: nn.Module) -> ArrayNet | None:
     """The network of arrays that computes what `net` does on the CPU; None where only
     torch can."""
+    if type(net).forward not in WRITTEN_OUT:
+        return None
     if isinstance(net, MLPNet):
         return array_mlp(net)
     if isinstance(net, TorchArcNet):

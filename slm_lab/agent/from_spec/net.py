@@ -3,6 +3,7 @@
 Each net of the lab has a function here that reads its keys. A net of another package
 reads its own: it is called with (spec, obs_shape, heads, generator)."""
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
@@ -38,8 +39,9 @@ from slm_lab.spec.checks.observations import conv_too_large, image_fault, vector
 from slm_lab.spec.schema import net as keys
 from slm_lab.spec.schema.agent import AgentSpec, built_nets
 
-Reader: TypeAlias = Callable[[Any, Shape, Heads, torch.Generator], nn.Module]
-"""Makes a net from its keys, the shape of an observation, heads and a generator."""
+Reader: TypeAlias = Callable[..., nn.Module]
+"""Makes a net from its keys, the shape of an observation, heads, a generator, and its
+class, `kind`."""
 
 NO_BF16 = (
     'this machine has no instructions for bfloat16, which is slow; use "float32" or '
@@ -53,13 +55,22 @@ def build_net(
     """The registered net that the spec names, with one linear output per head."""
     spec = with_precision(spec)
     kind = NETS.load(spec.type)
-    if kind.__init__ is MLPNet.__init__:  # MLPNet, or a class derived from it
-        assert isinstance(spec, keys.MLPNetSpec)
-        net: nn.Module = _mlp_net(spec, obs_shape, heads, generator, kind=kind)
-    else:
-        net = READERS.get(kind, kind)(spec, obs_shape, heads, generator)
-    reject_single_samples(net)
+    net: nn.Module = _reader_of(kind)(spec, obs_shape, heads, generator)
+    reject_single_samples(net, spec.block)
     return net
+
+
+def _reader_of(kind: Any) -> Reader:
+    """What makes a net of the class: the function for the net of the lab whose
+    constructor it has, also by inheritance; else the class itself."""
+    bases: Sequence[Any] = ()
+    if inspect.isclass(kind):
+        bases = kind.__mro__
+    for base in bases:
+        if base in READERS and kind.__init__ is base.__init__:
+            return partial(READERS[base], kind=kind)
+    reader: Reader = kind
+    return reader
 
 
 def with_precision(spec: keys.NetSpec) -> keys.NetSpec:
@@ -77,6 +88,7 @@ def _mlp_net(
     generator: torch.Generator,
     kind: type[MLPNet] = MLPNet,
 ) -> MLPNet:
+    assert isinstance(spec, keys.MLPNetSpec | keys.DuelingMLPNetSpec)
     _check_vector(spec, obs_shape)
     return _mlp(
         spec,
@@ -93,8 +105,9 @@ def _hydra_net(
     obs_shape: Shape,
     heads: Heads,
     generator: torch.Generator,
+    kind: type[HydraMLPNet],
 ) -> HydraMLPNet:
-    _reject("agent.net.hid_layers.2", spec.wrong_tails(len(heads)))
+    _reject(f"{spec.path_of('hid_layers')}.2", spec.wrong_tails(len(heads)))
     _check_vector(spec, obs_shape)
     shared = spec.trunk()
     stacks = spec.tails()
@@ -103,7 +116,7 @@ def _hydra_net(
     trunk = _mlp(
         spec, obs_shape, shared, (), generator=generator, sees_obs=bool(shared)
     )
-    out_activations = _per_head(spec.out_layer_activation, len(heads))
+    out_activations = _per_head(spec, len(heads))
     tails = [
         _mlp(
             spec,
@@ -118,11 +131,15 @@ def _hydra_net(
             stacks, out_activations, heads, strict=True
         )
     ]
-    return HydraMLPNet(trunk, tails)
+    return kind(trunk, tails)
 
 
 def _conv_net(
-    spec: keys.ConvNetSpec, obs_shape: Shape, heads: Heads, generator: torch.Generator
+    spec: keys.ConvNetSpec | keys.DuelingConvNetSpec,
+    obs_shape: Shape,
+    heads: Heads,
+    generator: torch.Generator,
+    kind: type[ConvNet] = ConvNet,
 ) -> ConvNet:
     _check_image(spec, obs_shape)
     group_norm = partial(nn.GroupNorm, 1)  # one group: all numbers of an image together
@@ -145,7 +162,7 @@ def _conv_net(
         generator=generator,
         sees_obs=False,
     )
-    return ConvNet(body, tail)
+    return kind(body, tail)
 
 
 def _dueling_net(
@@ -153,16 +170,16 @@ def _dueling_net(
     obs_shape: Shape,
     heads: Heads,
     generator: torch.Generator,
+    kind: type[DuelingNet],
 ) -> DuelingNet:
     if len(heads) != 1:
-        raise LabError(
-            f"agent.net.type = {spec.type}: has one output, the Q of each action"
-        )
+        place = f"{spec.path_of('type')} = {spec.type}"
+        raise LabError(f"{place}: has one output, the Q of each action")
     value = Head(heads[0].per_action, heads[0].gain)
     both = [value, *heads]
     if isinstance(spec, keys.DuelingConvNetSpec):
-        return DuelingNet(_conv_net(spec, obs_shape, both, generator))
-    return DuelingNet(_mlp_net(spec, obs_shape, both, generator))
+        return kind(_conv_net(spec, obs_shape, both, generator))
+    return kind(_mlp_net(spec, obs_shape, both, generator))
 
 
 def _recurrent_net(
@@ -170,6 +187,7 @@ def _recurrent_net(
     obs_shape: Shape,
     heads: Heads,
     generator: torch.Generator,
+    kind: type[RecurrentNet],
 ) -> RecurrentNet:
     _check_vector(spec, obs_shape)
     body = _mlp(spec, obs_shape, spec.fc_hid_layers, (), generator=generator)
@@ -189,7 +207,7 @@ def _recurrent_net(
         generator=generator,
         sees_obs=False,
     )
-    return RecurrentNet(body, cell, tail, seq_len=spec.seq_len, burn_in=spec.burn_in)
+    return kind(body, cell, tail, seq_len=spec.seq_len, burn_in=spec.burn_in)
 
 
 def _arc_net(
@@ -197,10 +215,15 @@ def _arc_net(
     obs_shape: Shape,
     heads: Heads,
     generator: torch.Generator,
+    kind: type[TorchArcNet],
 ) -> TorchArcNet:
+    path = spec.path_of("arc")
     if spec.arc is None:
-        raise LabError("agent.net.arc: is missing: the body of a TorchArcNet")
-    body = build_body(spec.arc.layers(), obs_shape)
+        raise LabError(f"{path}: is missing: the body of a TorchArcNet")
+    try:
+        body = build_body(spec.arc.layers(), obs_shape)
+    except ArcError as error:
+        raise LabError(f"{path}.{BODY}.{error}") from error
     init_body(body.modules, body.layers, spec.init_fn, generator)
     tail = _mlp(
         spec,
@@ -211,7 +234,7 @@ def _arc_net(
         activation=body.activation,
         sees_obs=not len(body.modules),
     )
-    return TorchArcNet(
+    return kind(
         obs_shape,
         body.modules,
         tail,
@@ -221,13 +244,14 @@ def _arc_net(
 
 
 READERS: Mapping[type[nn.Module], Reader] = {
+    MLPNet: _mlp_net,
     HydraMLPNet: _hydra_net,
     DuelingNet: _dueling_net,
     ConvNet: _conv_net,
     RecurrentNet: _recurrent_net,
     TorchArcNet: _arc_net,
 }
-"""The functions that read the keys of the lab's nets, but for MLPNet."""
+"""The functions that read the keys of the lab's nets."""
 
 
 def _mlp(
@@ -244,7 +268,7 @@ def _mlp(
 ) -> MLPNet:
     """A multilayer perceptron with the keys of every net."""
     if out_activations is None and heads:
-        out_activations = _per_head(spec.out_layer_activation, len(heads))
+        out_activations = _per_head(spec, len(heads))
     norm_after = spec.norm_place == "after"
     input_norms: Sequence[Norm] = ()
     if norm_after and sees_obs:
@@ -282,31 +306,35 @@ def _batch_norms(spec: keys.NetSpec, batch_norm: Norm) -> Sequence[Norm]:
     return []
 
 
-def _per_head(
-    names: str | Sequence[str | None] | None, num_heads: int
-) -> Sequence[str | None]:
-    """The activation of each head. Raises LabError if there are more or fewer."""
+def _per_head(spec: keys.NetSpec, num_heads: int) -> Sequence[str | None]:
+    """The output activation of each head. Raises LabError if there are more or
+    fewer."""
+    names: str | Sequence[str | None] | None = spec.out_layer_activation
     if names is None or isinstance(names, str):
         return [names] * num_heads
     if len(names) != num_heads:
         raise LabError(
-            f"agent.net.out_layer_activation: names {len(names)} activations, the "
-            f"network has {num_heads} heads"
+            f"{spec.path_of('out_layer_activation')}: names {len(names)} activations, "
+            f"the network has {num_heads} heads"
         )
     return names
 
 
 def _check_vector(spec: keys.NetSpec, obs_shape: Shape) -> None:
-    _reject(f"agent.net.type = {spec.type}", vector_fault(spec.type, obs_shape))
+    place = f"{spec.path_of('type')} = {spec.type}"
+    _reject(place, vector_fault(spec.type, obs_shape))
 
 
-def _check_image(spec: keys.ConvNetSpec, obs_shape: Shape) -> None:
+def _check_image(
+    spec: keys.ConvNetSpec | keys.DuelingConvNetSpec, obs_shape: Shape
+) -> None:
     """Raises LabError if the observation is no image, or too small for the
     convolutions."""
-    _reject(f"agent.net.type = {spec.type}", image_fault(obs_shape))
+    _reject(f"{spec.path_of('type')} = {spec.type}", image_fault(obs_shape))
     shape = obs_shape
     for index, layer in enumerate(spec.conv_layers()):
-        _reject(f"agent.net.conv_hid_layers.{index}", conv_too_large(layer, shape))
+        place = f"{spec.path_of('conv_hid_layers')}.{index}"
+        _reject(place, conv_too_large(layer, shape))
         size = layer.size_after((shape[1], shape[2]))
         assert size is not None
         shape = (layer.out_channels, *size)
@@ -344,12 +372,10 @@ def arc_problems(agent: AgentSpec, shape: Shape, discrete: bool) -> list[Problem
             continue
         if spec.arc is None or sees_actions:
             continue
-        key = BODY
-        if f"{role}_arc" in net.variants:
-            key = f"{role}_{BODY}"
+        key = net.file_key(role, "arc")
         try:
             build_body(spec.arc.layers(), shape)
         except ArcError as error:
-            path = f"{block}.{key}.{error.place}"
+            path = f"{block}.{key}.{BODY}.{error.place}"
             problems[path] = Problem(path, error.reason)
     return list(problems.values())

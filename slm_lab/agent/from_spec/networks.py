@@ -126,7 +126,7 @@ def build_q_network(
     net = build()
     twin = build()
     flat = FlatParameters(net)
-    target_network = build_target(net_spec, flat, FlatParameters(twin))
+    target_network = build_target_network(net_spec, flat, FlatParameters(twin))
     optimizer = build_optimizer(net_spec, flat)
     return QNetwork(
         net=net,
@@ -188,7 +188,7 @@ def build_critics(
         for module in targets.modules():
             if isinstance(module, ParametrizationList):
                 module.train(True)  # its singular vectors follow the averaged weights
-        target_network = build_target(net_spec, flat, FlatParameters(targets))
+        target_network = build_target_network(net_spec, flat, FlatParameters(targets))
     return Critics(
         nets=online,
         targets=targets,
@@ -207,10 +207,10 @@ def build_policy_target(
     unused = torch.Generator()  # the target begins equal to the policy
     net = _build_policy(net_spec, family, obs_shape, unused).to(policy.device)
     online = policy.train_state.flats["actor"]
-    return build_target(net_spec, online, FlatParameters(net))
+    return build_target_network(net_spec, online, FlatParameters(net))
 
 
-def build_target(
+def build_target_network(
     spec: NetSpec, online: FlatParameters, target: FlatParameters
 ) -> TargetNetwork:
     """A target network that follows `online` as the keys of its net say."""
@@ -233,9 +233,9 @@ def build_optimizer(
     learning_rate = LearningRate(lr)
     schedule = spec.lr_scheduler_spec
     if schedule is not None:
-        with torch_errors_at("agent.net.lr_scheduler_spec", schedule.name):
+        with torch_errors_at(spec.path_of("lr_scheduler_spec"), schedule.name):
             learning_rate = build_learning_rate(lr, schedule.name, schedule.args)
-    with torch_errors_at("agent.net.optim_spec", spec.optim_spec.name):
+    with torch_errors_at(spec.path_of("optim_spec"), spec.optim_spec.name):
         rule = build_rule(spec.optim_spec.name, args, flat)
     return Optimizer(
         flat,
@@ -243,8 +243,8 @@ def build_optimizer(
         learning_rate,
         clip_grad_val=spec.clip_grad_val,
         bounds=bounds,
-        # a RecurrentNet waits for lengths of sequences
-        cuda_graph=spec.cuda_graph and spec.type != "RecurrentNet",
+        # a recurrent net waits for lengths of sequences
+        cuda_graph=spec.cuda_graph and not spec.RECURRENT,
     )
 
 
@@ -283,10 +283,7 @@ def _free_scale(spec: NetSpec, family: DistributionFamily) -> Tensor | None:
     if spec.log_std_init is None:
         return None
     if family.initial_scale is None:
-        message = (
-            "agent.net.log_std_init = %g changes nothing: the action distribution has "
-            "no σ"
-        )
-        logger.warning(message, spec.log_std_init)
+        message = "%s = %g changes nothing: the action distribution has no σ"
+        logger.warning(message, spec.path_of("log_std_init"), spec.log_std_init)
         return None
     return family.initial_scale(float(spec.log_std_init))

@@ -84,7 +84,6 @@ class ConvBody(nn.Module):
         return self._activation(x)
 
 
-@final
 class ConvNet(nn.Module):
     """Convolutions, then a multilayer perceptron with one linear head per output."""
 

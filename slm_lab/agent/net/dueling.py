@@ -1,7 +1,5 @@
 """Nets that split Q into a value and an advantage of each action."""
 
-from typing import final
-
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -21,7 +19,6 @@ def dueling_q(value: Tensor, advantage: Tensor) -> Tensor:
     return (value.unsqueeze(-2) + centred).flatten(-2)
 
 
-@final
 class DuelingNet(nn.Module):
     """Q from `streams`, a net with a head for the value and one for the advantages."""
 

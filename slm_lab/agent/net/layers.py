@@ -354,20 +354,20 @@ def hidden_gain(activation: ActivationClass | None) -> float:
     return GAINS.get(activation_class(activation), 1.0)
 
 
-def reject_single_samples(net: nn.Module) -> None:
+def reject_single_samples(net: nn.Module, block: str) -> None:
     """Every batch normalisation in `net` raises LabError when it learns from one
-    sample. The moments of one number are meaningless, and torch's own error does not
-    name the spec's keys."""
+    sample. `block` is the net's block in the spec file. The moments of one number are
+    meaningless, and torch's own error does not name the spec's keys."""
     for module in net.modules():
         if isinstance(module, AnyBatchNorm | BatchRenorm):
-            module.register_forward_pre_hook(_needs_several)
+            module.register_forward_pre_hook(partial(_needs_several, block))
 
 
-def _needs_several(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+def _needs_several(block: str, module: nn.Module, inputs: tuple[Any, ...]) -> None:
     (x,) = inputs
     if module.training and x.numel() == x.shape[1]:
         raise LabError(
-            "agent.net: batch normalisation cannot learn from one sample alone; make "
+            f"{block}: batch normalisation cannot learn from one sample alone; make "
             "the batch larger (agent.memory.batch_size, training_frequency × "
             "num_envs, minibatch_size, or episodes of more than one step), or use "
             "layer_norm"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import chain, pairwise
-from typing import Literal, Self, TypeAlias, final
+from typing import Literal, Self, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -138,7 +138,6 @@ class MLPNet(nn.Module):
         return x
 
 
-@final
 class HydraMLPNet(nn.Module):
     """Hidden layers that all outputs share, then a multilayer perceptron for each
     output."""

@@ -6,7 +6,7 @@ continues the row before it. So a batch defines its sequences by the order of it
 Each row of an actor starts one."""
 
 from collections.abc import Callable
-from typing import Any, Literal, final
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -50,7 +50,6 @@ def recurrent_cell(
     return cell
 
 
-@final
 class RecurrentNet(nn.Module):
     """Hidden layers, recurrent ones, and one linear head per output. Gradients flow
     over `seq_len` steps; of a replayed sequence the first `burn_in` are not learned

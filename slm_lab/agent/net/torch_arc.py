@@ -1,7 +1,7 @@
 """A net whose body is a list of torch.nn layers, as the spec writes it."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias, final
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -28,15 +28,15 @@ Layer: TypeAlias = tuple[str, Mapping[str, Any]]
 IMAGE_DIMS = (3, 4)
 """axes of an image (C, H, W), and of frames that were stacked (L, C, H, W)"""
 
-BODY = "arc.modules.body.Sequential"
-"""The path of the layers in the block of the net."""
+BODY = "modules.body.Sequential"
+"""The path of the layers in an arc."""
 
 
 class ArcError(LabError):
     """A layer that does not fit; `place` is its path in BODY, `reason` the cause."""
 
     def __init__(self, place: str, reason: str) -> None:
-        super().__init__(f"agent.net.{BODY}.{place}: {reason}")
+        super().__init__(f"{place}: {reason}")
         self.place = place
         self.reason = reason
 
@@ -53,7 +53,6 @@ class Body(NamedTuple):
     activation: str
 
 
-@final
 class TorchArcNet(nn.Module):
     """The layers of the arc, then one linear head per output. Hidden layers at its end
     that form a multilayer perceptron run as an `MLPNet`, the tail. So an arc of nothing

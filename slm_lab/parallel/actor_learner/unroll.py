@@ -171,10 +171,9 @@ class UnrollWriter(SavedFields, Memory[Unroll]):
 
     def __init__(self, layout: MemoryLayout, horizon: int | None = None) -> None:
         horizon = horizon or layout.horizon
-        plain_layout = replace(
+        self.layout = replace(
             layout, horizon=horizon, replay=None, normalization=None, scratch=None
         )
-        self.layout = plain_layout
         self._writes_raw = layout.replay is not None
         self._t = self._horizon = horizon
 

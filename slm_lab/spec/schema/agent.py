@@ -246,11 +246,13 @@ def net_for_role(agent: AgentSpec, role: Role) -> NetSpec:
     agent without a net."""
     if agent.net is None:
         raise LabError(f"{agent.algorithm.name} has no net")
-    net = agent.nets[agent.net_key(role)]
+    key = agent.net_key(role)
+    block = f"agent.{key}"
+    net = agent.nets[key]
     if role == "critic" and net is agent.net and (net.use_same_optim or net.shared):
         actor = net.for_role("actor").model_dump(mode="json")
-        return net.for_role(role, {key: actor[key] for key in OPTIMIZER_KEYS})
-    return net.for_role(role)
+        return net.for_role(role, {key: actor[key] for key in OPTIMIZER_KEYS}, block)
+    return net.for_role(role, block=block)
 
 
 def targets_role(algorithm: AlgorithmSpec) -> Role:

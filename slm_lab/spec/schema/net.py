@@ -292,6 +292,8 @@ class NetSpec(Block):
     )
 
     _variants: dict[str, Any] = PrivateAttr(default_factory=dict)
+    _block: str = PrivateAttr("agent.net")
+    _file_keys: dict[str, str] = PrivateAttr(default_factory=dict)
 
     @property
     def variants(self) -> Mapping[str, Any]:
@@ -308,16 +310,38 @@ class NetSpec(Block):
             return f"{role}_{key}"
         return key
 
+    @property
+    def block(self) -> str:
+        """The block of the spec file that it is from, for messages."""
+        return self._block
+
+    def path_of(self, key: str) -> str:
+        """The path in the spec file of one of its keys, for messages."""
+        return f"{self._block}.{self._file_keys.get(key, key)}"
+
     @override
     def changed(self, key: str) -> Iterator[str]:
         """Variants for one role count, whatever their value."""
         yield from super().changed(key)
         yield from (f"{role}_{key}" for role in ROLES if key in self.role_keys(role))
 
-    def for_role(self, role: Role, last: Mapping[str, Any] | None = None) -> Self:
-        """The net with its keys for `role` applied, and finally the keys `last`."""
+    def for_role(
+        self,
+        role: Role,
+        last: Mapping[str, Any] | None = None,
+        block: str = "agent.net",
+    ) -> Self:
+        """The net with its keys for `role` applied, and finally the keys `last`. It
+        knows where its keys are in the spec file, whose `block` this net is."""
         keys = {**self.own_keys(), **self.role_keys(role), **(last or {})}
-        return type(self).model_validate(keys)
+        net = type(self).model_validate(keys)
+        if self._file_keys:  # resolved before
+            net._block = self._block
+            net._file_keys = self._file_keys
+            return net
+        net._block = block
+        net._file_keys = {key: self.file_key(role, key) for key in self.own_keys()}
+        return net
 
     @property
     def for_roles(self) -> list[Self]:

@@ -2,6 +2,7 @@
 stop, pause or replace trials early."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import final
 
 from typing_extensions import override
@@ -30,46 +31,38 @@ from slm_lab.studies.trial import TrialTask
 
 
 @final
+@dataclass(eq=False)
 class SearchPolicy(Policy):
     """Trials in the folder of a search. The number of a trial determines its Sessions'
     seeds and its file names."""
 
-    def __init__(
-        self,
-        spec: Spec,
-        run_dir: RunDir,
-        root_seed: int,
-        searcher: Searcher,
-        scheduler: Scheduler,
-        cores: float,
-        imports: tuple[str, ...] = (),
-        keep: int | None = None,
-    ) -> None:
-        """`cores`: those of the machine or cluster. `keep`: the number of trials whose
-        checkpoints are kept; None: all."""
+    spec: Spec
+    run_dir: RunDir
+    root_seed: int
+    searcher: Searcher
+    scheduler: Scheduler
+    cores: float
+    """Those of the machine, or of the cluster."""
+    imports: tuple[str, ...] = ()
+    keep: int | None = None
+    """The number of trials whose checkpoints are kept; None: all."""
+
+    def __post_init__(self) -> None:
         super().__init__()
-        self._spec = spec
-        self._run_dir = run_dir
-        self._root_seed = root_seed
-        self._searcher = searcher
-        self._scheduler = scheduler
-        self._cores = cores
-        self._imports = imports
-        self._keep = keep
+        self.num_trials = self.searcher.num_trials
+        self.max_restart = self.spec.meta.max_restart
+        self.needs_all = self.scheduler.needs_all
+        self.least = self._needs(self.spec)
         self._watches: dict[int, RowWatch] = {}
         self._specs: dict[int, Spec] = {}
-        self.num_trials = searcher.num_trials
-        self.max_restart = spec.meta.max_restart
-        self.needs_all = scheduler.needs_all
-        self.least = self._needs(spec)
 
     @override
     def propose(self, trial: int) -> Params:
-        return self._searcher.propose(trial)
+        return self.searcher.propose(trial)
 
     @override
     def choose(self, waiting: Sequence[int]) -> int | None:
-        return self._scheduler.choose(waiting)
+        return self.scheduler.choose(waiting)
 
     @override
     def request(self, state: TrialState) -> Request:
@@ -82,24 +75,24 @@ class SearchPolicy(Policy):
         if not state.has_begun:
             check_spaces(f"trial {trial}", spec)
             check_machine(f"trial {trial}", spec)
-            if self._run_dir.initial_file.is_file():
+            if self.run_dir.initial_file.is_file():
                 # imports torch
                 from slm_lab.records.init_from import check_initial
 
-                check_initial(self._run_dir, spec)
+                check_initial(self.run_dir, spec)
         if not state.has_begun or state.copies:
-            file = self._run_dir.trial_spec_file(trial)
+            file = self.run_dir.trial_spec_file(trial)
             write_json(file, {spec.name: spec.to_json()})
-        paths = [self._run_dir.session(trial, s).rows for s in spec.meta.writers]
+        paths = [self.run_dir.session(trial, s).rows for s in spec.meta.writers]
         self._watches[trial] = RowWatch(paths, state.frame)
         return TrialTask(
             spec=spec,
-            run_dir=self._run_dir,
-            root_seed=self._root_seed,
+            run_dir=self.run_dir,
+            root_seed=self.root_seed,
             trial=trial,
             resume=state.has_begun,
-            imports=self._imports,
-            at_once=self._spec.meta.search_scheduler is not None,
+            imports=self.imports,
+            at_once=self.spec.meta.search_scheduler is not None,
             one_of_many=True,
         )
 
@@ -111,43 +104,43 @@ class SearchPolicy(Policy):
     def notify(self, event: Event) -> list[Decision]:
         match event:
             case Proposed(trial, params):
-                self._scheduler.add(trial, params)
+                self.scheduler.add(trial, params)
             case Began(trial):
-                self._scheduler.begin(trial)
+                self.scheduler.begin(trial)
             case Reported(trial, frame, score):
                 count = self.search_state.trials[trial].reports
-                self._searcher.report(trial, count, score)
-                return self._scheduler.report(trial, frame, score)
+                self.searcher.report(trial, count, score)
+                return self.scheduler.report(trial, frame, score)
             case Copied(trial):
                 self._specs.pop(trial, None)
             case Ended(trial, score=score):
-                self._searcher.end(trial, score)
-                return self._scheduler.end(trial)
+                self.searcher.end(trial, score)
+                return self.scheduler.end(trial)
         return []
 
     @override
     def copy(self, donor: int, trial: int) -> int | None:
-        return copy_checkpoints(self._run_dir, self.spec_of(donor), donor, trial)
+        return copy_checkpoints(self.run_dir, self.spec_of(donor), donor, trial)
 
     @override
     def metrics_at(self, trial: int, frame: int) -> Mapping[str, float | None]:
-        return metrics_at(self._run_dir, trial, self.spec_of(trial), frame)
+        return metrics_at(self.run_dir, trial, self.spec_of(trial), frame)
 
     @override
     def conclude(self, state: TrialState) -> None:
-        if self._keep is None:
+        if self.keep is None:
             return
         # the checkpoints of the best ended trials only
         over = [trial for trial in self.search_state.ranked if trial.status.is_over]
-        for ended in over[self._keep :]:
-            delete_models(self._run_dir, ended.trial)
+        for ended in over[self.keep :]:
+            delete_models(self.run_dir, ended.trial)
 
     def spec_of(self, trial: int) -> Spec:
         """The spec of a trial. Raises SpecError if its params give no valid spec."""
         if trial not in self._specs:
             params = self.search_state.trials[trial].params
-            self._specs[trial] = spec_at(self._spec, params)
+            self._specs[trial] = spec_at(self.spec, params)
         return self._specs[trial]
 
     def _needs(self, spec: Spec) -> Request:
-        return request_of(spec, self._spec.meta.search_resources, self._cores)
+        return request_of(spec, self.spec.meta.search_resources, self.cores)

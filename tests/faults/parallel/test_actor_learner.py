@@ -310,7 +310,7 @@ def test_a_reward_that_is_not_a_number_is_one_clear_error_and_the_state_is_kept(
 def test_in_one_process_a_resumed_run_equals_the_uninterrupted_one(folder, make):
     sizes = {"env__max_frame": 8000, "meta__log_frequency": 200}
     write_spec(folder, actors(make, flow={"serial": True}, **sizes))
-    run(folder, "train", "--seed", "5")
+    assert call(command(folder, "train", "--seed", "5"), folder).code == 0
     undisturbed = repeatable(rows_file(folder))
     shutil.rmtree(run_folder(folder))
     mode = "train"
@@ -325,5 +325,5 @@ def test_in_one_process_a_resumed_run_equals_the_uninterrupted_one(folder, make)
         assert 0 < saved(folder).frame < 8000
         mode = "train@latest"
         seed = []
-    run(folder, "train@latest")
+    assert call(command(folder, "train@latest"), folder).code == 0
     assert repeatable(rows_file(folder)) == undisturbed

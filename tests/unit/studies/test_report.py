@@ -103,7 +103,7 @@ def test_with_actors_and_learners_only_the_learners_count(tmp_path):
     ]
     assert result.throughput.frames_per_s == pytest.approx(sum(speeds) / 2)
     page = (tmp_path / "small_t0_trial_graph_mean_returns_vs_frames.html").read_text()
-    assert "mean \\u00b1 1 std of 2 runs" in page or "mean ± 1 std of 2 runs" in page
+    assert "1 std of 2 runs" in page
     assert "Sessions" not in page
     metrics = json.loads((tmp_path / "small_t0_trial_metrics_scalar.json").read_text())
     assert len(metrics["sessions"]) == 6
@@ -111,16 +111,6 @@ def test_with_actors_and_learners_only_the_learners_count(tmp_path):
         "small_t0_s0",
         "small_t0_s3",
     }
-
-
-def test_a_graph_that_cannot_be_written_is_a_problem_that_leaves_the_metrics(root):
-    (root.parent / f"plotly-{plotly.__version__}.min.js").mkdir()
-    watching = reporter(root)
-    watching.draw_live()
-    result = watching.finish(FINISHED, RANDOM)
-    assert "cannot write metrics and graphs" in result.problem
-    assert result.metrics.num_sessions == 2
-    assert (root / "small_t0_trial_metrics_scalar.json").exists()
 
 
 @pytest.mark.medium

@@ -31,13 +31,23 @@ def template(folder, **changes):
     return file
 
 
-def made(file, folder, run, *sets, name="t", verb="train", **more):
+def made(file, folder, run, *sets, verb="train", **more):
     """A prepared run, whose folder another run may lock at once."""
     ready = Run(
-        RunSource(str(file), name, run, sets, data_dir=folder / "data", **more), verb
+        RunSource(str(file), "t", run, sets, data_dir=folder / "data", **more), verb
     )
     ready.release()
     return ready
+
+
+def begun(file, *sets, **more):
+    """A new run beside the file of its template; by default as `START` says."""
+    return made(file, file.parent, None, *(sets or START), **more)
+
+
+def resumed(file, *sets, **more):
+    """The latest run beside the file, resumed."""
+    return made(file, file.parent, "latest", *sets, **more)
 
 
 def record(ready):
@@ -49,7 +59,7 @@ def record(ready):
 )
 def test_a_template_is_resumed_with_the_spec_it_was_started_with(tmp_path, sets):
     file = template(tmp_path)
-    started = made(file, tmp_path, None, *START)
+    started = begun(file)
     own = started.run_dir.spec_file  # as in the command that a run prints
     for spec_file, target in ((file, "latest"), (own, started.run_dir.root)):
         again = made(spec_file, tmp_path, str(target), *sets)
@@ -60,35 +70,33 @@ def test_a_template_is_resumed_with_the_spec_it_was_started_with(tmp_path, sets)
 
 def test_another_value_of_a_variable_and_an_unknown_variable_are_refused(tmp_path):
     file = template(tmp_path)
-    made(file, tmp_path, None, *START)
+    begun(file)
     with pytest.raises(
         SpecError, match=r"-s env = 'Acrobot-v1': .* started with \"CartPole-v1\""
     ):
-        made(file, tmp_path, "latest", "env=Acrobot-v1")
+        resumed(file, "env=Acrobot-v1")
     with pytest.raises(SpecError, match=r"no \$\{other\}"):
-        made(file, tmp_path, "latest", "other=1")
+        resumed(file, "other=1")
     with pytest.raises(SpecError, match="must be key=value"):
-        made(file, tmp_path, "latest", "env")
+        resumed(file, "env")
 
 
 def test_a_setting_on_resume_changes_only_its_key(tmp_path):
     file = template(tmp_path)
-    started = made(file, tmp_path, None, *START)
-    longer = made(
+    started = begun(file)
+    longer = resumed(
         file,
-        tmp_path,
-        "latest",
         "env.max_frame=8192",
         "env=CartPole-v1",
         schedules="hold",
     )
     before, after = started.spec.to_json(), longer.spec.to_json()
     assert differences(before, after) == [("env.max_frame", 4096, 8192)]
-    assert made(file, tmp_path, "latest").spec == longer.spec
+    assert resumed(file).spec == longer.spec
     with pytest.raises(
         SpecError, match=r"env\.num_envs = 4: the run was started with 2"
     ):
-        made(file, tmp_path, "latest", "env.num_envs=4")
+        resumed(file, "env.num_envs=4")
 
 
 FALLING = {"name": "linear_decay", "start_val": 1.0, "end_val": 0.1}
@@ -112,7 +120,7 @@ def scheduled(folder):
         agent__algorithm__entropy_coef_spec={**FALLING, "end_step": "50%"},
         agent__net__lr_scheduler_spec={"name": "LinearToZero"},
     )
-    return file, made(file, folder, None, *START)
+    return file, begun(file)
 
 
 def frames_of(ready):
@@ -124,7 +132,7 @@ def test_a_larger_budget_is_refused_in_one_line_with_what_to_add(tmp_path):
     file, started = scheduled(tmp_path)
     before = started.run_dir.spec_file.read_bytes()
     with pytest.raises(UsageError) as caught:
-        made(file, tmp_path, "latest", "env.max_frame=8192")
+        resumed(file, "env.max_frame=8192")
     line = str(caught.value)
     assert len(line.splitlines()) == 1
     assert all(
@@ -136,7 +144,7 @@ def test_a_larger_budget_is_refused_in_one_line_with_what_to_add(tmp_path):
     assert started.run_dir.spec_file.read_bytes() == before
     settings = re.findall(r"-s (\S+)", line)
     assert [text.partition("=")[0] for text in settings] == list(ENDS)
-    anew = made(file, tmp_path, "latest", "env.max_frame=8192", *settings)
+    anew = resumed(file, "env.max_frame=8192", *settings)
     assert frames_of(anew) == [1310, 4096, 8192]
 
 
@@ -144,12 +152,12 @@ def test_what_is_suspicious_is_said_if_the_resume_is_accepted_and_only_then(
     tmp_path, caplog
 ):
     file = template(tmp_path)
-    made(file, tmp_path, None, *START, "meta.log_frequency=2000")
+    begun(file, *START, "meta.log_frequency=2000")
     caplog.clear()
     with pytest.raises(UsageError, match="--schedules"):
-        made(file, tmp_path, "latest", "env.max_frame=8192")
+        resumed(file, "env.max_frame=8192")
     assert caplog.messages == []
-    made(file, tmp_path, "latest", "env.max_frame=8192", schedules="hold")
+    resumed(file, "env.max_frame=8192", schedules="hold")
     (line,) = caplog.messages
     assert "suspicious setting: meta.log_frequency = 2000" in line
 
@@ -159,7 +167,7 @@ def test_stretched_schedules_keep_their_shares_and_held_ones_their_frames(
     tmp_path, schedules
 ):
     file, started = scheduled(tmp_path)
-    longer = made(file, tmp_path, "latest", "env.max_frame=8192", schedules=schedules)
+    longer = resumed(file, "env.max_frame=8192", schedules=schedules)
     ends = {"stretch": [1310, 4096, 8192], "hold": [655, 2048, 4096]}[schedules]
     assert frames_of(longer) == ends
     changed = differences(started.spec.to_json(), longer.spec.to_json())
@@ -170,9 +178,9 @@ def test_stretched_schedules_keep_their_shares_and_held_ones_their_frames(
     )
     (about,) = record(longer)[RUN_BLOCK]["resumed"]
     assert about["schedules"] == schedules
-    again = made(file, tmp_path, "latest", "env.max_frame=8192", schedules=schedules)
+    again = resumed(file, "env.max_frame=8192", schedules=schedules)
     assert again.spec == longer.spec, "a repeated command changes nothing"
-    assert made(file, tmp_path, "latest").spec == longer.spec
+    assert resumed(file).spec == longer.spec
 
 
 @pytest.mark.parametrize("block", ["null", '{"name": "ConstantLR"}'])
@@ -183,9 +191,9 @@ def test_a_whole_schedule_may_be_set_anew_and_only_the_others_are_asked_for(
     rate = ENDS[2].removesuffix(".frame")
     sets = ("env.max_frame=8192", f"{rate}={block}", f"{ENDS[0]}=80%")
     with pytest.raises(UsageError) as caught:
-        made(file, tmp_path, "latest", *sets)
+        resumed(file, *sets)
     assert re.findall(r"\S+ (?=\d+[,;])", str(caught.value)) == [f"{ENDS[1]} "]
-    longer = made(file, tmp_path, "latest", *sets, f"{ENDS[1]}=null")
+    longer = resumed(file, *sets, f"{ENDS[1]}=null")
     assert frames_of(longer) == [6554, 8192, None]
 
 
@@ -199,37 +207,31 @@ def test_a_run_without_schedules_that_have_ended_just_trains_on(tmp_path):
         agent__algorithm__entropy_coef_spec=later,
         agent__net__lr_scheduler_spec=cosine,
     )
-    started = made(file, tmp_path, None, *START)
+    started = begun(file)
     for schedules in (None, "stretch"):  # 5,000 frames are no share of 4,096
-        longer = made(
-            file, tmp_path, "latest", "env.max_frame=4900", schedules=schedules
-        )
+        longer = resumed(file, "env.max_frame=4900", schedules=schedules)
         assert longer.spec.agent == started.spec.agent
 
 
 def test_a_much_larger_budget_keeps_the_rows_even_and_says_how_many_they_are(tmp_path):
     file, sets = template(tmp_path), ("env=CartPole-v1", "env.max_frame=1000")
-    rows_apart = made(
-        file, tmp_path, None, *sets, "meta.log_frequency=null"
-    ).spec.log_frequency
+    rows_apart = begun(file, *sets, "meta.log_frequency=null").spec.log_frequency
     assert rows_apart == 5
-    longer = made(file, tmp_path, "latest", "env.max_frame=10000", schedules="hold")
+    longer = resumed(file, "env.max_frame=10000", schedules="hold")
     assert not any("meta.log_frequency" in note for note in longer.notes), (
         "as many as usual"
     )
-    much_longer = made(
-        file, tmp_path, "latest", "env.max_frame=1000000", schedules="hold"
-    )
+    much_longer = resumed(file, "env.max_frame=1000000", schedules="hold")
     (note,) = (note for note in much_longer.notes if "meta.log_frequency" in note)
     assert "stays 5, as at the start: 200,000 rows" in note
     assert "-s meta.log_frequency=5000" in note
     assert much_longer.spec.log_frequency == 5
-    assert made(file, tmp_path, "latest").notes == (), "it is said once"
+    assert resumed(file).notes == (), "it is said once"
 
 
 def test_a_smaller_budget_keeps_schedules_and_log_frequency(tmp_path):
     file, started = scheduled(tmp_path)
-    shorter = made(file, tmp_path, "latest", "env.max_frame=400")
+    shorter = resumed(file, "env.max_frame=400")
     changed = differences(started.spec.to_json(), shorter.spec.to_json())
     assert changed == [("env.max_frame", 4096, 400)]
 
@@ -248,7 +250,7 @@ def test_a_budget_that_is_spent_already_is_refused(
     tmp_path, together, frames, budget, is_spent
 ):
     meta = {"meta__distributed": together, "meta__max_session": 2}
-    started = made(template(tmp_path, **meta), tmp_path, None, *START)
+    started = begun(template(tmp_path, **meta))
     saved = [replace(MANIFEST, frame=frame) for frame in frames]
     sets = ("env=CartPole-v1", f"env.max_frame={budget}")
     source = RunSource("t.json", "t", "latest", sets, data_dir=tmp_path / "data")
@@ -259,9 +261,9 @@ def test_a_budget_that_is_spent_already_is_refused(
 
 def test_a_spec_file_changed_since_the_start_gives_one_note(tmp_path):
     file = template(tmp_path)
-    started = made(file, tmp_path, None, *START)
+    started = begun(file)
     template(tmp_path, agent__algorithm__gamma=0.5, env__max_frame=60_000)
-    again = made(file, tmp_path, "latest")
+    again = resumed(file)
     assert again.spec == started.spec
     (note,) = again.notes
     assert note == (
@@ -270,22 +272,22 @@ def test_a_spec_file_changed_since_the_start_gives_one_note(tmp_path):
         "50000)"
     )
     file.write_text(json.dumps({"other": ppo()}))
-    (note,) = made(file, tmp_path, "latest").notes
+    (note,) = resumed(file).notes
     assert note.endswith("it has no spec t")
 
 
 def test_a_dev_run_is_resumed_with_its_short_spec_without_a_note(tmp_path):
     file = template(tmp_path, env__max_frame=1_000_000)
-    started = made(file, tmp_path, None, "env=CartPole-v1", verb="dev")
+    started = begun(file, "env=CartPole-v1", verb="dev")
     again = made(file, tmp_path, str(started.run_dir.root))
     assert (again.spec, again.notes) == (started.spec, ())
 
 
 def test_each_start_has_its_provenance_and_none_is_replaced(tmp_path):
     file = template(tmp_path)
-    first = record(made(file, tmp_path, None, *START))[RUN_BLOCK]
-    made(file, tmp_path, "latest", "env.max_frame=8192", schedules="hold")
-    about = record(made(file, tmp_path, "latest"))[RUN_BLOCK]
+    first = record(begun(file))[RUN_BLOCK]
+    resumed(file, "env.max_frame=8192", schedules="hold")
+    about = record(resumed(file))[RUN_BLOCK]
     assert about["format"] == FORMAT
     assert {key: about[key] for key in first} == first
     longer, same = about["resumed"]
@@ -306,7 +308,7 @@ def test_other_versions_or_another_commit_are_noted_in_one_line_and_both_are_kep
     tmp_path, monkeypatch
 ):
     file = template(tmp_path)
-    made(file, tmp_path, None, *START)
+    begun(file)
     now = run.provenance(0)
     older = {
         **now,
@@ -314,16 +316,14 @@ def test_other_versions_or_another_commit_are_noted_in_one_line_and_both_are_kep
         "git_sha": "0" * 40,
     }
     monkeypatch.setattr(run, "provenance", lambda seed: {**older, "random_seed": seed})
-    again = made(file, tmp_path, "latest")
+    again = resumed(file)
     (note,) = again.notes
     assert f"torch 1.0.0 (before: {now['packages']['torch']})" in note
     assert "commit 0000000 (before: " in note
     about = record(again)[RUN_BLOCK]
     versions = [each["packages"]["torch"] for each in (about, *about["resumed"])]
     assert versions == [now["packages"]["torch"], "1.0.0"]
-    assert made(file, tmp_path, "latest").notes == (), (
-        "nothing has changed since the last"
-    )
+    assert resumed(file).notes == (), "nothing has changed since the last"
 
 
 @pytest.mark.parametrize("found", [None, FORMAT - 1, FORMAT + 1, "7"])
@@ -331,7 +331,7 @@ def test_a_run_of_another_format_is_not_trained_and_the_line_says_what_to_do(
     tmp_path, found
 ):
     file = template(tmp_path)
-    started = made(file, tmp_path, None, *START)
+    started = begun(file)
     content = record(started)
     content[RUN_BLOCK]["format"] = found
     if found is None:
@@ -340,7 +340,7 @@ def test_a_run_of_another_format_is_not_trained_and_the_line_says_what_to_do(
     with pytest.raises(
         UsageError, match=f"this version resumes format {FORMAT}: "
     ) as caught:
-        made(file, tmp_path, "latest")
+        resumed(file)
     assert len(str(caught.value).splitlines()) == 1
     assert str(started.run_dir.root) in str(caught.value)
     assert ("still read this one" in str(caught.value)) == (found != FORMAT + 1)
@@ -352,12 +352,12 @@ def test_a_run_of_another_format_is_not_trained_and_the_line_says_what_to_do(
 )
 def test_a_record_that_was_spoilt_is_one_clear_line(tmp_path, key, value):
     file = template(tmp_path)
-    started = made(file, tmp_path, None, *START)
+    started = begun(file)
     content = record(started)
     content[RUN_BLOCK][key] = value
     started.run_dir.spec_file.write_text(json.dumps(content))
     with pytest.raises(SpecError, match=r"_run\."):
-        made(file, tmp_path, "latest")
+        resumed(file)
 
 
 def with_metrics(ready, *endings):
@@ -376,7 +376,7 @@ def with_metrics(ready, *endings):
 
 
 def test_a_finished_run_that_trains_on_is_no_longer_done(tmp_path, monkeypatch):
-    started = made(template(tmp_path, meta__max_session=2), tmp_path, None, *START)
+    started = begun(template(tmp_path, meta__max_session=2))
     file, run_dir = with_metrics(started, "finished", "finished"), started.run_dir
     assert (overview_of(run_dir).status, overview_of(run_dir).final_return) == (
         RunStatus.DONE,
@@ -384,9 +384,7 @@ def test_a_finished_run_that_trains_on_is_no_longer_done(tmp_path, monkeypatch):
     )
     manifests = [replace(MANIFEST, frame=4096)] * 2
     monkeypatch.setattr(run, "have_ended", lambda *_: ([True, False], manifests))
-    made(
-        tmp_path / "t.json", tmp_path, "latest", "env.max_frame=8192", schedules="hold"
-    )
+    resumed(tmp_path / "t.json", "env.max_frame=8192", schedules="hold")
     for path in (file, run_dir.root / "info" / file.name):
         metrics = json.loads(path.read_text())
         assert [each["ending"] for each in metrics["sessions"]] == [
@@ -404,10 +402,12 @@ def test_a_finished_run_that_trains_on_is_no_longer_done(tmp_path, monkeypatch):
 
 
 def test_a_finished_run_that_is_only_drawn_again_stays_done(tmp_path, monkeypatch):
-    started = made(template(tmp_path), tmp_path, None, *START)
+    started = begun(template(tmp_path))
     file = with_metrics(started, "finished")
     before = file.read_bytes()
     manifests = [replace(MANIFEST, frame=4096)]
     monkeypatch.setattr(run, "have_ended", lambda *_: ([True], manifests))
-    made(tmp_path / "t.json", tmp_path, "latest")
+    resumed(
+        tmp_path / "t.json",
+    )
     assert file.read_bytes() == before

@@ -4,12 +4,11 @@ from contextlib import nullcontext
 import pytest
 
 from slm_lab.core.errors import SpecError, UsageError
-from slm_lab.core.recorded import differences
 from slm_lab.records.run_source import RunSource
 from slm_lab.storage.manifest import Manifest
 from slm_lab.storage.run_dir import RUN_BLOCK
-from slm_lab.studies.run import Run, with_seed
-from tests.support import parse, ppo
+from slm_lab.studies.run import Run
+from tests.support import ppo
 
 
 def made_ready(folder, **changes):
@@ -188,13 +187,3 @@ def test_nothing_is_reported_if_each_session_trains_with_the_spec(tmp_path, mode
     sessions = {"meta__distributed": mode, "meta__max_session": 1 if alone else 2}
     run, about = made_ready(tmp_path, **sessions)
     assert (run.notes, "each_rank" in about) == ((), False)
-
-
-@pytest.mark.parametrize("before", [None, 7])
-def test_a_spec_with_a_seed_differs_in_nothing_else(before):
-    spec = parse(ppo(meta__random_seed=before))
-    seeded = with_seed(spec, 2**32 - 1)
-    assert differences(spec.to_json(), seeded.to_json()) == [
-        ("meta.random_seed", before, 2**32 - 1)
-    ]
-    assert parse(seeded.to_json()) == seeded

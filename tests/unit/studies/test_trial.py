@@ -44,50 +44,41 @@ def ended(spec, run_dir):
     return have_ended(spec, run_dir, 0)[0]
 
 
-@pytest.mark.parametrize(
-    ("frame", "finished", "over"),
-    [
-        (BUDGET, True, True),
-        (BUDGET + 24, True, True),
-        (BUDGET, False, False),
-        (700, True, False),
-    ],
-)
-def test_actors_have_ended_when_their_learner_has(run_dir, frame, finished, over):
-    spec = spec_of("actor_learner")
-    assert ended(spec, run_dir) == [False] * 3
-    saved(run_dir, 0, frame, finished)
-    assert ended(spec, run_dir) == [over] * 3
+FLOW = {"distributed": "actor_learner"}
+SERIAL = {**FLOW, "max_session": 3, "max_run": 2, "serial": True}
+ENDED = [
+    # a training, (frame, finished) of each Session with a checkpoint, which have ended
+    (FLOW, {}, [False] * 3),
+    (FLOW, {0: (BUDGET, True)}, [True] * 3),
+    (FLOW, {0: (BUDGET + 24, True)}, [True] * 3),
+    (FLOW, {0: (BUDGET, False)}, [False] * 3),
+    (FLOW, {0: (700, True)}, [False] * 3),
+    (
+        {**FLOW, "max_run": 2},
+        {0: (BUDGET, True), 3: (500, False)},
+        [True] * 3 + [False] * 3,
+    ),
+    (SERIAL, {0: (BUDGET, True)}, [True, False]),
+    ({"distributed": False}, {0: (BUDGET, True), 1: (BUDGET - 1, True)}, [True, False]),
+    *(
+        ({"distributed": mode}, saves, ends)
+        for mode in ("shared", "synced", "all_reduce")
+        for saves, ends in (
+            ({0: (400, True)}, [False, False]),
+            ({0: (400, True), 1: (600, True)}, [True, True]),
+            ({0: (400, True), 1: (600, False)}, [True, False]),
+        )
+    ),
+]
 
 
-def test_each_of_several_runs_has_its_own_learner(run_dir):
-    saved(run_dir, 0, BUDGET)
-    saved(run_dir, 3, 500, finished=False)
-    assert (
-        ended(spec_of("actor_learner", max_run=2), run_dir) == [True] * 3 + [False] * 3
-    )
-
-
-def test_actors_alternating_with_their_learner_end_as_one_session(run_dir):
-    saved(run_dir, 0, BUDGET)
-    assert ended(spec_of("actor_learner", 3, 2, serial=True), run_dir) == [True, False]
-
-
-@pytest.mark.parametrize("distributed", ["shared", "synced", "all_reduce"])
-def test_each_worker_has_a_checkpoint_and_their_frames_are_summed(run_dir, distributed):
-    spec = spec_of(distributed)
-    saved(run_dir, 0, 400)
-    assert ended(spec, run_dir) == [False, False]
-    saved(run_dir, 1, 600)
-    assert ended(spec, run_dir) == [True, True]
-    saved(run_dir, 1, 600, finished=False)
-    assert ended(spec, run_dir) == [True, False]
-
-
-def test_independent_sessions_have_a_budget_each(run_dir):
-    saved(run_dir, 0, BUDGET)
-    saved(run_dir, 1, BUDGET - 1)
-    assert ended(spec_of(False), run_dir) == [True, False]
+@pytest.mark.parametrize(("training", "saves", "ends"), ENDED)
+def test_sessions_have_ended_that_saved_at_the_end_of_the_budget_of_their_training(
+    run_dir, training, saves, ends
+):
+    for session, (frame, finished) in saves.items():
+        saved(run_dir, session, frame, finished)
+    assert ended(spec_of(**training), run_dir) == ends
 
 
 def scored(run_dir, session, *returns):
@@ -131,16 +122,10 @@ def test_a_worker_that_reached_the_return_ends_all_unless_one_was_stopped(run_di
         saved(run_dir, session, 100)
         scored(run_dir, session, best)
     assert ended(spec, run_dir) == [True, True]
+    alone = solved_at(spec_of(False), 200.0)
+    assert ended(alone, run_dir) == [True, False], "each on its own"
     saved(run_dir, 1, 100, finished=False)
     assert ended(spec, run_dir) == [False, False]
-
-
-def test_independent_sessions_each_reach_the_return_separately(run_dir):
-    spec = solved_at(spec_of(False), 200.0)
-    for session, best in enumerate([200.0, 50.0]):
-        saved(run_dir, session, 100)
-        scored(run_dir, session, best)
-    assert ended(spec, run_dir) == [True, False]
 
 
 def test_unreadable_rows_are_reported_by_the_session(run_dir):
@@ -210,22 +195,24 @@ def stages_of(run_dir, monkeypatch, ending, frame, stop=False):
 ONE_ROW = {"epi": np.ones(1), "wall_t": np.ones(1)}
 
 
-def test_a_trial_says_what_follows_its_training_when_it_begins_that(
-    run_dir, monkeypatch
+@pytest.mark.parametrize(
+    ("ending", "frame", "stop", "stages"),
+    [
+        (
+            Ending.FINISHED,
+            BUDGET,
+            False,
+            ["", "comparing with the Random agent", "drawing the graphs"],
+        ),
+        (Ending.FAILED, 0, False, [""]),
+        (Ending.INTERRUPTED, 500, True, [""]),
+    ],
+    ids=["finished", "never began", "stopped"],
+)
+def test_a_trial_says_what_follows_its_training(
+    run_dir, monkeypatch, ending, frame, stop, stages
 ):
-    assert stages_of(run_dir, monkeypatch, Ending.FINISHED, BUDGET) == [
-        "",
-        "comparing with the Random agent",
-        "drawing the graphs",
-    ]
-
-
-def test_a_training_that_never_began_is_followed_by_no_stage(run_dir, monkeypatch):
-    assert stages_of(run_dir, monkeypatch, Ending.FAILED, 0) == [""]
-
-
-def test_after_a_stop_no_stage_is_shown_since_none_is_entered(run_dir, monkeypatch):
-    assert stages_of(run_dir, monkeypatch, Ending.INTERRUPTED, 500, stop=True) == [""]
+    assert stages_of(run_dir, monkeypatch, ending, frame, stop) == stages
 
 
 def test_signals_that_come_together_count_as_one(monkeypatch):

@@ -286,17 +286,3 @@ def test_the_cause_of_a_loss_that_is_not_finite_is_reported_first():
     with pytest.raises(NonFiniteLossError) as caught:
         agent.learn(0)
     assert "environment" not in str(caught.value)
-
-
-def test_greedy_actions_are_the_mode_and_draw_nothing():
-    agent, env = build()
-    obs = env.reset()
-    before = agent.actor.state_dict()["generators"]
-    with torch.no_grad():
-        expected = (
-            agent.learner.network.policy(torch.from_numpy(obs)).argmax(-1).numpy()
-        )
-    assert (agent.actor.act_greedily(obs) == expected).all()
-    after = agent.actor.state_dict()["generators"]
-    assert after["array"] == before["array"]
-    assert torch.equal(after["tensor"], before["tensor"])

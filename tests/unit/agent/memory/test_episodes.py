@@ -134,25 +134,3 @@ def test_the_cross_entropy_method_learns_from_the_best_episodes():
     ranked = sorted(returns(all_episodes), reverse=True)
     number = -(-len(ranked) // 4)
     assert returns(kept) == ranked[:number]
-
-
-@given(seed=st.integers(0, 1000), steps=st.integers(0, 15))
-@settings(max_examples=20)
-def test_breaking_off_finishes_every_running_episode_as_truncated(seed, steps):
-    store = memory(wanted=1)
-    envs = Environments(seed)
-    for _ in range(steps):
-        envs.step_into(store)
-    running = sum(bool(names) for names in envs.running)
-    store.break_off(envs.obs())
-    state = store.state_dict()
-    assert len(state["finished"]) == len(envs.finished) + running
-    assert state["steps"] == []
-    if store.ready():
-        batch = store.take()
-        next_value = batch.next_value(batch.bootstrap_obs[:, 0])
-        for t in (batch.truncated.flatten()).nonzero().flatten().tolist():
-            assert next_value[t].item() in {
-                *envs.obs()[:, 0],
-                *(o for _, o, _ in envs.finished),
-            }

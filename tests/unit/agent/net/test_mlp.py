@@ -112,21 +112,6 @@ def test_default_initialisation_has_the_range_of_torch():
     assert weight.abs().max() > 0.45
 
 
-def test_orthogonal_heads_have_the_given_gain():
-    spec = net_for_role(parse(ppo()).agent, "actor")
-    net_ = build_net(spec, (4,), [Head(3, 0.01)], seeded(0))
-    gram = net_.heads[0].weight @ net_.heads[0].weight.t()
-    assert_close(gram, 1e-4 * torch.eye(3), atol=1e-8, rtol=0)
-
-
-@pytest.mark.parametrize("init_fn", [None, "kaiming_uniform_", "orthogonal_"])
-def test_an_output_gain_holds_whatever_initialises_the_rest(init_fn):
-    spec = net_for_role(parse(ppo(agent__net__init_fn=init_fn)).agent, "actor")
-    net_ = build_net(spec, (4,), [Head(3, 0.0)], seeded(0))
-    assert (net_.heads[0].weight == 0).all()
-    assert net_.hidden[0].weight.abs().sum() > 0
-
-
 def test_as_many_output_activations_as_heads():
     with pytest.raises(LabError, match="names 3 activations, the network has 2 heads"):
         net(out_layer_activation=["tanh", None, None])

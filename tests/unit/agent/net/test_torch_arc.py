@@ -166,14 +166,6 @@ def test_images_are_divided_by_255_and_vectors_are_not():
     assert all(torch.equal(left, right) for left, right in zip(*both, strict=True))
 
 
-def test_an_activation_in_place_leaves_the_observations_alone():
-    net = arc_net(("ReLU", {"inplace": True}), linear(5), "SiLU")
-    obs = observations()
-    before = obs.clone()
-    net(obs)
-    assert torch.equal(obs, before)
-
-
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_module_that_cannot_be_a_layer_of_a_body_is_refused_by_name(name):
     with pytest.raises(

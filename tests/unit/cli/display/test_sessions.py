@@ -3,6 +3,7 @@
 import io
 import re
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -46,8 +47,9 @@ def alone(board):
     return MetaSpec(max_session=board.num_sessions)
 
 
-def shown(board, width, height=25, meta=None, **console):
-    """The text of everything that is written to a terminal of this size."""
+def drawn(board, *changes, width=100, height=25, meta=None, **console):
+    """The text of everything that is written to a terminal of this size, at first and
+    after each of the changes."""
     out = io.StringIO()
     terminal = Console(
         file=out,
@@ -59,7 +61,15 @@ def shown(board, width, height=25, meta=None, **console):
     )
     with SessionsTable(terminal, meta or alone(board), MAX_FRAME) as display:
         display.update(board)
+        for change in changes:
+            change()
+            display.update(board)
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
+
+
+def shown(board, width, height=25, meta=None, **console):
+    """The text on a terminal of this size, without a change."""
+    return drawn(board, width=width, height=height, meta=meta, **console)
 
 
 def line_of(text, name):
@@ -117,45 +127,38 @@ def test_only_the_current_one_of_several_trainings_is_shown(phases, run, session
     assert set(re.findall(r"Session (\d)", text)) == sessions
 
 
-def test_the_time_left_of_all_counts_sessions_that_wait(clock):
-    """Two of four run, each with a tenth of its budget done."""
-    board = board_of(Phase.RUNNING, Phase.RUNNING, Phase.WAITING, Phase.WAITING)
-    board.clock_slots[:2] = MAX_FRAME // 10 - 1000
-    out = io.StringIO()
-    terminal = Console(file=out, force_terminal=True, width=100, color_system=None)
-    with SessionsTable(terminal, alone(board), MAX_FRAME) as display:
-        display.update(board)
-        clock.now += 1
-        board.clock_slots[:2] += 1000
-        display.update(board)
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
-    *_, line = (line for line in text.splitlines() if line.startswith("all"))
-    assert re.split(r"\s{2,}", line.strip())[-3:] == [
-        "2,000,000 / 40M",
-        "2,000",
-        "5:16:40",
-    ]
+@pytest.mark.parametrize(
+    ("phases", "frames", "total"),
+    [
+        # Two of four run, each with a tenth of its budget done.
+        (
+            [Phase.RUNNING, Phase.RUNNING, Phase.WAITING, Phase.WAITING],
+            [MAX_FRAME // 10, MAX_FRAME // 10, 0, 0],
+            ["2,000,000 / 40M", "2,000", "5:16:40"],
+        ),
+        # One of two runs; the other has failed after as much.
+        (
+            [Phase.RUNNING, Phase.FAILED],
+            [MAX_FRAME // 10, MAX_FRAME // 10],
+            ["2,000,000 / 11M", "1,000", "2:30:00"],
+        ),
+    ],
+)
+def test_the_time_left_of_all_counts_what_waits_and_not_what_has_failed(
+    phases, frames, total, clock
+):
+    board = board_of(*phases)
+    runs = np.array(phases) == Phase.RUNNING
+    board.clock_slots[:] = np.array(frames) - 1000 * runs
 
-
-def test_the_time_left_of_all_leaves_out_what_has_failed(clock):
-    """One of two runs, with a tenth of its budget done; the other has failed after as
-    much."""
-    board = board_of(Phase.RUNNING, Phase.FAILED, frame=MAX_FRAME // 10)
-    board.clock_slots[0] -= 1000
-    out = io.StringIO()
-    terminal = Console(file=out, force_terminal=True, width=100, color_system=None)
-    with SessionsTable(terminal, alone(board), MAX_FRAME) as display:
-        display.update(board)
+    def a_second():
         clock.now += 1
-        board.clock_slots[0] += 1000
-        display.update(board)
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
-    *_, line = (line for line in text.splitlines() if line.startswith("all"))
-    assert re.split(r"\s{2,}", line.strip())[-3:] == [
-        "2,000,000 / 11M",
-        "1,000",
-        "2:30:00",
-    ]
+        board.clock_slots[:] = frames
+
+    *_, line = (
+        line for line in drawn(board, a_second).splitlines() if line.startswith("all")
+    )
+    assert re.split(r"\s{2,}", line.strip())[-3:] == total
 
 
 def test_a_log_of_workers_has_the_time_left_of_their_training(clock):

@@ -239,3 +239,20 @@ def test_synced_workers_add_up_what_they_have_counted():
         optimizer.step(net(batch(turn)).square().mean())
         (place,) = optimizer.flat.counters
         assert train_state.statistics[place] == turn + 1
+
+
+def test_synced_workers_keep_their_own_singular_unit_vectors():
+    train_state = SharedTrainState.of(optimizer_of(Counted()), 2)
+    workers = [counted_worker(train_state, index) for index in range(2)]
+    for turn, (net, optimizer) in enumerate(workers):
+        for name, vector in net.named_buffers():
+            if name.endswith("_u"):
+                vector.copy_(vector if turn else -vector)  # as good a singular vector
+        optimizer.step(net(batch(turn)).square().mean())
+    for net, optimizer in workers * 3:
+        optimizer.step(net(batch(7)).square().mean())
+        for name, vector in net.named_buffers():
+            if name.endswith(("_u", "_v")):
+                assert vector.norm().item() == pytest.approx(1.0, rel=1e-5)
+        spectrum = torch.linalg.matrix_norm(net.layer.weight, 2).item()
+        assert spectrum == pytest.approx(1.0, rel=0.05)

@@ -4,6 +4,7 @@ A training here is a stand-in that writes rows; the real ones are in tests/fault
 """
 
 import json
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -107,14 +108,12 @@ def run(begin):
     return begin(workers=2, seeds=2, threshold=500.0)
 
 
-def train(run, stand, *endings):
+def train(run, stand, *endings, opens=lambda planned: None):
     """Trains until all is done, or one of the `endings` is a stop."""
     stand.endings = list(endings)
-    if STOP not in endings:
-        run.run()
-        return
-    with pytest.raises(KeyboardInterrupt):
-        run.run()
+    stops = pytest.raises(KeyboardInterrupt) if STOP in endings else nullcontext()
+    with stops:
+        run.run(opens, lambda planned, run: run.start(lambda board: None))
 
 
 def reopened(run):
@@ -129,7 +128,7 @@ def finished(run):
 
 def test_all_variants_train_under_one_seed_before_any_trains_under_the_next(run, stand):
     opened = []
-    run.run(opens=lambda planned: opened.append(planned.label))
+    train(run, stand, opens=lambda planned: opened.append(planned.label))
     assert stand.asked == [
         ("small_false", 0, False),
         ("small_synced_2", 0, False),
@@ -140,8 +139,8 @@ def test_all_variants_train_under_one_seed_before_any_trains_under_the_next(run,
     assert run.to_run == []
 
 
-def test_measurements_equal_the_values_of_the_rows(run):
-    run.run()
+def test_measurements_equal_the_values_of_the_rows(run, stand):
+    train(run, stand)
     alone, together = summary_table(run.comparison()).itertuples()
     assert (alone.frames_per_s, together.frames_per_s) == (100.0, 200.0)
     assert together.speed_up == 2.0
@@ -149,9 +148,9 @@ def test_measurements_equal_the_values_of_the_rows(run):
     assert together.cpu_seconds_to_threshold == together.seconds_to_threshold
 
 
-def test_frames_per_process_count_each_actor_and_not_the_learner(begin):
+def test_frames_per_process_count_each_actor_and_not_the_learner(begin, stand):
     run = begin("actor_learner", workers=4)
-    run.run()
+    train(run, stand)
     alone, from_actors = (each.trainings[0] for each in run.comparison().outcomes)
     np.testing.assert_array_equal(alone.frame, alone.total_frame)
     np.testing.assert_array_equal(from_actors.frame, from_actors.total_frame / 4)
@@ -174,7 +173,7 @@ def test_a_failure_is_noted_and_the_others_continue(run, stand):
 
 def test_a_run_that_cannot_begin_is_a_failure_too(run, stand):
     stand.refuses = LabError("no semaphores")
-    run.run()
+    train(run, stand)
     assert {why for _, why in run.failures} == {"no semaphores"}
     assert len(run.failures) == 4
 
@@ -278,9 +277,3 @@ def test_the_return_of_the_random_agent_is_taken_from_what_is_known(tmp_path, be
     (data / "random_returns.json").write_text('{"known": 1.0}')
     run = begin()
     assert (run.folder / "random_returns.json").read_text() == '{"known": 1.0}'
-
-
-def test_two_comparisons_in_the_same_second_have_separate_folders(begin):
-    folders = {begin().folder for _ in range(3)}
-    assert len(folders) == 3
-    assert all(folder.name.startswith("small_compare_") for folder in folders)

@@ -6,7 +6,7 @@ from slm_lab.core.errors import MissingExtraError
 from slm_lab.studies.search import prepare as module
 from slm_lab.studies.search.prepare import env_problems
 from slm_lab.studies.search.space import Space
-from tests.unit.studies.search.small import GAMMA, searched
+from tests.unit.studies.search.small import searched
 
 NAME = "env.name__choice"
 GRAVITY = "env.g__choice"
@@ -55,10 +55,6 @@ def test_the_wrappers_that_a_search_may_set_are_checked_too():
     assert "did you mean factor?" in problem
 
 
-def test_a_search_without_keys_of_env_has_nothing_to_try():
-    assert problems_of({f"{GAMMA}__uniform": [0.9, 0.99]}) == []
-
-
 def test_a_missing_package_is_reported_with_what_to_install(monkeypatch):
     def missing(name):
         if name == "Acrobot-v1":
@@ -99,15 +95,6 @@ def test_each_key_is_reported_for_its_own_values_only(names):
         f"search.{NAME} = 'CartPole-v99'",
         "search.env.gravty__choice = 1",
     ]
-
-
-@pytest.mark.medium
-def test_where_all_names_are_wrong_only_names_are_reported():
-    found = problems_of(
-        {NAME: ["CartPole-v98", "CartPole-v99"], "env.num_envs__choice": [1, 2]}
-    )
-    assert len(found) == 2
-    assert all(problem.startswith(f"search.{NAME} = ") for problem in found)
 
 
 def test_a_whole_block_may_be_a_value():

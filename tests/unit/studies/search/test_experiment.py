@@ -9,7 +9,6 @@ from slm_lab.core.errors import LabError
 from slm_lab.metrics.trial_state import Status
 from slm_lab.records.event_log import Began, Reported, Retried
 from slm_lab.studies.search import policy as module
-from slm_lab.studies.study import Action, Decision
 from tests.unit.studies.search.fake_pool import FakePool, Fault, Listed
 from tests.unit.studies.search.played import (
     FOUR,
@@ -58,21 +57,11 @@ def test_a_trial_is_proposed_when_it_can_begin(run_dir):
     assert kinds == [each for trial in range(4) for each in one(trial)]
 
 
-def test_the_record_of_a_finished_trial(run_dir):
-    search = run(search_of(run_dir))
-    state = search.search_state.trials[0]
-    assert (state.frame, state.score, state.reports) == (
-        MAX_FRAME,
-        pytest.approx(450),
-        5,
-    )
-    assert state.metrics["strength"] == pytest.approx(450)
-    assert state.seconds == 1
-
-
 def test_the_searcher_receives_every_report_and_every_end(run_dir):
     searcher = Listed(FOUR[:1])
-    run(search_of(run_dir, searcher=searcher))
+    state = run(search_of(run_dir, searcher=searcher)).search_state.trials[0]
+    assert (state.frame, state.reports, state.seconds) == (MAX_FRAME, 5, 1)
+    assert state.score == state.metrics["strength"] == pytest.approx(450)
     assert searcher.calls[:-1] == [(0, k, pytest.approx(90 * k)) for k in range(1, 6)]
     assert searcher.calls[-1] == (0, pytest.approx(450))
 
@@ -184,9 +173,10 @@ def test_a_scheduler_that_needs_all_trials_gets_them_before_the_first_begins(run
     assert first == 4
 
 
+@pytest.mark.parametrize("cpus", [1, 2])
 @pytest.mark.parametrize("keep", [0, 1, 2])
-def test_only_the_best_keep_their_models(run_dir, keep):
-    pool = FakePool(score_at, cpus=1, faults={2: Fault(0, 100)})
+def test_only_the_best_and_those_that_run_keep_their_models(run_dir, keep, cpus):
+    pool = FakePool(score_at, cpus, faults={2: Fault(0, 100)})
     search = search_of(run_dir, pool=pool, keep=keep)
     models = {
         t: run_dir.session(t, 0).models / f"small_t{t}_s0_state_000001_5.pt"
@@ -199,19 +189,5 @@ def test_only_the_best_keep_their_models(run_dir, keep):
         start(trial, *args, **options)
 
     pool.start = starting
-    run(search)
+    search.run(lambda: [models[trial].stat() for trial in pool.running])
     assert [t for t, model in models.items() if model.exists()] == [0, 3][:keep]
-
-
-def test_models_of_those_that_run_are_kept(run_dir):
-    pool = FakePool(score_at, cpus=2)
-    searcher = Listed(points(0.9, 0.5, 0.6))
-    scheduler = Scripted({(0, 100): [Decision(0, Action.STOP)]})
-    search = search_of(
-        run_dir, pool=pool, keep=1, searcher=searcher, scheduler=scheduler
-    )
-    model = run_dir.session(1, 0).models / "small_t1_s0_state_000001_5.pt"
-    model.touch()
-    seen = []
-    search.run(lambda: seen.append((statuses(search)[1], model.exists())))
-    assert all(exists for status, exists in seen if status == "running")

@@ -18,7 +18,7 @@ from tests.unit.studies.search.played import (
     search_of,
     statuses,
 )
-from tests.unit.studies.search.small import GAMMA, RATE, assert_drawn, searched
+from tests.unit.studies.search.small import GAMMA, RATE, searched
 
 CLIP = "agent.net.clip_grad_val"
 SEARCH = {
@@ -77,19 +77,6 @@ def test_no_trial_both_copies_and_is_copied(size, fraction, seed):
                 assert known[decision.donor] > score
                 del known[trial]
                 scheduler.begin(trial)
-
-
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("probability", [0.0, 0.5, 1.0])
-def test_values_stay_within_their_bounds_and_types(seed, probability):
-    scheduler = population(
-        seed=seed, max_frame=10_000, resample_probability=probability
-    )
-    for frame in range(100, 1500, 100):
-        for decision in reported(scheduler, frame, [1.0, 2.0, 3.0, 0.0]):
-            assert list(decision.params) == [each.path for each in DIMENSIONS]
-            for each in DIMENSIONS:
-                assert_drawn(each, decision.params[each.path])
 
 
 def test_perturbed_values_are_those_of_the_donor_times_a_factor():
@@ -160,14 +147,6 @@ def test_a_trial_that_copied_has_the_frame_of_its_donor():
     assert scheduler.choose([0, 1]) == 0  # both at 300
 
 
-def test_trials_take_turns_if_not_all_fit():
-    scheduler = population(3, running=False)
-    scheduler.begin(0)
-    (decision,) = scheduler.report(0, 100, 1.0)
-    assert (decision.trial, decision.what) == (0, Action.PAUSE)
-    assert scheduler.choose([0, 1, 2]) == 1
-
-
 def turns(scheduler, frame, scores):
     """Each trial runs in turn: the decisions after its report, by trial."""
     found = {}
@@ -213,16 +192,6 @@ def test_a_round_ends_when_the_last_missing_trial_ends():
     scheduler.begin(2)
     assert brief(scheduler.end(2)) == [(1, "copy", 0)]
     assert scheduler.choose([0, 1]) == 0
-
-
-def test_a_trial_that_ended_is_not_compared():
-    scheduler = population(3, running=False)
-    turns(scheduler, 100, {0: 1.0, 1: 5.0})
-    assert scheduler.end(0) == []
-    assert brief(turns(scheduler, 100, {2: 9.0})[2]) == [
-        (2, "pause", -1),
-        (1, "copy", 2),
-    ]
 
 
 def test_no_running_trial_is_compared_before_all_have_a_score():

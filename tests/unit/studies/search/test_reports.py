@@ -104,13 +104,3 @@ def test_rows_rewritten_after_a_resume_are_not_reported_again(files):
         for file in files:
             write(file, rows_to(frame))
         assert frames(watch) == ([600] if frame == 600 else [])
-
-
-@pytest.mark.parametrize("cut", [1, 2, 5])
-def test_a_row_that_is_being_written_is_reported_when_it_is_whole(files, cut):
-    write(files[0], rows_to(200))
-    write(files[1], rows_to(200), cut)
-    watch = RowWatch(files, 0)
-    assert frames(watch) == [100]
-    write(files[1], rows_to(200))
-    assert frames(watch) == [200]

@@ -61,19 +61,6 @@ def test_paused_trials_that_are_never_chosen_again_are_stopped_at_the_end(run_di
     assert statuses(search)[3] == "finished"
 
 
-def test_one_report_may_stop_several_trials(run_dir):
-    stop = [
-        Decision(0, Action.STOP),
-        Decision(1, Action.STOP),
-        Decision(2, Action.STOP),
-    ]
-    scheduler = Scripted({(2, 200): stop})
-    search = run(
-        search_of(run_dir, scheduler=scheduler, pool=FakePool(score_at, cpus=3))
-    )
-    assert statuses(search) == dict.fromkeys((0, 1, 2), "stopped") | {3: "finished"}
-
-
 def test_a_copying_trial_continues_from_the_donor_with_its_own_values(run_dir):
     scheduler = Scripted({(1, 200): [Decision(1, Action.COPY, 0, {GAMMA: 0.99})]})
     search = run(search_of(run_dir, scheduler=scheduler))
@@ -147,26 +134,6 @@ def test_a_trial_that_another_ends_while_it_is_ending_is_ended_once(run_dir):
     ]
     assert began(run_dir).count(1) == 1
     assert search.search_state.trials[1].seconds == 1
-
-
-class EndsOthers(Scripted):
-    """A paused trial is not called again; the end of trial 0 ends trial 1."""
-
-    def choose(self, waiting):
-        return next((trial for trial in waiting if trial not in self.held), None)
-
-    def report(self, trial, frame, score):
-        self.held.add(trial)
-        return [Decision(trial, Action.PAUSE)]
-
-    def end(self, trial):
-        return [Decision(1, Action.STOP)] if trial == 0 else []
-
-
-def test_an_end_that_ends_another_ends_it_once(run_dir):
-    search = run(search_of(run_dir, scheduler=EndsOthers({})))
-    assert set(statuses(search).values()) == {"stopped"}
-    assert_whole(run_dir, 4)
 
 
 @pytest.mark.parametrize(

@@ -50,15 +50,6 @@ def test_after_a_stop_running_trials_save_and_later_resume(run_dir):
     assert_whole(run_dir, 4)
 
 
-def test_a_search_stopped_before_the_first_row_resumes(run_dir):
-    search = search_of(run_dir)
-    search.stop()
-    search.run(lambda: None)
-    assert search.pool.began == []
-    run(search_of(run_dir))
-    assert_whole(run_dir, 4)
-
-
 def test_a_trial_that_fails_while_the_search_is_stopped_is_not_given_up(run_dir):
     pool = FakePool(score_at, faults={0: Fault(200, 1)})
     search = search_of(run_dir, pool=pool, meta__max_restart=0)

@@ -103,19 +103,6 @@ def test_more_trials_do_not_change_the_first(more):
     assert proposals(few, 2) == proposals(many, 2)
 
 
-@pytest.mark.parametrize("name", SEARCHERS)
-def test_proposals_lie_in_the_space(name):
-    searcher = searcher_for(name)
-    assert searcher.num_trials == 12
-    dimensions = Space(searched(SPACE)).dimensions
-    points = proposals(searcher, 12)
-    for params in points:
-        assert list(params) == [each.path for each in dimensions]
-        for each in dimensions:
-            assert_drawn(each, params[each.path])
-    assert len({key(params) for params in points}) == 12
-
-
 NARROW = {
     "uniform": [0.5, 0.75],
     "quniform": [0.5, 0.75, 0.25],
@@ -188,12 +175,6 @@ def test_a_choice_of_lists_or_blocks_is_returned_unchanged(name, values):
     )
     drawn = [value for trial in range(16) for value in searcher.propose(trial).values()]
     assert {key(value) for value in drawn} == {key(value) for value in values}
-
-
-@pytest.mark.parametrize("name", SEARCHERS)
-def test_points_can_be_written_as_json_and_read_back(name):
-    for params in proposals(searcher_for(name), 4):
-        assert json.loads(json.dumps(params)) == params
 
 
 @pytest.mark.parametrize("name", SEARCHERS[1:])

@@ -79,14 +79,6 @@ def test_a_changed_whole_number_is_another_one(number, factor, q):
     assert (after > number * q) if factor > 1 else (after < number * q)
 
 
-@given(st.floats(-1, 1), st.sampled_from([0.8, 1.2]), SEEDS)
-def test_a_number_inside_its_bounds_is_multiplied(value, factor, seed):
-    dimension = Dimension("", "a.x", "uniform", [-2.0, 2.0])
-    assert (
-        mutate(dimension, value, factor, np.random.default_rng(seed)) == value * factor
-    )
-
-
 @given(st.lists(st.integers(), min_size=1, max_size=6, unique=True), st.data(), SEEDS)
 def test_a_changed_choice_is_a_neighbour_in_the_list(values, data, seed):
     place = data.draw(st.integers(0, len(values) - 1))
@@ -103,30 +95,10 @@ def test_both_neighbours_are_taken():
     assert {mutate(dimension, [16], 1.2, rng)[0] for _ in range(50)} == {8, 32}
 
 
-@pytest.mark.parametrize(
-    "values", [[[64], [32, 32]], [{"name": "Adam", "lr": 0.1}, {"a": []}]]
-)
-def test_lists_and_blocks_are_drawn_by_their_place(values):
-    spec = searched({f"{LAYERS}__choice": [[8], [16]]})
-    space = Space(spec)
-    space.dimensions = (Dimension("", LAYERS, "choice", values),)
-    assert [space.params({LAYERS: place})[LAYERS] for place in (0, 1)] == values
-    assert [
-        space.params({LAYERS: np.int64(place)})[LAYERS] for place in (0, 1)
-    ] == values
-
-
 def test_numbers_of_numpy_become_plain_ones():
     space = Space(searched({f"{GAMMA}__uniform": [0.9, 0.99]}))
     (value,) = space.params({GAMMA: np.float32(0.5)}).values()
     assert type(value) is float
-
-
-def test_the_keys_of_a_search_may_be_nested_or_dotted():
-    nested = {"agent": {"net": {"optim_spec": {"lr__loguniform": [1e-3, 1.0]}}}}
-    for search in (nested, {f"{RATE}__loguniform": [1e-3, 1.0]}):
-        (dimension,) = Space(searched(search)).dimensions
-        assert (dimension.path, dimension.sampler) == (RATE, "loguniform")
 
 
 POINT = st.fixed_dictionaries(

@@ -1,4 +1,4 @@
-"""The runs of a data folder: damaged and hostile ones hide no other."""
+"""The pages of the board: every part of them, for whole and for damaged runs."""
 
 import json
 import os
@@ -11,73 +11,11 @@ from slm_lab.board.app import make_board
 from slm_lab.board.query import Query
 from slm_lab.board.runs_page import grid_part
 from slm_lab.core.errors import UsageError
-from slm_lab.metrics.trial_state import Status
 from slm_lab.records.catalog import Catalog
-from slm_lab.records.event_log import Began, Ended, EventLog, Proposed
-from slm_lab.records.lookup import find_trials
 from slm_lab.records.overview import RunStatus
 from tests.support import ppo
 from tests.unit.records.runs import write_ended, write_run
-
-
-def _no_spec(run):
-    run.spec_file.unlink()
-    run.trial_spec_file(0).unlink()
-
-
-def _broken_spec(run):
-    run.spec_file.write_text('{"small": [')
-
-
-def _wrong_types(run):
-    run.spec_file.write_text('{"small": {"env": 3, "meta": [], "agent": null}}')
-    run.trial_metrics_file(0).write_text(
-        '{"num_sessions": {}, "sessions": 7, "final_return": []}'
-    )
-
-
-def _link_out(run):
-    (run.root / "info" / "out.csv").symlink_to("/etc/passwd")
-
-
-def _folder_leads_out(run):
-    (run.root / "video").symlink_to("/etc")
-
-
-def _pipe(run):
-    os.mkfifo(run.root / "info" / "small_t0_s1_session_df_train.csv")
-
-
-def _control_characters(run):
-    run.root.rename(run.root.with_name("new\nline_2026_11_22_040000"))
-
-
-def _binary_rows(run):
-    run.session(0, 0).rows.write_bytes(bytes(range(256)) * 20)
-
-
-@pytest.mark.parametrize(
-    ("spoil", "has_page"),
-    [
-        (_no_spec, False),
-        (_broken_spec, False),
-        (_wrong_types, False),
-        (_link_out, False),
-        (_folder_leads_out, False),
-        (_pipe, False),
-        (_control_characters, False),
-        (_binary_rows, True),
-    ],
-)
-def test_a_damaged_run_hides_no_other(tmp_path, spoil, has_page):
-    bad = write_run(tmp_path, stamp="2026_11_22_040000")
-    good = write_ended(tmp_path, "good")
-    spoil(bad)
-    found = Catalog(tmp_path).entries()
-    assert found[good.root.name].overview.status is RunStatus.DONE
-    (entry,) = (each for name, each in found.items() if name != good.root.name)
-    assert entry.overview.status is RunStatus.DAMAGED
-    assert bool(entry.problem) is not has_page
+from tests.unit.records.test_catalog import log_two_trials
 
 
 @pytest.mark.parametrize("file", ["trial_metrics_file", "trial_spec_file"])
@@ -112,19 +50,6 @@ def test_every_part_of_the_pages_of_whole_runs_can_be_made(tmp_path):
         assert all(parts[name].make() is not None for name in parts)
 
 
-def log_two_trials(run):
-    """As a search whose trials have finished, the second with the better score."""
-    log = EventLog(run.event_log_file)
-    for trial in (0, 1):
-        for event in (
-            Proposed(trial, {}),
-            Began(trial),
-            Ended(trial, Status.FINISHED, 9, trial, 1.0, {}),
-        ):
-            log.write(event)
-    log.close()
-
-
 def test_the_page_of_a_search_names_the_trial_that_it_shows(tmp_path):
     run = write_run(tmp_path, ppo(), ppo())
     log_two_trials(run)
@@ -134,24 +59,6 @@ def test_the_page_of_a_search_names_the_trial_that_it_shows(tmp_path):
     ):
         panels = run_page.parts(Catalog(tmp_path), query)["panels"].make()
         assert ("trial 1, the best so far" in str(panels)) is is_named
-
-
-@pytest.mark.parametrize("number", ["", "0", "1"])
-def test_the_trial_of_an_entry_is_found_without_a_look_at_other_runs(
-    number, tmp_path, monkeypatch
-):
-    run = write_run(tmp_path, ppo(), ppo(meta__max_session=2))
-    write_ended(tmp_path, "other")
-    log_two_trials(run)
-    entry = Catalog(tmp_path).entries()[run.root.name]
-    (expected,) = find_trials(f"{run.root}:t{number or 1}", tmp_path)
-
-    def refuse(*_):
-        raise AssertionError("it looked for the run in the whole folder")
-
-    monkeypatch.setattr("slm_lab.records.lookup.find_folder", refuse)
-    monkeypatch.setattr("slm_lab.records.lookup.runs_in", refuse)
-    assert entry.trial(number).key == expected.key
 
 
 def test_runs_inside_of_another_sort_below_it(tmp_path):
@@ -177,28 +84,6 @@ def test_a_folder_name_that_is_not_utf8_is_shown_escaped(tmp_path):
         f"{run.root.name}\\xff",
     ]
     assert all(json.dumps(row, ensure_ascii=False).encode() for row in rows)
-
-
-def test_the_catalog_writes_nothing(tmp_path):
-    run = write_run(tmp_path)
-    before = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*")}
-    assert run.root.name in Catalog(tmp_path).entries()
-    assert {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*")} == before
-
-
-def test_a_summary_is_made_again_only_when_files_of_its_run_change(
-    tmp_path, monkeypatch
-):
-    runs = [write_run(tmp_path, name=name) for name in ("one", "two")]
-    catalog = Catalog(tmp_path)
-    monkeypatch.setattr("slm_lab.records.catalog.PAUSE", 0.0)
-    first = dict(catalog.entries())
-    assert catalog.entries() == first
-    with runs[0].session(0, 0).rows.open("a") as file:
-        file.write("\n")
-    now = catalog.entries()
-    changed = [name for name, entry in now.items() if entry is not first[name]]
-    assert changed == [runs[0].root.name]
 
 
 def test_new_runs_appear_and_deleted_ones_go(tmp_path, monkeypatch):
@@ -230,3 +115,26 @@ def test_a_folder_that_is_absent_and_a_port_that_is_taken_are_one_clear_error(tm
             make_board(tmp_path, port)
     finally:
         server.server_close()
+
+
+def test_the_page_that_a_search_has_drawn_is_framed_and_loaded_again_after_a_change(
+    tmp_path,
+):
+    run = write_run(tmp_path, ppo(), ppo())
+    log_two_trials(run)
+
+    def frames():
+        parts = run_page.parts(Catalog(tmp_path), Query(run=run.root.name))
+        return parts["results"].stamp, [
+            each.src for each in parts["results"].make()[1:]
+        ]
+
+    assert frames()[1] == []
+    drawn = run.root / "small_experiment_graph.html"
+    drawn.write_text("first")
+    stamp, (first,) = frames()
+    assert first.startswith(f"/files/{run.root.name}/small_experiment_graph.html?")
+    os.utime(drawn, ns=(1, 1))
+    new_stamp, (second,) = frames()
+    assert first != second
+    assert stamp != new_stamp
