@@ -169,7 +169,7 @@ def q_learning(name: str, **changes: Any) -> dict[str, Any]:
 
 
 def soft(name: str, **changes: Any) -> dict[str, Any]:
-    """A small spec of `name`, SoftActorCritic or CrossQ, with uniform replay."""
+    """A small spec of `name`, an actor with critics, with uniform replay."""
     algorithm = {
         "name": name,
         "gamma": 0.99,
@@ -180,7 +180,7 @@ def soft(name: str, **changes: Any) -> dict[str, Any]:
     targets = {"agent__net__update_type": "polyak", "agent__net__polyak_coef": 0.05}
     memory = {"name": "Replay", "batch_size": 16, "max_size": 200}
     spec = ppo(agent__algorithm=algorithm, agent__memory=memory)
-    return _changed(spec, {**(targets if name == "SoftActorCritic" else {}), **changes})
+    return _changed(spec, {**(targets if name != "CrossQ" else {}), **changes})
 
 
 def seeded(seed: int) -> torch.Generator:

@@ -35,6 +35,14 @@ PARTS = (
         "algorithm.sac:SoftActorCritic",
     ),
     (ALGORITHMS, "CrossQ", algorithm.CrossQSpec, "algorithm.sac:CrossQ"),
+    (ALGORITHMS, "C51", algorithm.C51Spec, "algorithm.q_learning:DistributionalDQN"),
+    (
+        ALGORITHMS,
+        "QRDQN",
+        algorithm.QRDQNSpec,
+        "algorithm.q_learning:DistributionalDQN",
+    ),
+    (ALGORITHMS, "TD3", algorithm.TD3Spec, "algorithm.td3:TD3"),
     (ALGORITHMS, "SIL", algorithm.SILSpec, "algorithm.sil:SIL"),
     (ALGORITHMS, "PPOSIL", algorithm.PPOSILSpec, "algorithm.sil:PPOSIL"),
     (

@@ -141,12 +141,13 @@ A2C = rows_of(actor_critic)
 SARSA = rows_of(sarsa)
 SPARSE = {"agent__algorithm__training_frequency": 32}
 """Twelve training events in a run show as much as more would."""
-VANILLA, DQN, DOUBLE = (
+VANILLA, DQN, DOUBLE, C51, QRDQN = (
     rows_of(partial(q_learning, name, **SPARSE))
-    for name in ("VanillaDQN", "DQN", "DoubleDQN")
+    for name in ("VanillaDQN", "DQN", "DoubleDQN", "C51", "QRDQN")
 )
-SAC, CROSS_Q = (
-    rows_of(partial(soft, name, **SPARSE)) for name in ("SoftActorCritic", "CrossQ")
+SAC, CROSS_Q, TD3 = (
+    rows_of(partial(soft, name, **SPARSE))
+    for name in ("SoftActorCritic", "CrossQ", "TD3")
 )
 SIL, PPOSIL = partial(A2C, name="SIL"), partial(PPO, name="PPOSIL")
 
@@ -268,6 +269,23 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
             DOUBLE(IMAGES, net("DuelingConvNet", CONV, precision="bf16", **DELAYED))
         ),
     },
+    "C51": {
+        "plain": C51(num_atoms=11, v_min=0.0, v_max=20.0),
+        "rainbow_without_noise": C51(
+            BY_PRIORITY,
+            keys_of_net(type="DuelingMLPNet"),
+            double=True,
+            num_step_returns=3,
+        ),
+        "images": C51(IMAGES, net("DuelingConvNet", CONV, **DELAYED), num_atoms=11),
+    },
+    "QRDQN": {
+        "plain": QRDQN(num_quantiles=8),
+        "prioritized": QRDQN(
+            STACKED, BY_PRIORITY, num_quantiles=5, kappa=0.0, double=True
+        ),
+        "half_precision": QRDQN(HALF, num_quantiles=8),
+    },
     "SoftActorCritic": {
         "continuous": SAC(TWO_ACTIONS),
         "normalized": SAC(CONTINUOUS, NORMALIZED),
@@ -280,6 +298,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "entropy_penalty": SAC(entropy_penalty_coef=0.5),
         "annealed_alpha": SAC(fixed_alpha=decay(0.5, 0.1)),
         "spectral_norm": SAC(TWO_ACTIONS, spectral_norm=True),
+        "n_step_three_critics": SAC(TWO_ACTIONS, num_critics=3, num_step_returns=3),
         "half_precision": SAC(TWO_ACTIONS, HALF),
         "wide_by_numpy": SAC(TWO_ACTIONS, BY_NUMPY),
         "images_spectral_norm": alike(
@@ -294,6 +313,24 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "continuous": CROSS_Q(TWO_ACTIONS, GENTLE),
         "discrete": alike(CROSS_Q(GENTLE)),
         "images": CROSS_Q(IMAGES, net("ConvNet", CONV), GENTLE),
+    },
+    "TD3": {
+        "continuous": TD3(TWO_ACTIONS),
+        "normalized": TD3(CONTINUOUS, NORMALIZED, explore_var_spec=decay(0.5, 0.1)),
+        "ddpg": TD3(
+            CONTINUOUS,
+            BY_PRIORITY,
+            num_critics=1,
+            policy_delay=1,
+            target_noise=0.0,
+            num_step_returns=3,
+        ),
+        "many_critics_symlog": TD3(TWO_ACTIONS, num_critics=3, symlog=True),
+        "replaced_targets": TD3(
+            TWO_ACTIONS, keys_of_net(update_type="replace", update_frequency=64)
+        ),
+        "half_precision": TD3(TWO_ACTIONS, HALF, pdtype("Deterministic")),
+        "norm_layers": TD3(TWO_ACTIONS, NORM_LAYERS),
     },
     "SIL": {
         "episodes": SIL(EPISODES, past("OnPolicyReplay")),

@@ -7,7 +7,7 @@ from itertools import islice
 import pytest
 import torch
 
-from slm_lab.agent.algorithm import sac as soft_policy
+from slm_lab.agent.algorithm import expectation
 from slm_lab.agent.fast import recorded_step
 from slm_lab.agent.fast.recorded_step import RecordedStep
 from slm_lab.spec.schema.optim import OptimSpec
@@ -20,7 +20,18 @@ from tests.support import parse, ppo, q_learning, soft
 pytestmark = pytest.mark.medium
 
 ADAM = OptimSpec(name="GlobalAdam", lr=1e-3)
-GRAPHED = "PPO", "PPOSIL", "VanillaDQN", "DQN", "DoubleDQN", "SoftActorCritic", "CrossQ"
+GRAPHED = (
+    "PPO",
+    "PPOSIL",
+    "VanillaDQN",
+    "DQN",
+    "DoubleDQN",
+    "SoftActorCritic",
+    "CrossQ",
+    "TD3",
+    "C51",
+    "QRDQN",
+)
 ROWS = [
     case
     for case in cases(learning=True)
@@ -44,6 +55,13 @@ SCHEDULED = {
         agent__algorithm__policy_delay=3,
         **LINEAR,
     ),
+    "TD3": soft(
+        "TD3",
+        env__name="Pendulum-v1",
+        env__max_t=40,
+        agent__algorithm__explore_var_spec=decay(0.5, 0.0),
+        **LINEAR,
+    ),
     "DQN": q_learning("DQN", **LINEAR),
 }
 """Numbers that change with the frames, and end at zero."""
@@ -56,7 +74,7 @@ def as_on_a_gpu(monkeypatch):
     monkeypatch.setattr(recorded_step.Recorder, "record", fake_graph.record)
     # On the CPU, unlike on a GPU, torch's own reads the greatest index.
     monkeypatch.setattr(
-        soft_policy, "one_hot", lambda index, size: torch.eye(size)[index]
+        expectation, "one_hot", lambda index, size: torch.eye(size)[index]
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from torch import Tensor, nn
+from typing_extensions import override
 
 from slm_lab.agent.algorithm.algorithm import (
     AgentParts,
@@ -22,11 +23,13 @@ from slm_lab.agent.distribution.family import DistributionFamily, distribution_f
 from slm_lab.agent.from_spec.networks import (
     build_policy_value,
     build_q_network,
+    build_return_distribution,
     torch_errors_at,
 )
 from slm_lab.agent.memory.memory import ReplayConfig, TrainingSchedule
 from slm_lab.agent.net.policy_value import ActingNetwork, PolicyValue
 from slm_lab.agent.net.q_network import QNetwork, value_of
+from slm_lab.agent.net.return_distribution import ReturnDistribution, outputs_of
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.optimizer import Loss
 from slm_lab.agent.optim.rule import Number
@@ -78,6 +81,9 @@ class QPrediction(NamedTuple):
     q: Tensor
     """(B,) Q(s, a) without a gradient"""
     mean_q: Number
+    error: Tensor
+    """(B,) the error of each prediction: of Q its target less Q, of a distribution its
+    loss."""
 
 
 TargetOf: TypeAlias = Callable[[Tensor], Tensor]
@@ -100,8 +106,28 @@ class QParts:
         """The loss by autograd."""
         q = value_of(self.network.q(obs), action)
         taken = q.detach()
-        loss = self.value_loss_fn(q, target_of(taken), weight)
-        return QPrediction(loss, taken, number(taken.mean()))
+        target = target_of(taken)
+        loss = self.value_loss_fn(q, target, weight)
+        return QPrediction(loss, taken, number(taken.mean()), target - taken)
+
+
+@dataclass(frozen=True)
+class ReturnParts(QParts):
+    """Distributions of the return, with their target, and the loss."""
+
+    returns: ReturnDistribution
+
+    @override
+    def torch_objective(
+        self, obs: Tensor, action: Tensor, target_of: TargetOf, weight: Tensor | None
+    ) -> QPrediction:
+        outputs = outputs_of(self.network.distributions(obs), action)
+        q = self.returns.mean(outputs.detach())
+        losses = self.returns.loss(outputs, target_of(q))
+        error = losses.detach()
+        if weight is not None:
+            losses = losses * weight
+        return QPrediction(losses.mean(), q, number(q.mean()), error)
 
 
 def build_q(context: BuildContext) -> QParts:
@@ -112,10 +138,18 @@ def build_q(context: BuildContext) -> QParts:
         context.action_space, "Argmax" if pdtype == "default" else pdtype
     )
     generator = seeded_generator(context.seeds.init)
+    returns = build_return_distribution(context.spec.algorithm)
     network = build_q_network(
-        context.spec, family.param_dim, context.obs_shape, generator
+        spec=context.spec,
+        num_actions=family.param_dim,
+        obs_shape=context.obs_shape,
+        generator=generator,
+        returns=returns,
     )
-    return QParts(network, family, build_loss(context.spec, "actor"))
+    value_loss_fn = build_loss(context.spec, "actor")
+    if returns is None:
+        return QParts(network, family, value_loss_fn)
+    return ReturnParts(network, family, value_loss_fn, returns)
 
 
 def build_loss(spec: AgentSpec, role: Role) -> ValueLoss:

@@ -1,5 +1,4 @@
-"""Q-learning with replay: three algorithms that differ in the value of the next
-state."""
+"""Q-learning with replay: algorithms that differ in the value of the next state."""
 
 from abc import abstractmethod
 from typing import final
@@ -17,13 +16,15 @@ from slm_lab.agent.algorithm.algorithm import (
 from slm_lab.agent.algorithm.policy_parts import (
     QObjective,
     QParts,
+    ReturnParts,
     assemble,
     build_q,
     build_replay_config,
 )
 from slm_lab.agent.algorithm.report import GradientStep, Report, Update
 from slm_lab.agent.batch import Transitions, TransitionSource
-from slm_lab.spec.schema.algorithm import DQNBaseSpec
+from slm_lab.agent.net.return_distribution import outputs_of
+from slm_lab.spec.schema.algorithm import DistributionalSpec, DQNBaseSpec
 
 
 class QLearner(Learner[TransitionSource]):
@@ -61,7 +62,11 @@ class QLearner(Learner[TransitionSource]):
 
     @abstractmethod
     def next_value(self, next_obs: Tensor) -> Tensor:
-        """V(s') of the next states, (B,)."""
+        """V(s') of the next states, (B,), or outputs for its distribution, (B, K)."""
+
+    def target(self, batch: Transitions) -> Tensor:
+        """r + γ^m V(s'), (B,), or its distribution, (B, K)."""
+        return batch.reward + batch.discount * self.next_value(batch.next_obs)
 
     @override
     def learn(self, batch: TransitionSource, frame: int) -> Report:
@@ -83,7 +88,7 @@ class QLearner(Learner[TransitionSource]):
         steps."""
         network = self.network
         with torch.no_grad():
-            target = batch.reward + batch.discount * self.next_value(batch.next_obs)
+            target = self.target(batch)
         network.train(True)
         prediction = self.objective(
             batch.obs, batch.action, lambda _: target, batch.weight
@@ -95,7 +100,7 @@ class QLearner(Learner[TransitionSource]):
             "grad_norm": step.grad_norm,
             "q_value": prediction.mean_q,
         }
-        return Update(report, target - prediction.q)
+        return Update(report, prediction.error)
 
 
 @final
@@ -127,3 +132,29 @@ class DoubleDQN(QLearner):
         """Q̂(s', argmax_a Q(s', a))."""
         best = self.network.q(next_obs).argmax(-1, keepdim=True)
         return self.network.target_q(next_obs).gather(-1, best).squeeze(-1)
+
+
+@final
+class DistributionalDQN(QLearner):
+    """Q-learning on the distribution of the return: C51 (arXiv:1707.06887) and QR-DQN
+    (arXiv:1710.10044). The best action is that of the greatest mean. Its distribution
+    is the target network's; with `double` the online network chooses."""
+
+    def __init__(self, spec: DistributionalSpec, parts: QParts) -> None:
+        super().__init__(spec, parts)
+        assert isinstance(parts, ReturnParts)
+        self.returns = parts.returns
+        self.is_double = spec.double
+
+    @override
+    def next_value(self, next_obs: Tensor) -> Tensor:
+        outputs = self.network.target_distributions(next_obs)
+        q = self.returns.mean(outputs)
+        if self.is_double:
+            q = self.network.q(next_obs)
+        return outputs_of(outputs, q.argmax(-1))
+
+    @override
+    def target(self, batch: Transitions) -> Tensor:
+        outputs = self.next_value(batch.next_obs)
+        return self.returns.target(batch.reward, batch.discount, outputs)

@@ -379,3 +379,28 @@ class TanhNormal(Distribution):
 def _log_slope(u: Tensor) -> Tensor:
     """log(1 − tanh²u) = 2 (log 2 − u − softplus(−2u)), finite for every u."""
     return 2 * (math.log(2) - u - softplus(-2 * u))
+
+
+@final
+class TanhPoint(Distribution):
+    """The one action tanh(u), (B, A), of a deterministic policy. It has no density: its
+    log-probability and its entropy are zero."""
+
+    def __init__(self, u: Tensor) -> None:
+        self._action = u.tanh()
+
+    @override
+    def sample(self, generator: torch.Generator) -> Tensor:
+        return self._action
+
+    @override
+    def log_prob(self, action: Tensor) -> Tensor:
+        return torch.zeros_like(action[..., 0])
+
+    @override
+    def entropy(self) -> Tensor:
+        return torch.zeros_like(self._action[..., 0])
+
+    @override
+    def mode(self) -> Tensor:
+        return self._action

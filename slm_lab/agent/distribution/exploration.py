@@ -21,6 +21,7 @@ from slm_lab.agent.distribution.distributions import (
     Categorical,
     DiagonalNormal,
     Distribution,
+    TanhPoint,
 )
 from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.core.errors import LabError
@@ -95,6 +96,19 @@ def epsilon_greedy(
     return action, np.log(p, dtype=np.float32)
 
 
+def gaussian(
+    params: FloatArray, std: float, generators: Generators
+) -> tuple[FloatArray, FloatArray]:
+    """Actions (B, A) of `TanhPoint` with normal noise, clipped to [−1, 1]; and the
+    log-probabilities (B,) of the noise, zero without any."""
+    action = np.tanh(params)
+    if std == 0.0:
+        return action, np.zeros(len(action), np.float32)
+    z = generators.array.standard_normal(action.shape, np.float32)
+    noisy = (action + np.float32(std) * z).clip(-1.0, 1.0)
+    return noisy, normal_log_prob(z, np.full_like(z, math.log(std)))
+
+
 def draw_normal(
     params: FloatArray, _: float, generators: Generators
 ) -> tuple[FloatArray, FloatArray]:
@@ -130,19 +144,24 @@ class Exploration(NamedTuple):
     """An action policy with an exploration variable."""
 
     policy: ExplorationPolicy
-    space: type[gymnasium.Space[Any]]
-    """The action spaces it is for."""
+    kind: type[Distribution]
+    """The distribution whose parameters it takes."""
+    needs: str
+    """What an agent must be for it, for messages."""
 
 
+OF_CHOICES = "chooses one of n actions"
 EXPLORATIONS: Mapping[str, Exploration] = {
-    "epsilon_greedy": Exploration(epsilon_greedy, spaces.Discrete),
-    "boltzmann": Exploration(boltzmann, spaces.Discrete),
+    "epsilon_greedy": Exploration(epsilon_greedy, Categorical, OF_CHOICES),
+    "boltzmann": Exploration(boltzmann, Categorical, OF_CHOICES),
+    "gaussian": Exploration(gaussian, TanhPoint, "adds noise to a deterministic actor"),
 }
 """The exploration of each `action_policy`."""
 
 DRAWS: Mapping[type[Distribution], ExplorationPolicy] = {
     Categorical: lambda logits, _, generators: boltzmann(logits, 1.0, generators),
     DiagonalNormal: draw_normal,
+    TanhPoint: lambda params, _, generators: gaussian(params, 0.0, generators),
 }
 """Distributions that NumPy draws from."""
 
@@ -156,11 +175,11 @@ def exploration_policy(
         return _uniform(family, action_space)
     if action_policy != "default":
         exploration = EXPLORATIONS[action_policy]
-        if not isinstance(action_space, exploration.space):
+        if family.kind is not exploration.kind:
             raise LabError(
-                f"agent.algorithm.action_policy = {action_policy!r}: chooses one of n "
-                f'actions, the environment\'s are {action_space}; use "default" or '
-                '"random"'
+                f"agent.algorithm.action_policy = {action_policy!r}: "
+                f"{exploration.needs}, the environment's actions are {action_space}; "
+                'use "default" or "random"'
             )
         return exploration.policy
     if family.greedy:

@@ -23,6 +23,7 @@ from slm_lab.agent.distribution.distributions import (
     MultiCategorical,
     MultivariateNormal,
     TanhNormal,
+    TanhPoint,
 )
 from slm_lab.core.errors import LabError
 from slm_lab.core.types import Array
@@ -180,22 +181,42 @@ def squashed_family(
 ) -> DistributionFamily:
     """TanhNormal, for actions with two bounds; in soft actor-critic also the `pdtype`
     "Normal". Raises LabError for other actions, and for any other `pdtype`."""
-    setting = f"agent.algorithm.action_pdtype = {pdtype!r}"
     if pdtype not in ("default", "Normal"):
         raise LabError(
-            f'{setting}: no squashed distribution; use "default" or "Normal"'
+            f"agent.algorithm.action_pdtype = {pdtype!r}: no squashed distribution; "
+            'use "default" or "Normal"'
         )
+    space = _bounded(action_space, f"agent.algorithm.action_pdtype = {pdtype!r}")
+    return _pairs(space, TanhNormal, TanhNormal)
+
+
+def deterministic_family(action_space: ActionSpace) -> DistributionFamily:
+    """TanhPoint, for actions with two bounds. Raises LabError for other actions."""
+    space = _bounded(action_space, "agent.algorithm.name")
+    (size,) = space.shape
+    return DistributionFamily(
+        kind=TanhPoint,
+        make=TanhPoint,
+        param_dim=size,
+        action_shape=(size,),
+        action_dtype=np.float32,
+    )
+
+
+def _bounded(action_space: ActionSpace, key: str) -> spaces.Box:
+    """The space of continuous actions in [−1, 1]. Raises LabError at `key` for
+    others."""
     if not isinstance(action_space, spaces.Box):
         raise LabError(
-            f"{setting}: a squashed distribution is for continuous actions, the "
+            f"{key}: a squashed distribution is for continuous actions, the "
             f"environment's are {action_space}; use another algorithm"
         )
     if not np.isfinite([action_space.low, action_space.high]).all():
         raise LabError(
-            f"{setting}: a squashed distribution needs actions with two bounds each, "
-            f"the environment's are {action_space}; use another algorithm"
+            f"{key}: a squashed distribution needs actions with two bounds each, the "
+            f"environment's are {action_space}; use another algorithm"
         )
-    return _pairs(action_space, TanhNormal, TanhNormal)
+    return action_space
 
 
 Builder: TypeAlias = Callable[[Any], DistributionFamily]

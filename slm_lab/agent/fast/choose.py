@@ -9,15 +9,22 @@ from torch import nn
 
 from slm_lab.agent.algorithm.actor_critic import ActorCritic
 from slm_lab.agent.algorithm.algorithm import AgentParts, Learner
+from slm_lab.agent.algorithm.expectation import SQUASHED
 from slm_lab.agent.algorithm.policy_actor import PolicyActor
 from slm_lab.agent.algorithm.ppo import PPO
 from slm_lab.agent.algorithm.q_learning import QLearner
 from slm_lab.agent.algorithm.reinforce import Reinforce
-from slm_lab.agent.algorithm.sac import SQUASHED, SoftActorCritic, SoftLearner
+from slm_lab.agent.algorithm.replay_actor_critic import ReplayActorCritic
+from slm_lab.agent.algorithm.sac import SoftActorCritic
 from slm_lab.agent.algorithm.sarsa import SARSA
 from slm_lab.agent.algorithm.sil import SelfImitation
+from slm_lab.agent.algorithm.td3 import TD3
 from slm_lab.agent.algorithm.temperature import TunedTemperature
-from slm_lab.agent.fast.distributions import ARRAY_DISTRIBUTIONS
+from slm_lab.agent.fast.distributions import (
+    ARRAY_DISTRIBUTIONS,
+    deterministic_sample,
+    squashed_sample,
+)
 from slm_lab.agent.fast.losses import elementwise
 from slm_lab.agent.fast.networks import TracedNet, array_mlp, array_net
 from slm_lab.agent.fast.objectives import (
@@ -75,7 +82,7 @@ def act_by_arrays(actor: PolicyActor) -> None:
 def record_steps(learner: Learner[Any]) -> None:
     """Steps on a GPU are replayed as CUDA graphs if `cuda_graph` asks for it."""
     is_on_gpu = learner.train_state.failed is not None
-    if is_on_gpu and isinstance(learner, PPO | QLearner | SoftLearner):
+    if is_on_gpu and isinstance(learner, PPO | QLearner | ReplayActorCritic):
         learner.step = RecordedStep(learner.step, learner.train_state)
 
 
@@ -88,8 +95,8 @@ def write_out_steps(learner: Learner[Any]) -> None:
         nets = traced_nets(learner.network.nets)
         if value_loss is not None and nets is not None:
             learner.objective = WrittenQ(nets[0], value_loss)
-    elif isinstance(learner, SoftLearner):
-        write_out_soft_steps(learner)
+    elif isinstance(learner, ReplayActorCritic):
+        write_out_replay_steps(learner)
 
 
 def write_out_pass(learner: PPO | ActorCritic | Reinforce) -> None:
@@ -105,7 +112,7 @@ def write_out_pass(learner: PPO | ActorCritic | Reinforce) -> None:
         learner.evaluate = partial(ArrayPass, nets, kind, value_loss)
 
 
-def write_out_soft_steps(learner: SoftLearner) -> None:
+def write_out_replay_steps(learner: ReplayActorCritic) -> None:
     """Critics and actor are written out for continuous actions, the temperature for
     all."""
     temperature = learner.temperature
@@ -114,12 +121,18 @@ def write_out_soft_steps(learner: SoftLearner) -> None:
     value_loss = elementwise(learner.value_loss_fn)
     actor = traced_nets(learner.actor.nets)
     critics = traced_nets(list(learner.critic.nets))
-    if value_loss is None or actor is None or critics is None:
+    if value_loss is None or actor is None or critics is None or learner.spec.symlog:
         return
-    has_written_actions = learner.policy is SQUASHED and not learner.spec.symlog
-    if has_written_actions and isinstance(learner, SoftActorCritic):
+    if isinstance(learner, TD3):
         learner.critic_objective = WrittenCritics(learner, critics, value_loss)
-        learner.actor_objective = WrittenActor(learner, actor[0], critics)
+        learner.actor_objective = WrittenActor(
+            learner, actor[0], critics[:1], deterministic_sample
+        )
+    elif isinstance(learner, SoftActorCritic) and learner.policy is SQUASHED:
+        learner.critic_objective = WrittenCritics(learner, critics, value_loss)
+        learner.actor_objective = WrittenActor(
+            learner, actor[0], critics, squashed_sample
+        )
 
 
 def traced_nets(nets: Sequence[nn.Module]) -> list[TracedNet] | None:

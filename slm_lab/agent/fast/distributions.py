@@ -122,8 +122,8 @@ ARRAY_DISTRIBUTIONS: Mapping[type[Distribution], type[ArrayDistribution]] = {
 """Distributions that are written out, by their class in torch."""
 
 
-class SquashedSample(NamedTuple):
-    """Reparametrised actions of `TanhNormal`, with their gradients."""
+class ArraySample(NamedTuple):
+    """Reparametrised actions, with their gradients."""
 
     action: FloatArray
     """(B, A)"""
@@ -131,13 +131,13 @@ class SquashedSample(NamedTuple):
     """(B,)"""
     backward: Callable[[FloatArray, FloatArray], FloatArray]
     """Maps the gradients of action (B, A) and log-probability (B,) to the gradient of
-    the parameters, (B, 2 A)."""
+    the parameters, (B, param_dim)."""
 
 
-def squashed_sample(params: FloatArray, noise: Tensor) -> SquashedSample:
-    """The sample for standard normal noise (B, A), from mean and log σ side by side,
-    (B, 2 A). With u = μ + σε and a = tanh u: ∂a/∂u = 1 − a², ∂ log π/∂u = 2a, and
-    ∂ log π/∂ log σ = 2aσε − 1."""
+def squashed_sample(params: FloatArray, noise: Tensor) -> ArraySample:
+    """The sample of `TanhNormal` for standard normal noise (B, A), from mean and log σ
+    side by side, (B, 2 A). With u = μ + σε and a = tanh u: ∂a/∂u = 1 − a²,
+    ∂ log π/∂u = 2a, and ∂ log π/∂ log σ = 2aσε − 1."""
     epsilon = noise.numpy()
     mean, log_std = np.split(params, 2, -1)
     bounded = log_std.clip(*LOG_STD_RANGE)
@@ -158,4 +158,15 @@ def squashed_sample(params: FloatArray, noise: Tensor) -> SquashedSample:
         grad: FloatArray = by_action + by_log_prob * of_log_prob[:, None]
         return grad
 
-    return SquashedSample(action, log_prob, backward)
+    return ArraySample(action, log_prob, backward)
+
+
+def deterministic_sample(params: FloatArray, noise: Tensor) -> ArraySample:
+    """The one action of `TanhPoint`, from u (B, A): ∂a/∂u = 1 − a²."""
+    action = np.tanh(params)
+
+    def backward(of_action: FloatArray, of_log_prob: FloatArray) -> FloatArray:
+        grad: FloatArray = of_action * (1 - action * action)
+        return grad
+
+    return ArraySample(action, np.zeros(len(action), np.float32), backward)

@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 from typing_extensions import override
 
-from slm_lab.agent.net.dueling import DuelingNet
+from slm_lab.agent.net.dueling import DuelingNet, dueling_q
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.net.policy_value import PolicyHead
+from slm_lab.agent.net.return_distribution import ReturnHead
 from slm_lab.agent.net.torch_arc import TorchArcNet
 from slm_lab.core.types import Array, FloatArray
 
@@ -314,7 +315,25 @@ class ArrayDueling(ArrayNet):
     @override
     def forward(self, obs: Array) -> Outputs:
         value, advantage = self._streams.forward(obs)
-        return (value + advantage - advantage.mean(-1, keepdims=True),)
+        size = value.shape[-1]
+        if size == 1:
+            return (value + advantage - advantage.mean(-1, keepdims=True),)
+        both = torch.from_numpy(value), torch.from_numpy(advantage)
+        return (dueling_q(*both).numpy(),)
+
+
+@final
+class ArrayReturnHead(ArrayNet):
+    """A `ReturnHead`."""
+
+    def __init__(self, net: ArrayNet, head: ReturnHead) -> None:
+        self._net = net
+        self._head = head
+
+    @override
+    def forward(self, obs: Array) -> Outputs:
+        (outputs,) = self._net.forward(obs)
+        return (self._head.means(torch.from_numpy(outputs)).numpy(),)
 
 
 WRITTEN_OUT = (
@@ -322,6 +341,7 @@ WRITTEN_OUT = (
     TorchArcNet.forward,
     DuelingNet.forward,
     PolicyHead.forward,
+    ReturnHead.forward,
 )
 """What arrays can compute; a class derived from one of these nets may do otherwise."""
 
@@ -335,14 +355,25 @@ def array_net(net: nn.Module) -> ArrayNet | None:
         return array_mlp(net)
     if isinstance(net, TorchArcNet):
         return None if len(net.body) else array_mlp(net.tail)
+    inner = None
     if isinstance(net, DuelingNet):
-        streams = array_net(net.streams)
-        return None if streams is None else ArrayDueling(streams)
-    assert isinstance(net, PolicyHead)
-    inner = array_net(net.net)
-    if inner is None or net.scale is None:
-        return inner
-    return ArrayPolicyHead(inner, net.scale)
+        inner = array_net(net.streams)
+    elif isinstance(net, PolicyHead | ReturnHead):
+        inner = array_net(net.net)
+    if inner is None:
+        return None
+    return _around(inner, net)
+
+
+def _around(inner: ArrayNet, net: nn.Module) -> ArrayNet:
+    """The arrays of `net`, around the arrays of the net in it."""
+    if isinstance(net, DuelingNet):
+        return ArrayDueling(inner)
+    if isinstance(net, ReturnHead):
+        return ArrayReturnHead(inner, net)
+    if isinstance(net, PolicyHead) and net.scale is not None:
+        return ArrayPolicyHead(inner, net.scale)
+    return inner
 
 
 def array_mlp(net: MLPNet) -> ArrayMLP | None:

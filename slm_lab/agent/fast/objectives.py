@@ -4,7 +4,7 @@ Autograd records the many small operations of a loss, which takes longer than to
 them."""
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import NamedTuple, final
 
 import numpy as np
@@ -14,10 +14,15 @@ from typing_extensions import override
 
 from slm_lab.agent.algorithm.policy_parts import QPrediction, TargetOf
 from slm_lab.agent.algorithm.policy_pass import PolicyChange, PolicyPass
-from slm_lab.agent.algorithm.sac import ActorObjective, CriticObjective, SoftActorCritic
+from slm_lab.agent.algorithm.replay_actor_critic import (
+    ActorObjective,
+    CriticObjective,
+)
+from slm_lab.agent.algorithm.sac import SoftActorCritic
+from slm_lab.agent.algorithm.td3 import TD3
 from slm_lab.agent.batch import Transitions
 from slm_lab.agent.fast import losses
-from slm_lab.agent.fast.distributions import ArrayDistribution, squashed_sample
+from slm_lab.agent.fast.distributions import ArrayDistribution, ArraySample
 from slm_lab.agent.fast.losses import Elementwise, Term
 from slm_lab.agent.fast.networks import TracedNet, add_gradient
 from slm_lab.agent.optim.optimizer import Loss
@@ -176,7 +181,8 @@ class WrittenQ:
         taken = (np.arange(len(action)), action.numpy())
         q = q_of_all[taken]
         q_tensor = torch.from_numpy(q)
-        term = losses.value_loss(self._elementwise, q, target_of(q_tensor), weight)
+        target = target_of(q_tensor)
+        term = losses.value_loss(self._elementwise, q, target, weight)
 
         def backward() -> None:
             grad = np.zeros_like(q_of_all)
@@ -184,16 +190,17 @@ class WrittenQ:
             trace.backward(grad)
 
         mean_q = float(np.add.reduce(q) / len(q))
-        return QPrediction(WrittenLoss(term.value, backward), q_tensor, mean_q)
+        loss = WrittenLoss(term.value, backward)
+        return QPrediction(loss, q_tensor, mean_q, target - q_tensor)
 
 
 @final
 class WrittenCritics:
-    """`SoftActorCritic.torch_critic_objective` of continuous actions."""
+    """`ReplayActorCritic.torch_critic_objective` of continuous actions."""
 
     def __init__(
         self,
-        learner: SoftActorCritic,
+        learner: SoftActorCritic | TD3,
         nets: Sequence[TracedNet],
         value_loss: Elementwise,
     ) -> None:
@@ -204,7 +211,7 @@ class WrittenCritics:
     def __call__(
         self, batch: Transitions, noise: Tensor, alpha: Number
     ) -> CriticObjective:
-        """The sum of both critics' losses."""
+        """The sum of all critics' losses."""
         following = self._learner.following(batch.next_obs, noise)
         target = self._learner.target(batch, following, alpha)
         both = torch.cat([batch.obs, batch.action], -1).numpy()
@@ -219,39 +226,46 @@ class WrittenCritics:
             for trace, term in zip(traces, terms, strict=True):
                 trace.backward(term.backward(ONE)[:, None])
 
-        first, second = terms
-        loss = WrittenLoss(first.value + second.value, backward)
+        total = reduce(np.add, [term.value for term in terms])
+        loss = WrittenLoss(total, backward)
         return CriticObjective(loss, torch.from_numpy(q[0]), target)
 
 
 @final
 class WrittenActor:
-    """`SoftLearner.torch_actor_objective` of continuous actions."""
+    """`ReplayActorCritic.torch_actor_objective` of continuous actions: the smallest
+    value of `critics`, for one reparametrised action."""
 
     def __init__(
-        self, learner: SoftActorCritic, actor: TracedNet, critics: Sequence[TracedNet]
+        self,
+        learner: SoftActorCritic | TD3,
+        actor: TracedNet,
+        critics: Sequence[TracedNet],
+        sample: Callable[[FloatArray, Tensor], ArraySample],
     ) -> None:
         self._learner = learner
         self._actor = actor
         self._critics = critics
+        self._sample = sample
 
     def __call__(
         self, batch: Transitions, noise: Tensor, alpha: Number
     ) -> ActorObjective:
-        """−(min(Q_1, Q_2) + α H(s)) by one reparametrised action."""
+        """−(min_i Q_i + α H(s))."""
         obs = batch.obs.numpy()
         actor = self._actor.trace(obs)
-        sample = squashed_sample(actor.outputs[0], noise)
+        sample = self._sample(actor.outputs[0], noise)
         both = np.hstack([obs, sample.action])
         critics = [
             net.trace(both, learns=False, passes_on=True) for net in self._critics
         ]
-        first, second = (critic.outputs[0][:, 0] for critic in critics)
+        values = np.stack([critic.outputs[0][:, 0] for critic in critics])
+        least = values.argmin(0)
         entropy = -sample.log_prob
         size = len(entropy)
-        gain = np.minimum(first, second) + alpha * entropy
+        gain = values.min(0) + alpha * entropy
         value = -(np.add.reduce(gain) / size)
-        coef = self._learner.spec.entropy_penalty_coef
+        coef = self._learner.spec.entropy_penalty
         penalty = None
         if coef > 0:
             penalty = losses.entropy_change(entropy, batch.log_prob)
@@ -260,9 +274,11 @@ class WrittenActor:
 
         def backward() -> None:
             of_gain = np.full(size, -ONE / size, np.float32)
-            is_first = first <= second
-            of_both = critics[0].backward((of_gain * is_first)[:, None])
-            of_both = of_both + critics[1].backward((of_gain * ~is_first)[:, None])
+            of_critics = [
+                critic.backward((of_gain * (least == number))[:, None])
+                for number, critic in enumerate(critics)
+            ]
+            of_both = reduce(np.add, of_critics)
             of_entropy = of_gain * alpha
             if penalty is not None:
                 of_entropy = of_entropy + penalty.backward(ONE * coef)

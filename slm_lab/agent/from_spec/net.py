@@ -175,7 +175,7 @@ def _dueling_net(
     if len(heads) != 1:
         place = f"{spec.path_of('type')} = {spec.type}"
         raise LabError(f"{place}: has one output, the Q of each action")
-    value = Head(1, heads[0].gain)
+    value = Head(heads[0].per_action, heads[0].gain)
     both = [value, *heads]
     if isinstance(spec, keys.DuelingConvNetSpec):
         return kind(_conv_net(spec, obs_shape, both, generator))

@@ -13,8 +13,14 @@ from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.from_spec.net import build_net
 from slm_lab.agent.net.layers import Head, Heads
 from slm_lab.agent.net.policy_value import PolicyHead, PolicyOnly, PolicyValue
-from slm_lab.agent.net.q_network import QNetwork, TwinQ, normalise_spectrum
+from slm_lab.agent.net.q_network import Critics, QNetwork, normalise_spectrum
 from slm_lab.agent.net.recurrent import RecurrentNet
+from slm_lab.agent.net.return_distribution import (
+    CategoricalReturn,
+    QuantileReturn,
+    ReturnDistribution,
+    ReturnHead,
+)
 from slm_lab.agent.net.target_network import TargetNetwork
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.flat import FlatParameters
@@ -25,7 +31,12 @@ from slm_lab.core.errors import LabError
 from slm_lab.core.types import Shape
 from slm_lab.spec.checks.observations import action_fault
 from slm_lab.spec.schema.agent import AgentSpec, net_for_role
-from slm_lab.spec.schema.algorithm import EntropyRegularisedSpec
+from slm_lab.spec.schema.algorithm import (
+    AlgorithmSpec,
+    C51Spec,
+    QRDQNSpec,
+    ReplayActorCriticSpec,
+)
 from slm_lab.spec.schema.net import NetSpec
 
 logger = logging.getLogger(__name__)
@@ -93,14 +104,27 @@ def _build_policy(
 
 
 def build_q_network(
-    spec: AgentSpec, num_actions: int, obs_shape: Shape, generator: torch.Generator
+    spec: AgentSpec,
+    num_actions: int,
+    obs_shape: Shape,
+    generator: torch.Generator,
+    returns: ReturnDistribution | None = None,
 ) -> QNetwork:
-    """Q(s, ·) and its target, initialised from `generator` and equal."""
+    """Q(s, ·) and its target, initialised from `generator` and equal; with `returns`
+    networks that predict the distribution of the return."""
     net_spec = net_for_role(spec, "actor")
     device = resolve_device(net_spec.gpu)
-    heads = [Head(num_actions, net_spec.init_std)]
-    net = build_net(net_spec, obs_shape, heads, generator).to(device).train(False)
-    twin = build_net(net_spec, obs_shape, heads, generator).to(device).train(False)
+    size = 1 if returns is None else returns.size
+    heads = [Head(num_actions * size, net_spec.init_std, per_action=size)]
+
+    def build() -> nn.Module:
+        net = build_net(net_spec, obs_shape, heads, generator)
+        if returns is not None:
+            net = ReturnHead(net, returns)
+        return net.to(device).train(False)
+
+    net = build()
+    twin = build()
     flat = FlatParameters(net)
     target_network = build_target_network(net_spec, flat, FlatParameters(twin))
     optimizer = build_optimizer(net_spec, flat)
@@ -113,18 +137,27 @@ def build_q_network(
     )
 
 
-def build_twin_q(
-    spec: AgentSpec,
-    algorithm: EntropyRegularisedSpec,
+def build_return_distribution(spec: AlgorithmSpec) -> ReturnDistribution | None:
+    """The distribution that an algorithm learns; None if it learns the mean alone."""
+    if isinstance(spec, C51Spec):
+        return CategoricalReturn(spec.num_atoms, spec.v_min, spec.v_max)
+    if isinstance(spec, QRDQNSpec):
+        return QuantileReturn(spec.num_quantiles, spec.kappa)
+    return None
+
+
+def build_critics(
+    agent: AgentSpec,
+    algorithm: ReplayActorCriticSpec,
     obs_shape: Shape,
     num_actions: int,
     discrete: bool,
     generator: torch.Generator,
-) -> TwinQ:
-    """Two critics, and equal target networks if the algorithm has any. `num_actions` is
+) -> Critics:
+    """The critics, and equal target networks if the algorithm has any. `num_actions` is
     the number of discrete actions, or of components of a continuous one. Raises
     LabError where an action cannot stand beside the observation."""
-    net_spec = net_for_role(spec, "critic")
+    net_spec = net_for_role(agent, "critic")
     device = resolve_device(net_spec.gpu)
     message = action_fault(obs_shape, discrete)
     if message is not None:
@@ -136,47 +169,51 @@ def build_twin_q(
         num_values = 1
     heads = [Head(num_values, net_spec.init_std)]
 
-    def pair() -> nn.ModuleList:
-        nets = [build_net(net_spec, in_shape, heads, generator) for _ in range(2)]
+    def build_nets() -> nn.ModuleList:
+        nets = [
+            build_net(net_spec, in_shape, heads, generator)
+            for _ in range(algorithm.num_critics)
+        ]
         if algorithm.spectral_norm:
             for net in nets:
                 normalise_spectrum(net, generator)
         return nn.ModuleList(nets).to(device).train(False)
 
-    online = pair()
-    transform = ValueTransform(algorithm.symlog, normalize=False)
+    online = build_nets()
     flat = FlatParameters(online)
-    optimizer = build_optimizer(net_spec, flat)
-    if not algorithm.HAS_TARGETS:
-        return TwinQ(
-            nets=online,
-            targets=None,
-            discrete=discrete,
-            transform=transform,
-            optimizer=optimizer,
-            target_network=None,
-        )
-    twins = pair()
-    for module in twins.modules():
-        if isinstance(module, ParametrizationList):
-            module.train(True)  # its singular vectors follow the averaged weights
-    target_network = build_target_network(net_spec, flat, FlatParameters(twins))
-    return TwinQ(
+    targets = None
+    target_network = None
+    if algorithm.HAS_TARGETS:
+        targets = build_nets()
+        for module in targets.modules():
+            if isinstance(module, ParametrizationList):
+                module.train(True)  # its singular vectors follow the averaged weights
+        target_network = build_target_network(net_spec, flat, FlatParameters(targets))
+    return Critics(
         nets=online,
-        targets=twins,
+        targets=targets,
         discrete=discrete,
-        transform=transform,
-        optimizer=optimizer,
+        transform=ValueTransform(algorithm.symlog, normalize=False),
+        optimizer=build_optimizer(net_spec, flat),
         target_network=target_network,
     )
+
+
+def build_policy_target(
+    agent: AgentSpec, policy: PolicyOnly, family: DistributionFamily, obs_shape: Shape
+) -> TargetNetwork:
+    """A second policy that follows `policy`, by the keys of its net."""
+    net_spec = net_for_role(agent, "actor")
+    unused = torch.Generator()  # the target begins equal to the policy
+    net = _build_policy(net_spec, family, obs_shape, unused).to(policy.device)
+    online = policy.train_state.flats["actor"]
+    return build_target_network(net_spec, online, FlatParameters(net))
 
 
 def build_target_network(
     spec: NetSpec, online: FlatParameters, target: FlatParameters
 ) -> TargetNetwork:
-    """The network `target`, which follows `online` as `update_type`, `update_frequency`
-    and `polyak_coef` of the net spec say. A learner updates every target network that
-    it passes to `Learner.__init__` by name."""
+    """A target network that follows `online` as the keys of its net say."""
     return TargetNetwork(
         online,
         target,

@@ -8,8 +8,15 @@ from slm_lab.agent.net.mlp import MLPNet
 
 
 def dueling_q(value: Tensor, advantage: Tensor) -> Tensor:
-    """Q = V + A − mean_a A, eq. 9 of arXiv:1511.06581. (B, 1) and (B, n) to (B, n)."""
-    return value + advantage - advantage.mean(-1, keepdim=True)
+    """Q = V + A − mean_a A, eq. 9 of arXiv:1511.06581. (B, 1) and (B, n) to (B, n). Of
+    K outputs for each action each is combined alone: (B, K) and (B, n K) to
+    (B, n K)."""
+    size = value.shape[-1]
+    if size == 1:
+        return value + advantage - advantage.mean(-1, keepdim=True)
+    of_actions = advantage.view(*advantage.shape[:-1], -1, size)
+    centred = of_actions - of_actions.mean(-2, keepdim=True)
+    return (value.unsqueeze(-2) + centred).flatten(-2)
 
 
 class DuelingNet(nn.Module):
@@ -21,5 +28,5 @@ class DuelingNet(nn.Module):
 
     @override
     def forward(self, obs: Tensor) -> tuple[Tensor]:
-        """(B, *obs_shape) to one (B, n)."""
+        """(B, *obs_shape) to one (B, n), or (B, n K)."""
         return (dueling_q(*self.streams(obs)),)

@@ -287,6 +287,8 @@ class Head(NamedTuple):
     gain: float | None = None
     """It starts as this multiple of an orthogonal matrix; None: as `init_fn` fills
     it."""
+    per_action: int = 1
+    """Outputs of each action, where `dim` counts those of all."""
 
 
 Heads: TypeAlias = Sequence[Head]
@@ -299,7 +301,8 @@ def init_heads(
     generator: torch.Generator,
 ) -> None:
     """Fills the linear layers of the heads."""
-    for layer, (_, gain) in zip(layers, heads, strict=True):
+    for layer, head in zip(layers, heads, strict=True):
+        gain = head.gain
         if gain is None:
             init_linear(layer, init_fn, 1.0, generator)
         else:

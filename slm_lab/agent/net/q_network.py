@@ -1,8 +1,9 @@
 """Action-value functions."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from typing import final
 
 import torch
@@ -12,6 +13,7 @@ from torch.nn.utils import parametrizations
 from slm_lab.agent.net.layers import Linear
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.net.policy_value import ActingNetwork
+from slm_lab.agent.net.return_distribution import ReturnHead
 from slm_lab.agent.net.target_network import TargetNetwork
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.optimizer import Loss, Optimizer, StepReport
@@ -42,6 +44,16 @@ class QNetwork(ActingNetwork):
         """Target Q of every action, (B, n)."""
         return self.target.forward(obs)[0]
 
+    def distributions(self, obs: Tensor) -> Tensor:
+        """The distribution of the return of every action, (B, n, K)."""
+        assert isinstance(self.module, ReturnHead)
+        return self.module.distributions(obs)
+
+    def target_distributions(self, obs: Tensor) -> Tensor:
+        """The target's distribution of the return of every action, (B, n, K)."""
+        assert isinstance(self.target, ReturnHead)
+        return self.target.distributions(obs)
+
     def step(self, loss: Loss) -> StepReport:
         """One gradient step; the target network may follow."""
         report = self.minimise(loss)
@@ -51,11 +63,11 @@ class QNetwork(ActingNetwork):
 
 @final
 @dataclass(eq=False)
-class TwinQ:
-    """Q_1 and Q_2 in one flat vector with one optimizer, with target networks or
-    without. The smaller of the two is bootstrapped from (arXiv:1802.09477). For
+class Critics:
+    """Q_1, …, Q_n in one flat vector with one optimizer, with target networks or
+    without. The smallest of them is bootstrapped from (n = 2: arXiv:1802.09477). For
     continuous actions each takes observation and action side by side and puts out one
-    value. For n discrete actions it takes the observation and puts out the value of
+    value. For discrete actions it takes the observation and puts out the value of
     each."""
 
     nets: nn.ModuleList
@@ -76,18 +88,16 @@ class TwinQ:
             return {}
         return {"target_network": network}
 
-    def q_values(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """Both nets' outputs for the actions that were taken, (B,) each."""
+    def q_values(self, obs: Tensor, action: Tensor) -> list[Tensor]:
+        """The outputs of all nets for the actions that were taken, (B,) each."""
         if self.discrete:
-            first, second = (value_of(net.forward(obs)[0], action) for net in self.nets)
-        else:
-            first, second = (_value(net, obs, action) for net in self.nets)
-        return first, second
+            return [value_of(net.forward(obs)[0], action) for net in self.nets]
+        return [_value(net, obs, action) for net in self.nets]
 
     def q_and_next_value(
         self, obs: Tensor, action: Tensor, next_obs: Tensor, next_action: Tensor | None
-    ) -> tuple[tuple[Tensor, Tensor], Tensor]:
-        """`q_values`, and min(Q_1, Q_2) of the next states without a gradient, in one
+    ) -> tuple[list[Tensor], Tensor]:
+        """`q_values`, and the smallest Q of the next states without a gradient, in one
         batch. So that batch normalisation sees both at once: section 3.2 of
         arXiv:1902.05605."""
         both = torch.cat([obs, next_obs])
@@ -100,32 +110,29 @@ class TwinQ:
             q, next_q = _value(net, both, actions).chunk(2)
             now.append(value_of(q, action) if self.discrete else q)
             following.append(next_q.detach())
-        return (now[0], now[1]), self.transform.decode(torch.min(*following))
+        return now, self.transform.decode(least(following))
 
     def actor_value(self, obs: Tensor, action: Tensor | None) -> Tensor:
-        """The value that the actor maximises. Of continuous actions (B, A) it is
-        min(Q_1, Q_2), (B,). For `action` None it is the mean of both for every discrete
+        """The value that a soft actor maximises. Of continuous actions (B, A) it is the
+        smallest Q, (B,). For `action` None it is the mean of all for every discrete
         action, (B, n). The critics know little of an action that is seldom taken, and
-        the smaller value is low. A policy over discrete actions that maximises it gives
-        such actions up before they have been tried."""
-        first, second = (_value(net, obs, action) for net in self.nets)
+        the smallest value is low. A policy over discrete actions that maximises it
+        gives such actions up before they have been tried."""
+        values = [_value(net, obs, action) for net in self.nets]
         decode = self.transform.decode
         if self.discrete:
-            return (decode(first) + decode(second)) / 2
-        return decode(torch.min(first, second))
+            return reduce(torch.add, map(decode, values)) / len(values)
+        return decode(least(values))
+
+    def first_value(self, obs: Tensor, action: Tensor) -> Tensor:
+        """Q_1 of continuous actions (B, A), (B,)."""
+        return self.transform.decode(_value(self.nets[0], obs, action))
 
     def target(self, obs: Tensor, action: Tensor | None) -> Tensor:
-        """min(Q_1, Q_2) of the target networks, (B,) or (B, n)."""
+        """The smallest Q of the target networks, (B,) or (B, n)."""
         assert self.targets is not None
-        first, second = (_value(net, obs, action) for net in self.targets)
-        return self.transform.decode(torch.min(first, second))
-
-    def step(self, loss: Loss) -> StepReport:
-        """One gradient step; the targets may follow."""
-        report = self.optimizer.step(loss)
-        if self.target_network is not None:
-            self.target_network.after_step()
-        return report
+        values = [_value(net, obs, action) for net in self.targets]
+        return self.transform.decode(least(values))
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
@@ -143,6 +150,11 @@ class TwinQ:
         """Sets the mode of the online networks; targets stay in evaluation mode."""
         for net in self.nets:
             net.train(mode)
+
+
+def least(values: Sequence[Tensor]) -> Tensor:
+    """The smallest of the critics' values, element by element."""
+    return reduce(torch.min, values)
 
 
 def _value(net: nn.Module, obs: Tensor, action: Tensor | None) -> Tensor:

@@ -20,7 +20,7 @@ ActionKind: TypeAlias = Literal["discrete", "box", "multi_discrete", "multi_bina
 
 PDTYPES_OF_SPACE: dict[ActionKind, frozenset[str]] = {
     "discrete": DISCRETE,
-    "box": CONTINUOUS,
+    "box": CONTINUOUS | {"Deterministic"},
     "multi_discrete": frozenset({"MultiCategorical"}),
     "multi_binary": frozenset({"Bernoulli"}),
 }
@@ -48,7 +48,7 @@ def action_space_problems(
             f"does not fit {in_words}; use default or {', '.join(sorted(fitting))}"
         )
         return [Problem("agent.algorithm.action_pdtype", message, pdtype)]
-    if algorithm.explores and space != "discrete":
+    if algorithm.explores_choices and space != "discrete":
         message = f"chooses one of n actions, not in {in_words}; use default or random"
         return [
             Problem("agent.algorithm.action_policy", message, algorithm.action_policy)
@@ -107,9 +107,20 @@ def _actions_fit(blocks: Blocks) -> Iterator[Problem]:
         usable = _usable_pdtypes(algorithm.PDTYPES, pdtype)
         message = f"{algorithm.name} cannot use it; {usable}"
         yield Problem("agent.algorithm.action_pdtype", message, pdtype)
-    if algorithm.explores and pdtype != "default" and pdtype not in DISCRETE:
+    policy = algorithm.action_policy
+    path = "agent.algorithm.action_policy"
+    if algorithm.explores_choices and pdtype != "default" and pdtype not in DISCRETE:
         message = f"is for discrete actions, but action_pdtype is {pdtype}"
-        yield Problem("agent.algorithm.action_policy", message, algorithm.action_policy)
+        yield Problem(path, message, policy)
+    if policy == "gaussian" and not algorithm.IS_DETERMINISTIC:
+        message = (
+            f"adds noise to a deterministic actor; {algorithm.name} draws from a "
+            "distribution: use default"
+        )
+        yield Problem(path, message, policy)
+    if algorithm.explores_choices and algorithm.IS_DETERMINISTIC:
+        message = f"is for discrete actions; {algorithm.name} explores by gaussian"
+        yield Problem(path, message, policy)
 
 
 def _exploration_is_a_probability(blocks: Blocks) -> Iterator[Problem]:

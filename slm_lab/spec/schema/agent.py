@@ -29,15 +29,9 @@ NOT_SUPPORTED = {
     "HydraDQN": "is not supported: one agent in one environment; use DQN or DoubleDQN",
     "MultitaskDQN": "is not supported: one agent in one environment; use DQN or "
     "DoubleDQN",
-    **dict.fromkeys(
-        ("TD3", "DDPG"),
-        "is not available; for continuous actions use SoftActorCritic or CrossQ",
-    ),
-    **dict.fromkeys(
-        ("Rainbow", "QRDQN", "QR-DQN", "C51"),
-        "is not available; use DoubleDQN with PrioritizedReplay and a net of type "
-        "DuelingMLPNet",
-    ),
+    "DDPG": "is TD3 with num_critics 1, policy_delay 1 and target_noise 0",
+    "Rainbow": "is C51 with double true, num_step_returns 3, PrioritizedReplay and a "
+    "net of type DuelingMLPNet or DuelingConvNet; noisy layers are not available",
     **dict.fromkeys(("TRPO", "ARS"), "is not available; PPO may do"),
     "HER": "is not available: goals are not relabelled; SoftActorCritic learns without "
     "that",
@@ -50,6 +44,8 @@ USUAL_NAMES = {
         "SAC": "SoftActorCritic",
         "A2C": "ActorCritic",
         "DDQN": "DoubleDQN",
+        "QR-DQN": "QRDQN",
+        "CategoricalDQN": "C51",
         "DuelingDQN": "DQN, with the net type DuelingMLPNet or DuelingConvNet",
         "D3QN": "DoubleDQN, with the net type DuelingMLPNet or DuelingConvNet",
         "RecurrentPPO": "PPO, with the net type RecurrentNet",

@@ -29,13 +29,16 @@ ActionPdtype: TypeAlias = Literal[
     "Beta",
     "LogNormal",
     "MultivariateNormal",
+    "Deterministic",
     "Categorical",
     "Argmax",
     "GumbelSoftmax",
     "MultiCategorical",
     "Bernoulli",
 ]
-ActionPolicy: TypeAlias = Literal["default", "random", "epsilon_greedy", "boltzmann"]
+ActionPolicy: TypeAlias = Literal[
+    "default", "random", "epsilon_greedy", "boltzmann", "gaussian"
+]
 Critic: TypeAlias = Literal["none", "may_share", "apart"]
 """No critic; a critic that may share the actor's body; a separate critic."""
 NSteps = Annotated[
@@ -52,15 +55,17 @@ OF_POLICIES = CONTINUOUS | {
     "Bernoulli",
 }
 OF_Q_VALUES = frozenset({"default", "Argmax", "Categorical"})
-EXPLORING = frozenset({"epsilon_greedy", "boltzmann"})
+EXPLORING_CHOICES = frozenset({"epsilon_greedy", "boltzmann"})
 """Action policies with an exploration variable, for n discrete actions."""
+EXPLORING = EXPLORING_CHOICES | {"gaussian"}
+"""Action policies with an exploration variable."""
 SYMLOG = "values learned as sign(x) ln(1 + |x|), arXiv:2301.04104"
 NORMALIZED_TARGETS = (
     "value targets scaled to mean 0 and standard deviation 1, estimated from about "
     "the last million; a deviation below 1e-4 is not scaled up further"
 )
 OF_SAC = frozenset({"default", "Normal", "Categorical", "GumbelSoftmax"})
-WITHOUT_SIGMA = DISCRETE | {"MultiCategorical", "Bernoulli", "Beta"}
+WITHOUT_SIGMA = DISCRETE | {"MultiCategorical", "Bernoulli", "Beta", "Deterministic"}
 """Action distributions without an initial standard deviation."""
 
 REPLAYED_STEPS = 8
@@ -126,6 +131,9 @@ class AlgorithmSpec(Block):
     """The algorithm that it extends by imitation of past episodes, for which it has a
     replay memory of its own; "" without imitation."""
 
+    IS_DETERMINISTIC: ClassVar[bool] = False
+    """Whether its actor puts out one action, not a distribution."""
+
     ACTS_ON_Q: ClassVar[bool] = False
     """Whether it takes the action of the greatest Q."""
 
@@ -137,6 +145,9 @@ class AlgorithmSpec(Block):
 
     LEARNS_SEQUENCES: ClassVar[bool] = True
     """Whether it can learn recurrent nets."""
+
+    HAS_VALUE_LOSS: ClassVar[bool] = True
+    """Whether the loss of a net's `loss_spec` trains it."""
 
     RECORDS_STEPS: ClassVar[bool] = True
     """Whether a GPU can replay its gradient steps as CUDA graphs."""
@@ -196,6 +207,11 @@ class AlgorithmSpec(Block):
         return self.action_policy in EXPLORING
 
     @property
+    def explores_choices(self) -> bool:
+        """Whether its policy explores by a choice among n actions."""
+        return self.action_policy in EXPLORING_CHOICES
+
+    @property
     def has_one_net(self) -> bool:
         """Whether it has a net and no critic."""
         return self.CRITIC == "none"
@@ -208,7 +224,7 @@ class AlgorithmSpec(Block):
     @property
     def has_sigma(self) -> bool:
         """Whether its actions may have a standard deviation."""
-        return self.action_pdtype not in WITHOUT_SIGMA
+        return self.action_pdtype not in WITHOUT_SIGMA and not self.IS_DETERMINISTIC
 
     @property
     def steps_of_return(self) -> int:
@@ -711,19 +727,84 @@ class DoubleDQNSpec(DQNBaseSpec):
     """Double Q-learning (arXiv:1509.06461)."""
 
 
-class EntropyRegularisedSpec(ReplayLearningSpec):
-    """The common keys of SoftActorCritic and CrossQ."""
+class DistributionalSpec(DQNBaseSpec):
+    """The common keys of C51 and QRDQN, which learn the distribution of the return."""
 
     LEARNS_SEQUENCES = False
-    PDTYPES = OF_SAC
+    HAS_VALUE_LOSS = False
+
+    double: bool = Field(
+        False,
+        description="the online network chooses the next action, as in DoubleDQN",
+    )
+
+
+class C51Spec(DistributionalSpec):
+    """Categorical Q-learning (arXiv:1707.06887): probabilities of fixed returns."""
+
+    num_atoms: Annotated[int, bounds.WIDTH] = Field(
+        51, ge=2, description="returns whose probabilities are learned"
+    )
+    v_min: float = Field(-10.0, description="the smallest of these returns")
+    v_max: Annotated[float, Limit(sign=">", of="v_min")] = Field(
+        10.0, description="the largest of these returns; returns beyond are cut"
+    )
+
+
+class QRDQNSpec(DistributionalSpec):
+    """Quantile-regression Q-learning (arXiv:1710.10044): returns of fixed
+    probabilities."""
+
+    num_quantiles: Annotated[Count, bounds.WIDTH] = Field(
+        200, description="quantiles of the return"
+    )
+    kappa: float = Field(
+        1.0,
+        ge=0,
+        description="κ of the Huber loss of a quantile: quadratic up to here, then "
+        "linear",
+    )
+
+
+class ReplayActorCriticSpec(ReplayLearningSpec):
+    """The common keys of algorithms with an actor and critics that learn from
+    replay."""
+
+    LEARNS_SEQUENCES = False
     NEEDS_BOUNDS = True
     CRITIC = "apart"
+
+    DELAYS_TARGETS: ClassVar[bool] = False
+    """Whether target networks follow only with the actor."""
 
     random_warmup: bool = Field(
         True,
         description="act uniformly at random until training begins, if "
         "training_start_step > 0",
     )
+    num_step_returns: NSteps = 1
+    num_critics: Annotated[Count, bounds.CRITICS] = Field(
+        2, description="critics; the smallest of their values counts"
+    )
+    policy_delay: Annotated[Count, bounds.FRAMES] = Field(
+        1, description="critic updates per actor update"
+    )
+    symlog: bool = Field(False, description=SYMLOG)
+    spectral_norm: bool = Field(
+        False, description="spectral normalisation of the critics"
+    )
+
+    @property
+    @override
+    def steps_of_return(self) -> int:
+        return self.num_step_returns
+
+
+class EntropyRegularisedSpec(ReplayActorCriticSpec):
+    """The common keys of SoftActorCritic and CrossQ."""
+
+    PDTYPES = OF_SAC
+
     target_entropy: AutoOrNumber = Field(
         "auto",
         description="target entropy for tuning α, nats; auto: −A, or by the action "
@@ -749,18 +830,11 @@ class EntropyRegularisedSpec(ReplayLearningSpec):
         description="maximum ln α; below 0, α begins at its exponential instead of at "
         "1",
     )
-    policy_delay: Annotated[Count, bounds.FRAMES] = Field(
-        1, description="critic updates per actor update"
-    )
     entropy_penalty_coef: float = Field(
         0.0,
         ge=0,
         description="weight of the penalty on changes of the entropy, "
         "arXiv:2209.10081; only for discrete actions",
-    )
-    symlog: bool = Field(False, description=SYMLOG)
-    spectral_norm: bool = Field(
-        False, description="spectral normalisation of the critics"
     )
 
     @model_validator(mode="after")
@@ -799,6 +873,42 @@ class CrossQSpec(EntropyRegularisedSpec):
 
     ALWAYS_NORMALISES = True
     HAS_TARGETS = False
+
+
+class TD3Spec(ReplayActorCriticSpec):
+    """Twin delayed deep deterministic policy gradient (arXiv:1802.09477), for
+    continuous actions. With `num_critics` 1, `policy_delay` 1 and `target_noise` 0 it
+    is DDPG (arXiv:1509.02971)."""
+
+    IS_DETERMINISTIC = True
+    PDTYPES = frozenset({"default", "Deterministic"})
+    HAS_TARGETS = True
+    DELAYS_TARGETS = True
+
+    action_policy: ActionPolicy = Field(
+        "gaussian",
+        description="how actions are chosen; gaussian: with normal noise of standard "
+        "deviation explore_var_spec, in [−1, 1]; default: without noise",
+    )
+    explore_var_spec: Annotated[
+        NonNegative | None,
+        Needed("{own.action_policy} needs it", when="algorithm.explores"),
+        NoEffect(
+            'action_policy "{own.action_policy}" has no exploration variable',
+            unless="algorithm.explores",
+        ),
+    ] = Field(constant(0.1), description="standard deviation of the noise on actions")
+    policy_delay: Annotated[Count, bounds.FRAMES] = Field(
+        2, description="critic updates per update of actor and target networks"
+    )
+    target_noise: float = Field(
+        0.2,
+        ge=0,
+        description="standard deviation of the noise on the target actor's actions",
+    )
+    target_noise_clip: Annotated[
+        float, NoEffect("target_noise is 0", unless="algorithm.target_noise")
+    ] = Field(0.5, gt=0, description="largest noise on the target actor's actions")
 
 
 class ImitatingSpec(Block):

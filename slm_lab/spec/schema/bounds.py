@@ -72,6 +72,7 @@ SR-SAC). The steps due after one vector step are one training event, in which a 
 cannot stop or save. With a few zeros too many the first event would never end."""
 
 FRAMES = UpperBound(10**15, "at a million frames per second they take 30 years")
+CRITICS = UpperBound(100, "each is a network that every step trains")
 SESSIONS = UpperBound(1024, "each Session is a process of about 300 MB")
 RUNS = UpperBound(10_000, "the trainings run one after another")
 TRIALS = UpperBound(100_000, "the search keeps every trial in memory")

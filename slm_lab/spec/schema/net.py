@@ -188,7 +188,12 @@ class NetSpec(Block):
     clip_grad_val: float | None = Field(
         None, gt=0, description="maximum global norm of the gradient; null: no clipping"
     )
-    loss_spec: LossSpec = Field(
+    loss_spec: Annotated[
+        LossSpec,
+        NoEffect(
+            "{algorithm.name} has a loss of its own", unless="algorithm.HAS_VALUE_LOSS"
+        ),
+    ] = Field(
         LossSpec(name="MSELoss"),
         description="loss of the value function, a class of torch.nn",
     )

@@ -42,6 +42,7 @@ CHOICES = [
     ("sac", "CartPole-v1", "sac"),
     ("sac", "Pendulum-v1", "sac_continuous"),
     ("crossq", "Pendulum-v1", "crossq_continuous"),
+    ("td3", "Pendulum-v1", "td3_continuous"),
 ]
 
 
@@ -126,9 +127,9 @@ def test_atari_games_have_their_own_templates():
             "no recipe for vectors and unbounded continuous actions",
         ),
         (
-            "td3",
+            "trpo",
             "Pendulum-v1",
-            "td3: there is no recipe; recipes are a2c, crossq, dqn, ppo, sac",
+            "trpo: there is no recipe; recipes are a2c, crossq, dqn, ppo, sac, td3",
         ),
     ],
 )

@@ -355,8 +355,8 @@ def test_other_problems_beside_a_bad_search_are_problems_of_a_training(write):
         ),
         (
             "algorithm",
-            {"name": "TD3"},
-            "is not available; for continuous actions use SoftActorCritic or CrossQ",
+            {"name": "DDPG"},
+            "is TD3 with num_critics 1, policy_delay 1 and target_noise 0",
         ),
         (
             "algorithm",

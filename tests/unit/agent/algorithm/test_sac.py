@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import linear
 from torch.testing import assert_close
 
-from slm_lab.agent.algorithm.sac import (
+from slm_lab.agent.algorithm.expectation import (
     GUMBEL_SOFTMAX,
     exact,
     gumbel_softmax,

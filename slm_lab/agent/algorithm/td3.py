@@ -1,0 +1,73 @@
+"""Twin delayed deep deterministic policy gradient, TD3 (arXiv:1802.09477). With one
+critic, no delay and no smoothing it is DDPG (arXiv:1509.02971)."""
+
+from dataclasses import replace
+from typing import final
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from slm_lab.agent.algorithm.algorithm import BuildContext
+from slm_lab.agent.algorithm.expectation import DETERMINISTIC, Expectation, smoothed
+from slm_lab.agent.algorithm.replay_actor_critic import (
+    ActorCriticParts,
+    Prediction,
+    ReplayActorCritic,
+    build_actor_critic,
+)
+from slm_lab.agent.distribution.family import deterministic_family
+from slm_lab.agent.from_spec.networks import build_policy_target
+from slm_lab.spec.schema.algorithm import TD3Spec
+
+
+@final
+class TD3(ReplayActorCritic):
+    """A deterministic actor climbs Q_1. Critics bootstrap from the smallest target Q of
+    the target actor's action with clipped noise. Actor and targets follow once in
+    `policy_delay` steps of the critics."""
+
+    metric_names = ("policy_loss", "value_loss", "q_value", "update_to_data")
+
+    def __init__(self, spec: TD3Spec, parts: ActorCriticParts) -> None:
+        super().__init__(spec, parts)
+        assert parts.actor_target is not None
+        self.actor_target = parts.actor_target.target.module
+
+    @classmethod
+    @override
+    def build_parts(cls, context: BuildContext) -> ActorCriticParts:
+        spec = context.algorithm(TD3Spec)
+        family = deterministic_family(context.action_space)
+        parts = build_actor_critic(
+            context=context,
+            agent=context.spec,
+            family=family,
+            policy=DETERMINISTIC,
+            next_policy=smoothed(spec.target_noise, spec.target_noise_clip),
+        )
+        target = build_policy_target(
+            context.spec, parts.actor, family, context.obs_shape
+        )
+        return replace(parts, actor_target=target)
+
+    @override
+    def predict(
+        self, obs: Tensor, action: Tensor, next_obs: Tensor, noise: Tensor
+    ) -> Prediction:
+        following = self.following(next_obs, noise)
+        return Prediction(self.critic.q_values(obs, action), following)
+
+    @torch.no_grad()
+    def following(self, next_obs: Tensor, noise: Tensor) -> Expectation:
+        """min_i Q̂_i(s', clip(π̂(s') + noise)): lines 8 and 9 of algorithm 1."""
+        return self.next_policy.of(
+            self.actor_target(next_obs)[0],
+            lambda next_action: self.critic.target(next_obs, next_action),
+            noise,
+        )
+
+    @override
+    def actor_value(self, obs: Tensor, action: Tensor | None) -> Tensor:
+        assert action is not None
+        return self.critic.first_value(obs, action)

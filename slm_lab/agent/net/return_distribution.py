@@ -1,0 +1,142 @@
+"""What a Q-network predicts of the return of an action: its distribution."""
+
+from abc import ABC, abstractmethod
+from functools import cache
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from slm_lab.agent.device import moved
+
+
+class ReturnDistribution(ABC):
+    """How K outputs of a network describe the distribution of the return of one
+    action."""
+
+    size: int
+    """K."""
+
+    @abstractmethod
+    def mean(self, outputs: Tensor) -> Tensor:
+        """Q, the expected return: (..., K) to (...)."""
+
+    @abstractmethod
+    def target(self, reward: Tensor, discount: Tensor, outputs: Tensor) -> Tensor:
+        """What the distribution of r + γ^m Z should be, without a gradient: from
+        rewards and discounts (B,), and the outputs (B, K) for Z in the next state, to
+        (B, K)."""
+
+    @abstractmethod
+    def loss(self, outputs: Tensor, target: Tensor) -> Tensor:
+        """The loss of outputs (B, K) against a target (B, K), (B,)."""
+
+
+@final
+class CategoricalReturn(ReturnDistribution):
+    """Logits of K values z_i at equal distances: C51, arXiv:1707.06887."""
+
+    def __init__(self, size: int, low: float, high: float) -> None:
+        self.size = size
+        self._low = low
+        self._high = high
+        values = torch.linspace(low, high, size)
+        self._values = cache(lambda device: moved(values, device))
+
+    @override
+    def mean(self, outputs: Tensor) -> Tensor:
+        """Σ_i p_i z_i."""
+        return outputs.softmax(-1) @ self._values(outputs.device)
+
+    @override
+    def target(self, reward: Tensor, discount: Tensor, outputs: Tensor) -> Tensor:
+        """The projection of r + γ z_j onto the values z_i: algorithm 1. The mass of a
+        value is shared by its two neighbours: the nearer one gets more."""
+        values = self._values(outputs.device)
+        moved_values = reward.unsqueeze(-1) + discount.unsqueeze(-1) * values
+        moved_values = moved_values.clamp(self._low, self._high)
+        step = (self._high - self._low) / (self.size - 1)
+        # (B, i, j): how far z_i is from the value that z_j moves to, in steps
+        apart = (moved_values.unsqueeze(-2) - values.unsqueeze(-1)).abs() / step
+        shares = (1 - apart).clamp(min=0.0)
+        projected: Tensor = (shares * outputs.softmax(-1).unsqueeze(-2)).sum(-1)
+        return projected
+
+    @override
+    def loss(self, outputs: Tensor, target: Tensor) -> Tensor:
+        """Cross-entropy."""
+        return -(target * outputs.log_softmax(-1)).sum(-1)
+
+
+@final
+class QuantileReturn(ReturnDistribution):
+    """Quantiles at τ_i = (i + ½) / K: QR-DQN, arXiv:1710.10044."""
+
+    def __init__(self, size: int, kappa: float) -> None:
+        self.size = size
+        self._kappa = kappa
+        levels = (torch.arange(size) + 0.5) / size
+        self._levels = cache(lambda device: moved(levels, device))
+
+    @override
+    def mean(self, outputs: Tensor) -> Tensor:
+        return outputs.mean(-1)
+
+    @override
+    def target(self, reward: Tensor, discount: Tensor, outputs: Tensor) -> Tensor:
+        """r + γ θ_j."""
+        return reward.unsqueeze(-1) + discount.unsqueeze(-1) * outputs
+
+    @override
+    def loss(self, outputs: Tensor, target: Tensor) -> Tensor:
+        """Quantile Huber loss, Σ_i E_j |τ_i − [u < 0]| L_κ(u) / κ with u = T_j − θ_i:
+        eq. 10 and algorithm 1; for κ = 0 the quantile loss itself, without the Huber
+        part."""
+        return quantile_loss(outputs, self._levels(outputs.device), target, self._kappa)
+
+
+def quantile_loss(
+    quantiles: Tensor, levels: Tensor, target: Tensor, kappa: float
+) -> Tensor:
+    """Σ_i E_j |τ_i − [u_ij < 0]| L_κ(u_ij) / κ with u_ij = T_j − θ_i, (B,), from
+    quantiles θ (B, K), their levels τ (K,) or (B, K), and samples T (B, M)."""
+    error = target.unsqueeze(-2) - quantiles.unsqueeze(-1)  # (B, K, M)
+    size = error.abs()
+    if kappa > 0:
+        quadratic = error.square() / (2 * kappa)
+        size = torch.where(size <= kappa, quadratic, size - kappa / 2)
+    weight = (levels.unsqueeze(-1) - (error.detach() < 0).to(levels.dtype)).abs()
+    return (weight * size).mean(-1).sum(-1)
+
+
+@final
+class ReturnHead(nn.Module):
+    """A net with outputs for the distribution of the return of each of n actions."""
+
+    def __init__(self, net: nn.Module, returns: ReturnDistribution) -> None:
+        super().__init__()
+        self.net = net
+        self.returns = returns
+
+    def distributions(self, obs: Tensor) -> Tensor:
+        """(B, *obs_shape) to the outputs of each action, (B, n, K)."""
+        return self._by_action(self.net(obs)[0])
+
+    def means(self, outputs: Tensor) -> Tensor:
+        """Outputs of the net (B, n K) to Q of each action, (B, n)."""
+        return self.returns.mean(self._by_action(outputs))
+
+    @override
+    def forward(self, obs: Tensor) -> tuple[Tensor]:
+        """(B, *obs_shape) to Q of each action, (B, n)."""
+        return (self.means(self.net(obs)[0]),)
+
+    def _by_action(self, outputs: Tensor) -> Tensor:
+        return outputs.view(*outputs.shape[:-1], -1, self.returns.size)
+
+
+def outputs_of(outputs: Tensor, action: Tensor) -> Tensor:
+    """The outputs (B, K) of actions (B,) among the outputs of all, (B, n, K)."""
+    index = action[:, None, None].expand(-1, 1, outputs.shape[-1])
+    return outputs.gather(1, index).squeeze(1)
