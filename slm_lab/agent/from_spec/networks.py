@@ -1,7 +1,7 @@
 """The keys of an agent's net blocks become networks with their optimizers."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -33,8 +33,6 @@ from slm_lab.spec.checks.observations import action_fault
 from slm_lab.spec.schema.agent import AgentSpec, net_for_role
 from slm_lab.spec.schema.algorithm import (
     AlgorithmSpec,
-    C51Spec,
-    QRDQNSpec,
     ReplayActorCriticSpec,
 )
 from slm_lab.spec.schema.net import NetSpec
@@ -137,13 +135,18 @@ def build_q_network(
     )
 
 
+RETURN_DISTRIBUTIONS: Mapping[str, Callable[..., ReturnDistribution]] = {
+    "categorical": CategoricalReturn,
+    "quantile": QuantileReturn,
+}
+
+
 def build_return_distribution(spec: AlgorithmSpec) -> ReturnDistribution | None:
     """The distribution that an algorithm learns; None if it learns the mean alone."""
-    if isinstance(spec, C51Spec):
-        return CategoricalReturn(spec.num_atoms, spec.v_min, spec.v_max)
-    if isinstance(spec, QRDQNSpec):
-        return QuantileReturn(spec.num_quantiles, spec.kappa)
-    return None
+    if spec.returns is None:
+        return None
+    kind, arguments = spec.returns
+    return RETURN_DISTRIBUTIONS[kind](**arguments)
 
 
 def build_critics(

@@ -237,6 +237,12 @@ class AlgorithmSpec(Block):
         return False
 
     @property
+    def returns(self) -> tuple[str, Mapping[str, float]] | None:
+        """The kind of distribution of the return that it learns, and its arguments;
+        None if it learns the mean alone."""
+        return None
+
+    @property
     def entropy_penalty(self) -> float:
         """The weight of a penalty on changes of the entropy of discrete actions."""
         return 0.0
@@ -750,6 +756,12 @@ class C51Spec(DistributionalSpec):
         10.0, description="the largest of these returns; returns beyond are cut"
     )
 
+    @property
+    @override
+    def returns(self) -> tuple[str, Mapping[str, float]]:
+        arguments = {"size": self.num_atoms, "low": self.v_min, "high": self.v_max}
+        return "categorical", arguments
+
 
 class QRDQNSpec(DistributionalSpec):
     """Quantile-regression Q-learning (arXiv:1710.10044): returns of fixed
@@ -764,6 +776,11 @@ class QRDQNSpec(DistributionalSpec):
         description="κ of the Huber loss of a quantile: quadratic up to here, then "
         "linear",
     )
+
+    @property
+    @override
+    def returns(self) -> tuple[str, Mapping[str, float]]:
+        return "quantile", {"size": self.num_quantiles, "kappa": self.kappa}
 
 
 class ReplayActorCriticSpec(ReplayLearningSpec):
