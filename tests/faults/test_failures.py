@@ -2,14 +2,17 @@
 
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from slm_lab.core.process import STOP_SIGNALS
 from slm_lab.storage.checkpoint import read_state
 from slm_lab.storage.manifest import read_manifest
 from tests.faults.lab import (
     NAME,
+    all_gone,
     call,
     call_here,
     command,
@@ -17,10 +20,20 @@ from tests.faults.lab import (
     repeatable,
     rows_file,
     run_folder,
+    started,
     trial_metrics,
+    wait_until,
     write_spec,
 )
 from tests.support import ppo
+
+HANG = """
+            pathlib.Path("reaching").write_text(str(os.getpid()))
+            os.rename("reaching", "reached")
+            while True:
+                signal.pause()
+"""
+
 
 PLUG_IN = """
 import multiprocessing, os, pathlib, signal
@@ -156,3 +169,36 @@ def test_a_loss_that_is_not_finite_is_explained_and_the_last_checkpoint_is_intac
     again = call_here(command(folder, "train@latest"), folder)
     assert again.code == 1
     assert "the last training diverged, and resuming would repeat it" in again.out
+
+
+@pytest.mark.slow
+def test_a_session_killed_by_a_signal_is_reported_and_the_other_trains_on(
+    folder,
+):
+    options = fragile(folder, HANG)
+    with started(folder, "train", *options) as running:
+        wait_until((folder / "reached").exists)
+        process = wait_until(lambda: running.session(1))
+        assert int((folder / "reached").read_text()) == process.pid
+        process.kill()
+        done = running.end()
+    assert_only_session_1_failed(folder, done, exit_code=-9)
+    assert "signal 9" in done.err
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", STOP_SIGNALS)
+def test_a_second_ctrl_c_ends_a_run_whose_session_hangs(number, folder):
+    with started(folder, "train", *fragile(folder, HANG)) as running:
+        wait_until((folder / "reached").exists)
+        children = running.children()
+        running.process.send_signal(number)
+        # it waits for the Session that hangs
+        with pytest.raises(subprocess.TimeoutExpired):
+            running.process.wait(1.0)
+        running.process.send_signal(number)
+        done = running.end()
+    assert done.code == 130
+    assert "Traceback" not in done.err
+    wait_until(lambda: all_gone(children), timeout=3)

@@ -100,7 +100,8 @@ def trained(spec, events=8):
 def test_a_replayed_step_changes_the_weights_as_the_step_itself_does(
     row, precision, request
 ):
-    name, variant = row.name, request.node.callspec.id
+    name = row.name
+    variant = request.node.callspec.id
     if name not in GRAPHED or "recurrent" in variant:
         pytest.skip("without graphs")
     keys = {"precision": precision, "optim_spec": ADAM}

@@ -16,6 +16,7 @@ from slm_lab.storage.run_dir import RunDir
 from tests.faults.lab import (
     LAB,
     NAME,
+    PATIENCE,
     all_gone,
     call,
     call_here,
@@ -31,6 +32,14 @@ from tests.faults.lab import (
     write_spec,
 )
 from tests.support import actor_critic, ppo
+
+
+def confirming(running):
+    """A Session of a confirmation run, once it trains."""
+    if not list(running.data.glob("data/*/confirm_t*/log/*_s0.log")):
+        return None
+    return running.session(0)
+
 
 LR = "agent.net.optim_spec.lr"
 GAMMA = "agent.algorithm.gamma"
@@ -342,3 +351,91 @@ def test_enjoy_plays_the_best_or_a_chosen_trial(folder):
     assert "t0, t1" in wrong.err
     assert call(command(folder, "eval@latest"), folder).code == 3, "a search is no run"
     assert call(command(folder, f"train@{found}"), folder).code == 2
+
+
+@pytest.mark.slow
+def test_a_second_ctrl_c_ends_all_processes_at_once(folder):
+    write_spec(folder, long())
+    with started(folder, "search") as running:
+        wait_until(lambda: noted(folder, "reported"))
+        left = running.children()
+        # so that it takes both in before it acts on either
+        os.kill(running.pid, signal.SIGSTOP)
+        interrupt(running)
+        os.kill(running.pid, signal.SIGTERM)
+        os.kill(running.pid, signal.SIGCONT)
+        assert running.end().code == 130
+        wait_until(lambda: all_gone(left))
+
+
+@pytest.mark.slow
+def test_confirmation_runs_decide_and_a_killed_seed_is_retried(folder):
+    """More trials are to be confirmed than have finished."""
+    confirm = {"top": 9, "max_session": 2}
+    write_spec(
+        folder,
+        long(meta__confirm=confirm, meta__search_scheduler={"grace_period": 10_000}),
+    )
+    with started(folder, "search") as running:
+        again = wait_until(lambda: confirming(running))
+        again.kill()
+        done = running.end(4 * PATIENCE)
+    assert (done.code, done.err) == (0, "")
+    found = run_folder(folder)
+    with (found / f"{NAME}_confirmed.csv").open() as stream:
+        lines = list(csv.DictReader(stream))
+    means = [float(line["confirmed_mean"]) for line in lines]
+    assert means == sorted(means, reverse=True)
+    assert all(int(line["seeds"]) == 2 for line in lines)
+    assert len(list(found.glob("best_*.json"))) == len(lines)
+    best = json.loads((found / "best_0.json").read_text())[NAME]
+    assert (
+        str(best["agent"]["net"]["optim_spec"]["lr"])
+        == table(folder)[int(lines[0]["trial"])][LR]
+    )
+    assert f"result: t{lines[0]['trial']} with" in done.out
+    more = call(command(folder, "search@latest"), folder)
+    assert (more.code, more.err) == (0, "")
+
+
+@pytest.mark.slow
+def test_a_higher_restart_limit_resumes_failed_trials(folder):
+    """A trial that is killed, and is retried only after the limit is raised."""
+    write_spec(folder, long(meta__max_trial=1, meta__max_restart=0))
+    with started(folder, "search") as running:
+        wait_until(lambda: noted(folder, "reported")["0"] > 10)
+        running.session(0).kill()
+        assert running.end().code == 1
+    done = call(command(folder, "search@latest", "-s", "meta.max_restart=1"), folder)
+    assert (done.code, done.err) == (0, "")
+    assert [event.status for event in events(folder, Ended)] == ["failed", "finished"]
+
+
+@pytest.mark.slow
+def test_a_finished_search_can_be_extended(folder):
+    write_spec(folder, searching({f"{LR}__loguniform": [1e-4, 1e-2]}))
+    assert call(command(folder, "search"), folder).code == 0
+    more = call(command(folder, "search@latest", "-s", "meta.max_trial=3"), folder)
+    assert (more.code, more.err) == (0, "")
+    assert sorted(event.trial for event in events(folder, Ended)) == [0, 1, 2]
+    assert len({line[LR] for line in table(folder).values()}) == 3
+
+
+@pytest.mark.slow
+def test_only_the_best_keep_their_models(folder):
+    write_spec(folder, searching({f"{LR}__grid_search": [1e-5, 1e-3, 1e-2]}))
+    assert call(command(folder, "search", "--keep", "1"), folder).code == 0
+    best = max(table(folder).values(), key=lambda line: float(line["score"]))
+    kept = {
+        path.name.split("_")[1] for path in (run_folder(folder) / "model").iterdir()
+    }
+    assert kept == {f"t{best['trial']}"}
+
+
+@pytest.mark.slow
+def test_an_unwritable_home_directory_does_not_fail_a_search(folder, monkeypatch):
+    monkeypatch.setenv("HOME", "/proc/none")
+    monkeypatch.setenv("MPLCONFIGDIR", str(folder))
+    write_spec(folder, searching({f"{LR}__grid_search": [1e-3]}))
+    done = call(command(folder, "search"), folder)
+    assert (done.code, done.err) == (0, "")

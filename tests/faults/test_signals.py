@@ -208,3 +208,16 @@ def test_ctrl_c_skips_the_measurement_of_the_random_agent_at_once(folder):
     metrics = trial_metrics(folder)
     assert metrics["sessions"][0]["ending"] == "finished"
     assert metrics["random_return"] is None
+
+
+def test_the_resume_command_that_a_stopped_run_prints_works_unchanged(
+    folder, uninterrupted
+):
+    write_spec(folder, LONG)
+    with started(folder) as running:
+        wait_until(lambda: row_count(folder) > 5)
+        running.signal_group(signal.SIGINT)
+        done = running.end()
+    resumed = call(resume_command(done), folder)
+    assert (resumed.code, resumed.err) == (0, "")
+    assert repeatable(rows_file(folder)) == uninterrupted

@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from slm_lab.metrics.reader import read_rows
+from slm_lab.spec.load import load_spec
 from slm_lab.storage.manifest import read_manifest
+from slm_lab.storage.run_dir import RunDir
+from slm_lab.studies.trial import Trial, TrialTask
 from tests.faults.lab import (
     NAME,
     all_gone,
@@ -23,12 +26,33 @@ from tests.faults.lab import (
     rows_file,
     run,
     run_folder,
+    session_of,
     started,
     trial_metrics,
     wait_until,
     write_spec,
 )
 from tests.support import ppo, soft
+
+
+def run_and_suspend(folder, actor):
+    """A run in this process's children, one of which hangs."""
+    spec = load_spec(
+        write_spec(folder, actors(meta__step_seconds=5.0, env__max_frame=60_000)),
+        NAME,
+    )
+    run_dir = RunDir(folder / "data" / "run", NAME)
+    for part in ("info", "model", "log", "graph"):
+        (run_dir.root / part).mkdir(parents=True)
+    hung = []
+
+    def hang(board):
+        if not hung and board.clock_slots[actor] > 1500:
+            hung.append(session_of(os.getpid(), actor))
+            hung[0].suspend()
+
+    return Trial(TrialTask(spec, run_dir, 5), on_tick=hang).run(), hung
+
 
 ACTORS = 2
 STOPPED = 10.0
@@ -327,3 +351,42 @@ def test_in_one_process_a_resumed_run_equals_the_uninterrupted_one(folder, make)
         seed = []
     assert call(command(folder, "train@latest"), folder).code == 0
     assert repeatable(rows_file(folder)) == undisturbed
+
+
+@pytest.mark.slow
+def test_a_learner_that_has_lost_its_only_actor_saves_and_ends(folder):
+    write_spec(folder, actors(count=1, meta__max_restart=0))
+    with started(folder) as running:
+        wait_until(lambda: row_count(folder) > 2)
+        wait_until(lambda: running.session(1)).kill()
+        done = running.end()
+    assert done.code == 1
+    assert "signal 9" in done.err
+    assert "Traceback" not in done.err
+    assert endings(folder) == ["failed", "failed"]
+    assert 0 < read_rows(rows_file(folder))["frame"][-1] <= saved(folder).frame < 30_000
+    finish(folder)
+
+
+@pytest.mark.slow
+def test_a_hanging_actor_is_detected_and_replaced(folder):
+    result, hung = run_and_suspend(folder, actor=1)
+    assert [each.restarts for each in result.sessions] == [0, 1, 0]
+    assert [str(each.ending) for each in result.sessions] == ["finished"] * 3
+    wait_until(lambda: all_gone(hung))
+
+
+@pytest.mark.slow
+def test_an_actor_that_hangs_does_not_keep_a_stop_from_saving(folder):
+    hang = "if once():\n                while True: signal.pause()"
+    options = fragile(folder, hang, env__max_frame=ENDLESS)
+    with started(folder, "train", *options) as running:
+        wait_until((folder / "broken").exists)
+        learner = learns(running, folder)[0]
+        interrupt(running)
+        wait_until(lambda: all_gone([learner]), STOPPED)
+        done = running.end()
+        assert running.children() == []
+    assert done.code == 130
+    assert endings(folder) == ["interrupted"] * 3
+    finish(folder, *options)

@@ -1,12 +1,15 @@
 """Ranks that are killed, hang, raise or are stopped: all continue together, or none."""
 
 import os
+import shutil
 import signal
 
 import pytest
 
 from slm_lab.spec.load import load_spec
-from slm_lab.storage.manifest import read_manifest
+from slm_lab.storage.intact import settle
+from slm_lab.storage.manifest import pending_path, read_manifest
+from slm_lab.storage.run_dir import RunDir
 from slm_lab.studies.trial import Trial, TrialTask
 from tests.faults.lab import (
     NAME,
@@ -29,7 +32,7 @@ from tests.faults.lab import (
     wait_until,
     write_spec,
 )
-from tests.support import made_once, ppo
+from tests.support import made_once, ppo, reinforce, soft
 
 pytestmark = pytest.mark.medium
 
@@ -201,3 +204,45 @@ def test_a_hanging_rank_is_detected_and_all_ranks_restart(folder, undisturbed):
     assert [str(each.ending) for each in result.sessions] == ["finished"] * RANKS
     wait_until(lambda: all_gone(hung))
     assert repeatable(run_dir.session(0, 0).rows) == undisturbed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **changes: reinforce(
+            agent__memory={"name": "OnPolicyReplay"}, **changes
+        ),
+        lambda **changes: soft(
+            "SoftActorCritic", **{"env__name": "Pendulum-v1", **changes}
+        ),
+    ],
+    ids=["episodes of unequal length", "three optimizers and replay"],
+)
+def test_other_algorithms_survive_the_loss_of_a_rank_too(folder, make):
+    write_spec(folder, ranks(make))
+    assert call(command(folder, "train", "--seed", "2"), folder).code == 0
+    expected = repeatable(rows_file(folder))
+    shutil.rmtree(run_folder(folder))
+    with started(folder, "train", "--seed", "2") as running:
+        wait_until(lambda: row_count(folder) > 3)
+        wait_until(lambda: running.session(1) or running.process.poll() is not None)
+        process = running.session(1)
+        if process is not None:
+            process.kill()
+        done = running.end()
+    assert done.code == 0, done.err
+    assert repeatable(rows_file(folder)) == expected
+
+
+def test_a_checkpoint_that_only_some_ranks_declared_valid_is_restored_by_all(
+    trained, folder
+):
+    shutil.copytree(trained / "data", folder / "data", dirs_exist_ok=True)
+    run_dir = RunDir(run_folder(folder), NAME)
+    paths = [run_dir.session(0, rank) for rank in range(RANKS)]
+    newest = manifest(folder, 1)
+    content = newest.read_text()
+    newest.rename(pending_path(newest))
+    assert settle(paths) == []
+    assert newest.read_text() == content

@@ -11,9 +11,11 @@ import pytest
 
 from slm_lab.metrics.reader import read_rows
 from slm_lab.storage.manifest import read_manifest
+from slm_lab.storage.run_dir import RunDir
 from tests.faults.lab import (
     NAME,
     all_gone,
+    call,
     call_here,
     command,
     interrupt,
@@ -28,6 +30,46 @@ from tests.faults.lab import (
     write_spec,
 )
 from tests.support import actor_critic, soft
+
+PLUG_IN = """
+import multiprocessing, os, pathlib, signal
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+
+class Fragile(CartPoleEnv):
+    count = 0
+
+    def step(self, action):
+        self.count += 1
+        victim = multiprocessing.current_process().name == "session-1"
+        over = once and pathlib.Path("broken").exists()
+        if victim and self.count == 300 and not over:
+            pathlib.Path("broken").touch()
+            {what}
+        return super().step(action)
+
+once = {once}
+gymnasium.register("Fragile-v0", entry_point=Fragile)
+"""
+
+
+KILLS = 10
+
+
+RAISE = 'raise ZeroDivisionError("the pole broke")'
+
+
+HANG = """
+            while True:
+                signal.pause()
+"""
+
+
+def fragile(folder, what, once=True, **changes):
+    (folder / "fragile.py").write_text(PLUG_IN.format(what=what, once=once))
+    write_spec(folder, workers(env__name="Fragile-v0", **changes))
+    return ["--import", "fragile"]
+
 
 WORKERS = 2
 MODES = ("shared", "synced")
@@ -221,3 +263,73 @@ def test_a_killed_parent_ends_its_workers_and_the_run_resumes_from_its_checkpoin
     last = saved_frames(folder) + 5_000
     run_here(folder, "train@latest", "-s", f"env.max_frame={last}")
     assert_clocks_never_went_back(folder, last)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+def test_workers_killed_at_ten_random_moments_are_all_replaced(folder, mode):
+    write_spec(
+        folder, workers(mode, env__max_frame=100_000_000, meta__max_restart=KILLS)
+    )
+    rng = random.Random(0)
+    with started(folder) as running:
+        for _ in range(KILLS):
+            wait_until(lambda: all_run(folder))
+            with_pause(running, rng.uniform(0, 1.0))
+            kill_one(running, folder, rng.randrange(WORKERS))
+        wait_until(lambda: all(running.session(s) for s in range(WORKERS)))
+        interrupt(running)
+        done = running.end()
+        assert running.children() == []
+    assert (done.code, done.err) == (130, "")
+    assert sum(restarts(folder)) == KILLS
+    assert_clocks_never_went_back(folder)
+
+
+@pytest.mark.slow
+def test_an_exception_in_a_step_has_the_worker_replaced(folder):
+    done = call(command(folder, "train", *fragile(folder, RAISE)), folder)
+    assert (done.code, done.err) == (0, "")
+    assert restarts(folder) == [0, 1]
+    log = (run_folder(folder) / "log" / f"{NAME}_t0_s1.log").read_text()
+    assert "the pole broke" in log
+    assert_clocks_never_went_back(folder, 100_000)
+
+
+@pytest.mark.slow
+def test_a_worker_that_fails_each_time_is_given_up_after_max_restart(folder):
+    options = fragile(
+        folder, RAISE, once=False, meta__max_restart=2, env__max_frame=300_000
+    )
+    done = call(command(folder, "train", *options), folder)
+    assert done.code == 1
+    assert "ZeroDivisionError: the pole broke" in done.err
+    assert restarts(folder) == [0, 2]
+    endings = [session["ending"] for session in trial_metrics(folder)["sessions"]]
+    assert endings == ["finished", "failed"]
+    assert_clocks_never_went_back(folder)
+
+
+@pytest.mark.slow
+def test_a_worker_that_hangs_does_not_keep_the_others_from_ending(folder):
+    options = fragile(folder, HANG, env__max_frame=100_000_000)
+    with started(folder, "train", *options) as running:
+        wait_until((folder / "broken").exists)
+        wait_until(lambda: row_count(folder, 0))
+        interrupt(running)
+        done = running.end(30)
+        assert running.children() == []
+    assert done.code == 130
+    assert done.err.startswith("Session 1: its step did not end within 3 s of the stop")
+    assert done.err.count("\n") == 1
+    assert "the shared weights are saved" in done.err
+    saved = read_manifest(manifest(folder))
+    assert saved is not None
+    assert saved.frame > 0
+    of_all = read_manifest(
+        RunDir(run_folder(folder), NAME).shared_by_training(0, 0).manifest
+    )
+    assert of_all.frame > saved.frame
+    more = ("-s", f"env.max_frame={of_all.frame + 1000}")
+    resumed = call(command(folder, "train@latest", *options, *more), folder)
+    assert (resumed.code, resumed.err) == (0, "")

@@ -6,16 +6,23 @@ import pytest
 from slm_lab.metrics.reader import read_rows
 from slm_lab.storage.manifest import read_manifest
 from tests.faults.lab import (
+    LAB,
     NAME,
+    all_gone,
+    call,
+    command,
     manifest,
+    row_count,
     rows_file,
     run,
     run_folder,
     run_here,
+    started,
     trial_metrics,
+    wait_until,
     write_spec,
 )
-from tests.support import actor_critic
+from tests.support import actor_critic, soft
 
 TWO = {"meta__distributed": "synced", "meta__max_session": 2}
 
@@ -73,3 +80,36 @@ def test_nan_in_one_worker_reaches_no_other_and_the_worker_is_replaced(folder, m
     assert "not finite" in log
     for session in range(2):
         assert read_rows(rows_file(folder, session)).has_values("loss")
+
+
+@pytest.mark.slow
+def test_workers_with_prioritised_replay_are_killed_resumed_evaluated(folder):
+    memory = {
+        "name": "PrioritizedReplay",
+        "batch_size": 16,
+        "max_size": 2_000,
+        "alpha": 0.6,
+    }
+    spec = {
+        **TWO,
+        "agent__memory": memory,
+        "meta__save_interval": 0,
+        "env__num_envs": 2,
+    }
+    spec |= {"env__vectorization_mode": "async", "env__max_frame": 1_000_000}
+    write_spec(folder, soft("SoftActorCritic", **spec))
+    with started(folder) as running:
+        wait_until(lambda: all(row_count(folder, s) for s in (0, 1)))
+        wait_until(lambda: all(manifest(folder, s).exists() for s in (0, 1)))
+        children = running.children()
+        running.process.kill()
+        running.process.wait()
+        wait_until(lambda: all_gone(children), timeout=5)
+    last = sum(read_manifest(manifest(folder, s)).frame for s in (0, 1)) + 3_000
+    done = call(command(folder, "train@latest", "-s", f"env.max_frame={last}"), folder)
+    assert (done.code, done.err) == (0, "")
+    spec_file = str(folder / "spec.json")
+    data = str(folder / "data")
+    evaluate = [str(LAB), "run", spec_file, NAME, "eval@latest", "--data", data]
+    evaluated = call([*evaluate, "--episodes", "2", "--session", "1"], folder)
+    assert (evaluated.code, evaluated.err) == (0, "")

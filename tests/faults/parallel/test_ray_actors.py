@@ -120,3 +120,16 @@ def test_the_actors_end_with_their_learner(folder, cluster):
     assert 0 < read_manifest(manifest(folder)).frame < 32_000
     assert len(others) == ACTORS
     wait_until(lambda: all_gone(others))
+
+
+def test_when_an_actor_is_lost_for_good_the_others_continue(folder, cluster):
+    write_spec(folder, on_policy(32_000, max_restart=0))
+    with started(folder, "train", "--cluster", cluster.address) as running:
+        wait_until(lambda: row_count(folder) > 1, START)
+        actors()[0].kill()
+        done = running.end(START)
+    assert done.code == 1
+    assert "its node or its process was lost" in done.err
+    saved, _, restarts = the_run(folder)
+    assert (saved.frame, saved.finished) == (32_000, True)
+    assert restarts == [0, 0, 0]

@@ -461,3 +461,13 @@ def test_a_hostile_checkpoint_with_a_right_checksum_is_one_line_and_runs_nothing
     assert file.name in line
     assert "weights_only" not in line
     assert not ran(copy)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["a payload", "a key too few", "complex numbers"])
+def test_a_hostile_checkpoint_runs_nothing_on_resume(copy, what):
+    file = replaced(copy, HOSTILE[what])
+    done = call(command(copy, "train@evil", *LONGER), copy)
+    assert (done.code, done.err) == (0, ""), "it resumes from the previous checkpoint"
+    assert file.name in done.out
+    assert not ran(copy)

@@ -306,3 +306,17 @@ def test_a_spec_that_was_edited_to_build_another_agent_is_one_clear_line(copy):
     )
     assert "Traceback" not in done.err
     assert rows_file(copy).read_bytes() == rows
+
+
+@pytest.mark.slow
+def test_a_run_on_an_environment_of_a_plug_in_is_resumed(folder):
+    write_spec(folder, ppo(env__name="Mine-v0", env__max_frame=300))
+    (folder / "mine.py").write_text(
+        "import gymnasium\n"
+        "from gymnasium.envs.classic_control import CartPoleEnv\n"
+        "gymnasium.register('Mine-v0', entry_point=CartPoleEnv, max_episode_steps=50)\n"
+    )
+    assert call(command(folder, "train", "--import", "mine"), folder).code == 0
+    longer = ("-s", "env.max_frame=600", "--import", "mine")
+    resumed = call(command(folder, "train@latest", *longer), folder)
+    assert (resumed.code, resumed.err) == (0, "")

@@ -1,6 +1,7 @@
 """A run that comes to its end: its files, its metrics, its seed."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -183,3 +184,13 @@ def test_help_and_spec_check_answer_at_once(tmp_path):
     subprocess.run(
         [lab, "spec", "check", str(path)], check=True, capture_output=True, timeout=10
     )
+
+
+@pytest.mark.slow
+def test_a_run_in_a_folder_with_odd_characters_is_like_any_other(folder):
+    odd = folder / "my runs [bold] 100%"
+    write_spec(odd, ppo(env__max_frame=500))
+    shutil.copytree(folder / "data", odd / "data")
+    done = call(command(odd, "train"), odd)
+    assert (done.code, done.err) == (0, "")
+    assert str(run_folder(odd)) in done.out
