@@ -10,7 +10,15 @@ from operator import index
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    SupportsFloat,
+    SupportsIndex,
+    TypeAlias,
+    final,
+)
 
 import numpy as np
 
@@ -256,17 +264,14 @@ def compare(
     >>> options = {"modes": ["all_reduce"], "workers": [1], "seeds": 1, "quiet": True}
     >>> len(slm_lab.compare("small.json", **options).trainings)
     2"""
-    counts = None
-    if workers is not None:
-        counts = tuple(index(count) for count in listed(workers))
     source = _source(sets, seed=seed, data=data, imports=imports, trust=trust)
     with _complete("compare", source, spec, name, resume) as source:
         request = CompareRequest(
             source=source,
             modes=None if modes is None else tuple(map(str, listed(modes))),
-            workers=counts,
+            workers=_counts("workers", workers),
             seeds=_number("seeds", seeds, least=1) or 0,
-            threshold=None if threshold is None else float(threshold),
+            threshold=_float("threshold", threshold),
         )
         process, folder = _start("compare", request, quiet)
     return Comparison(folder, process).followed(wait)
@@ -289,12 +294,33 @@ def _word(name: str, value: Any, allowed: Sequence[str]) -> Any:
 
 
 def _number(name: str, value: int | None, least: int) -> int | None:
-    """The value of an argument. Raises UsageError if it is less than `least`."""
+    """The value of an argument. Raises UsageError if it is no whole number, or less
+    than `least`."""
     if value is None:
         return None
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        raise UsageError(f"{name} = {value!r}: must be a whole number")
     if index(value) < least:
         raise UsageError(f"{name} = {value}: must be at least {least}")
     return index(value)
+
+
+def _counts(name: str, value: int | Sequence[int] | None) -> tuple[int, ...] | None:
+    """The numbers of an argument, in ascending order. Raises UsageError as
+    `_number`."""
+    if value is None:
+        return None
+    counts = [_number(name, count, least=1) for count in listed(value)]
+    return tuple(sorted({count for count in counts if count is not None}))
+
+
+def _float(name: str, value: float | None) -> float | None:
+    """The value of an argument. Raises UsageError if it is no number."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, SupportsFloat):
+        raise UsageError(f"{name} = {value!r}: must be a number")
+    return float(value)
 
 
 def _source(

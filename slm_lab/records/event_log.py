@@ -5,8 +5,10 @@ Each line ends with a checksum of itself and its number. So a changed, lost, dou
 moved line is detected. A log with lines cut off at the end is a valid earlier log."""
 
 import errno
+import hashlib
 import json
 import os
+import re
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -139,16 +141,10 @@ class SearchState:
         return search_state
 
     def apply(self, event: Event) -> None:
-        """Applies the next event. Raises UsageError if its trial was never proposed: a
-        line of the log is missing."""
+        """Applies the next event, whose trial was proposed."""
         if isinstance(event, Proposed):
             self.trials[event.trial] = TrialState(event.trial, event.params)
             return
-        if event.trial not in self.trials:
-            raise UsageError(
-                "the event log of the search is damaged: it never proposes "
-                f"t{event.trial}"
-            )
         if isinstance(event, Confirmed):
             self.confirmed[event.trial] = event
             return
@@ -217,6 +213,9 @@ class SearchState:
 
 _SUM = b', "sum": "'
 """What stands between an event and the checksum of its line."""
+_CHAIN = re.compile(rb'(\{.*), "chain": "([0-9a-f]{16})"\}')
+"""A line of an earlier version: its checksum is also that of the line before."""
+_CHANGED = "it does not follow from the lines before, which were changed or lost"
 
 
 @final
@@ -230,14 +229,29 @@ class EventLog:
 
     def read(self) -> Iterator[Event]:
         """The events, in order. Raises UsageError if a line is no event, or if its
-        checksum does not match. Lines of earlier versions have no such checksum."""
-        for number, line in enumerate(self._whole_lines(), 1):
+        checksum does not match. A log that an earlier version began has lines with
+        checksums of its kind, or without any, and then lines of this version."""
+        lines = self._whole_lines()
+        proposed: set[int] = set()
+        chain = None
+        if lines and _CHAIN.fullmatch(lines[0]):
+            chain = b""
+        for number, line in enumerate(lines, 1):
             try:
-                yield _event(_content(line, number))
+                if _SUM in line or chain is None:
+                    content = _content(line, number)
+                else:
+                    content, chain = _chained(line, chain)
+                event = _event(_parsed(content))
+                if isinstance(event, Proposed):
+                    proposed.add(event.trial)
+                elif event.trial not in proposed:
+                    raise ValueError(f"no line before it proposes t{event.trial}")
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise UsageError(
                     f"{self._file}, line {number}, is no event: {error}"
                 ) from error
+            yield event
 
     def _whole_lines(self) -> list[bytes]:
         content = b""
@@ -292,20 +306,37 @@ def _checksum(body: bytes, number: int) -> bytes:
     return b"%08x" % zlib.crc32(body, number)
 
 
-def _content(line: bytes, number: int) -> dict[str, Any]:
+def _content(line: bytes, number: int) -> bytes:
     """The event of a line. Raises ValueError on a wrong checksum."""
     body, has_sum, rest = line.rpartition(_SUM)
     if not has_sum:
-        content: dict[str, Any] = json.loads(line)
-        # Earlier versions summed each line together with the one before.
-        content.pop("chain", None)
-        return content
+        return line
     if rest != _checksum(body, number) + b'"}':
-        raise ValueError(
-            "it does not follow from the lines before, which were changed or lost"
-        )
-    event: dict[str, Any] = json.loads(body + b"}")
-    return event
+        raise ValueError(_CHANGED)
+    return body + b"}"
+
+
+def _chained(line: bytes, before: bytes) -> tuple[bytes, bytes]:
+    """The event of a line of an earlier version, and its checksum, for which that of
+    the line `before` counts too. Raises ValueError on a wrong one."""
+    match = _CHAIN.fullmatch(line)
+    if match is None:
+        raise ValueError(_CHANGED)
+    content = match[1] + b"}"
+    if hashlib.sha256(before + content).hexdigest()[:16].encode() != match[2]:
+        raise ValueError(_CHANGED)
+    return content, match[2]
+
+
+def _parsed(content: bytes) -> dict[str, Any]:
+    """The JSON object of an event. Raises ValueError if it is none."""
+    try:
+        parsed = json.loads(content)
+    except ValueError:
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise ValueError("it is cut, or no JSON object")
+    return parsed
 
 
 def _event(content: dict[str, Any]) -> Event:

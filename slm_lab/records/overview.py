@@ -14,14 +14,16 @@ from typing import Any, final
 
 from rich.filesize import decimal
 
-from slm_lab.core.errors import LabError
+from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.files import folders_in, may_be_read, read_file, read_object
 from slm_lab.core.recorded import value_at
 from slm_lab.core.text import duration_text, in_line, significant, with_spread
+from slm_lab.records.event_log import EventLog
 from slm_lab.records.lock import is_locked
 from slm_lab.records.run_record import LastRow, RunRecord, RunStatus, trial_metrics
 from slm_lab.spec.modes import mode_of
 from slm_lab.storage.run_dir import (
+    COMPARISON_LOG,
     PLAN_BLOCK,
     PLAN_FILE,
     RUN_BLOCK,
@@ -170,6 +172,8 @@ def overview_of_comparison(
         status = RunStatus.FAILED
     if is_training:
         status = RunStatus.TRAINING
+    elif _is_log_damaged(plan.parent):
+        status = RunStatus.DAMAGED
     budget = planned * spec["env"]["max_frame"]
     frames = sum(run.frames for run in runs)
     speed = sum(run.frames_per_s or 0 for run in training)
@@ -186,6 +190,16 @@ def overview_of_comparison(
         seconds_left=_seconds_left(frames, budget, speed) if is_training else None,
         bytes=sum(run.bytes for run in runs),
     )
+
+
+def _is_log_damaged(folder: Path) -> bool:
+    """Whether the event log of the comparison in a folder cannot be read."""
+    try:
+        for log in folder.glob(COMPARISON_LOG.format("*")):
+            list(EventLog(log).read())
+    except UsageError:
+        return True
+    return False
 
 
 def damaged_overview(folder: Path) -> Overview:

@@ -28,6 +28,8 @@ PLAN_BLOCK = "_compare"
 the plan."""
 PLAN_FILE = "{}_compare_specs.json"
 """The name of the plan file, a spec file with every variant."""
+COMPARISON_LOG = "{}_compare.jsonl"
+"""The name of the event log of a comparison, beside its plan."""
 
 STAMP = "%Y_%m_%d_%H%M%S"
 _STAMP_PATTERN = re.compile(r"_(\d{4}_\d{2}_\d{2}_\d{6})(?:_(\d+))?$")

@@ -68,6 +68,7 @@ from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.manifest import FORMAT
 from slm_lab.storage.result import Ending, TrialResult
 from slm_lab.storage.run_dir import (
+    COMPARISON_LOG,
     PLAN_BLOCK,
     PLAN_FILE,
     RunDir,
@@ -150,6 +151,7 @@ def make_plan(request: CompareRequest) -> Plan:
     cores = usable_cores()
     source = request.source
     modes = _modes(request)
+    _check_workers(request)
     base = source.load(ALONE)
     optimizers = {}
     if any(mode_of(mode).lock_free for mode in modes):
@@ -206,6 +208,8 @@ def make_plan(request: CompareRequest) -> Plan:
 
 def _modes(request: CompareRequest) -> Sequence[str]:
     """The modes to compare; by default all. Raises UsageError."""
+    if request.modes == ():
+        raise UsageError("--modes: names no mode; leave it out for all of them")
     for mode in request.modes or ():
         if mode == BASELINE:
             message = "this is the baseline and always included; leave it out"
@@ -215,6 +219,18 @@ def _modes(request: CompareRequest) -> Sequence[str]:
     if request.modes is None:
         return MODES.names()
     return request.modes
+
+
+def _check_workers(request: CompareRequest) -> None:
+    """Raises UsageError unless there are numbers of workers, all of them whole and at
+    least 1."""
+    for count in request.workers or ():
+        if count < 1:
+            raise UsageError(f"--workers {count}: must be whole numbers >= 1")
+    if request.workers == ():
+        raise UsageError(
+            "--workers: names no number; leave it out for 1, 2, 4, … up to the cores"
+        )
 
 
 def _global_twins(base: Spec) -> dict[str, tuple[str, str]]:
@@ -370,7 +386,7 @@ class CompareRun(Policy):
         self._read: dict[int, Training] = {}
         self._runs: dict[int, Run] = {}
         self._stem = safe_name(plan.name)
-        file = folder / f"{self._stem}_compare.jsonl"
+        file = folder / COMPARISON_LOG.format(self._stem)
         log = EventLog(file)
         earlier: Iterable[Event] = ()
         if not file.is_file():

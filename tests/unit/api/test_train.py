@@ -351,8 +351,8 @@ def test_a_spec_may_have_any_form(form, tmp_path, data, monkeypatch):
         ),
         (
             {"spec": "ppo_cartpole", "seed": "x"},
-            TypeError,
-            "'str' object cannot be interpreted",
+            UsageError,
+            "seed = 'x': must be a whole number",
         ),
         (
             {"spec": "ppo_cartpole", "imports": b"no_such"},
@@ -388,6 +388,25 @@ def test_wrong_arguments_are_refused_before_anything_starts(
     with pytest.raises(error, match=message):
         slm_lab.train(data=data, **arguments)
     assert not data.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"workers": 0}, "workers = 0: must be at least 1"),
+        ({"workers": [1, -1]}, "workers = -1: must be at least 1"),
+        ({"workers": [1.5]}, "workers = 1.5: must be a whole number"),
+        ({"workers": True}, "workers = True: must be a whole number"),
+        ({"workers": []}, "--workers: names no number"),
+        ({"modes": []}, "--modes: names no mode"),
+        ({"modes": [False]}, "--modes False"),
+        ({"threshold": "x"}, "threshold = 'x': must be a number"),
+    ],
+)
+def test_wrong_arguments_of_a_comparison_are_refused(arguments, message, data):
+    with pytest.raises(UsageError, match=message):
+        slm_lab.compare("ppo_cartpole", data=data, quiet=True, **arguments)
+    assert not list(data.glob("*_compare*"))
 
 
 def test_any_error_of_the_command_is_raised_with_its_message(

@@ -1,5 +1,7 @@
 """The log of a search: events are read back, also after a kill or a full disk."""
 
+import hashlib
+import json
 import math
 import os
 
@@ -86,6 +88,8 @@ def read(file):
 @given(st.lists(EVENTS, max_size=6))
 @settings(max_examples=80)
 def test_every_event_comes_back_as_it_was_written(tmp_path_factory, events):
+    trials = dict.fromkeys(event.trial for event in events)
+    events = [*(Proposed(trial, {}) for trial in trials), *events]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda stream: None)
         file = written(tmp_path_factory.mktemp("record") / "search.jsonl", events)
@@ -98,7 +102,7 @@ def test_every_event_comes_back_as_it_was_written(tmp_path_factory, events):
 
 
 def test_a_score_of_nan_is_read_back(file):
-    (found,) = read(written(file, [Reported(0, 100, math.nan)]))
+    _, found = read(written(file, [Proposed(0, {}), Reported(0, 100, math.nan)]))
     assert math.isnan(found.score)
 
 
@@ -126,8 +130,8 @@ def test_a_line_that_was_cut_off_anywhere_is_dropped_and_written_over(
         file.write_bytes(whole[:size])
         left = whole[:size].count(b"\n")
         assert read(file) == SOME[:left]
-        written(file, [Began(7)])
-        assert read(file) == [*SOME[:left], Began(7)]
+        written(file, [Proposed(7, {})])
+        assert read(file) == [*SOME[:left], Proposed(7, {})]
 
 
 @pytest.mark.parametrize(
@@ -333,3 +337,49 @@ def test_fresh_seeds_are_no_part_of_a_trial():
     found = search_state(*SOME, Confirmed(0, (1.0, 2.0)))
     assert found.confirmed[0].scores == (1.0, 2.0)
     assert found.trials[0] == search_state(*SOME).trials[0]
+
+
+def chained(events):
+    """Lines as an earlier version wrote them: each is summed with the one before."""
+    lines = []
+    before = b""
+    for event in events:
+        kind = type(event).__name__.lower()
+        content = json.dumps({"event": kind, **event._asdict()}).encode()
+        before = hashlib.sha256(before + content).hexdigest()[:16].encode()
+        lines.append(content[:-1] + b', "chain": "' + before + b'"}\n')
+    return lines
+
+
+def test_a_log_that_an_earlier_version_began_is_continued(file):
+    file.write_bytes(b"".join(chained(SOME)))
+    written(file, [Proposed(7, {})])
+    assert read(file) == [*SOME, Proposed(7, {})]
+
+
+@pytest.mark.parametrize("fault", ["changed", "lost", "moved"])
+def test_the_checksums_of_an_earlier_version_count_too(file, fault):
+    lines = chained([Proposed(0, {}), *(Reported(0, n, 1.0) for n in range(4))])
+    if fault == "changed":
+        lines[2] = lines[2].replace(b"1.0", b"2.0")
+    elif fault == "lost":
+        del lines[2]
+    else:
+        lines[2:4] = lines[3], lines[2]
+    file.write_bytes(b"".join(lines))
+    with pytest.raises(UsageError, match="line 3, is no event: it does not follow"):
+        read(file)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b"[1, 2]", "it is cut, or no JSON object"),
+        (b'{"event": "repo', "it is cut, or no JSON object"),
+        (b'{"event": "began", "trial": 3}', "no line before it proposes t3"),
+    ],
+)
+def test_a_line_without_a_checksum_is_named_with_its_fault(file, line, words):
+    file.write_bytes(line + b"\n")
+    with pytest.raises(UsageError, match=f"line 1, is no event: {words}"):
+        read(file)
