@@ -80,7 +80,8 @@ def act_by_arrays(actor: PolicyActor) -> None:
 
 
 def record_steps(learner: Learner[Any]) -> None:
-    """Steps on a GPU are replayed as CUDA graphs if `cuda_graph` asks for it."""
+    """Steps on a GPU are replayed as CUDA graphs, if their optimizers have
+    `cuda_graph`."""
     is_on_gpu = learner.train_state.failed is not None
     if is_on_gpu and isinstance(learner, PPO | QLearner | ReplayActorCritic):
         learner.step = RecordedStep(learner.step, learner.train_state)
