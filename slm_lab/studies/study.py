@@ -23,7 +23,7 @@ from slm_lab.studies.trial import TrialTask
 
 METRIC = "final_return"
 """The metric of a training that is its score."""
-NO_ROOM = tuple(
+DISK_FULL = tuple(
     os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 )
 """Error texts of a full disk. Every later training would fail with them too."""
@@ -72,7 +72,9 @@ class Policy(ABC):
 
     @abstractmethod
     def propose(self, trial: int) -> Params | None:
-        """What is particular to the next training; None if none is to follow."""
+        """What is particular to the next training; None if none is to follow yet. A
+        replay repeats only the calls that returned something. So a call that returns
+        None must use up no random numbers."""
 
     @abstractmethod
     def task(self, state: TrialState) -> TrialTask:
@@ -109,7 +111,8 @@ class Policy(ABC):
         return None
 
     def conclude(self, state: TrialState) -> None:
-        """A training is over; not called by a replay."""
+        """A training is over; not called by a replay. It may raise LabError, which ends
+        the study."""
 
 
 @final
@@ -135,8 +138,8 @@ class Study:
         self._ending: set[int] = set()
         """Trials whose processes have ended but are not yet collected."""
         self._held: dict[int, float] = {}
-        """Seconds to log of stopped trials that copy once their donor has saved, by
-        trial."""
+        """How long each stopped trial ran that becomes a copy once its donor has
+        saved, by trial."""
         if log is not None:
             for event in log.read():
                 self._replay(event)
@@ -381,7 +384,7 @@ class Study:
 
     def _fail(self, state: TrialState, end: TrialEnd) -> None:
         error = end.error or "unknown reason"
-        if any(words in error for words in NO_ROOM) or error == f"its {LOST_SERVER}":
+        if any(words in error for words in DISK_FULL) or error == f"its {LOST_SERVER}":
             self._stop_because(state.trial, error)
         tries_left = state.restarts < self.policy.max_restart
         if tries_left and not end.would_repeat and not self.stopping:

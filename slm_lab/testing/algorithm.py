@@ -467,7 +467,9 @@ class AlgorithmContract(Contract):
         list(play.reports(half + 3))
         twin = play.fresh_agent(seed=7)
         if case.learns:
-            assert not same(whole(twin), whole(play.agent))
+            assert not same(whole(twin), whole(play.agent)), (
+                "agents of two seeds are equal: build must use the seeds of its context"
+            )
         load_whole(twin, saved(whole(play.agent)))
         assert same(whole(twin), whole(play.agent)), (
             "the loaded agent has another state than the saved one: load_state_dict "
@@ -561,7 +563,9 @@ class AlgorithmContract(Contract):
     ) -> None:
         meta = {"rigorous_eval": 2, "eval_frequency": case.max_frame * 3 // 8}
         watched = run_session(case.changed({}, meta), tmp_path)
-        assert watched.paths.eval_rows.exists()
+        assert watched.paths.eval_rows.exists(), (
+            "no evaluation was made: give the spec more frames"
+        )
         differing = difference(watched, uninterrupted)
         assert not differing, (
             f"a training of {case.name} differs {differing} if it is evaluated on the "
@@ -619,24 +623,24 @@ class AlgorithmContract(Contract):
         if mode == "actor_learner":
             spec = case.played_in_turn(2, publish_frequency=2, unroll_length=8)
         half = spec.env.max_frame // 2
-        whole = case.train(mode, spec, tmp_path / "whole")
+        uncut = case.train(mode, spec, tmp_path / "whole")
         stopped = case.train(mode, spec, tmp_path / "cut", on_row=stop_at(half))
         self.check_stop(stopped, half, spec.env.max_frame)
         resumed = case.train(mode, spec, tmp_path / "cut", resume=True)
-        differing = difference(resumed, whole, without=OF_MODES)
+        differing = difference(resumed, uncut, without=OF_MODES)
         assert not differing, self.resumed_otherwise(case, mode, differing)
 
     def check_resumed_ranks(self, case: AlgorithmCase, folder: Path) -> None:
         """The same of two ranks."""
         spec = case.with_budget(case.max_frame * 3 // 2)
-        whole, _ = run_ranks(spec, folder / "whole", 2)
-        half = rows(whole)["frame"].iloc[len(rows(whole)) // 2]
+        uncut, _ = run_ranks(spec, folder / "whole", 2)
+        half = rows(uncut)["frame"].iloc[len(rows(uncut)) // 2]
         stopped, _ = run_ranks(spec, folder / "cut", 2, on_row=stop_at(half))
-        self.check_stop(stopped, 0, whole.clock.frame)
+        self.check_stop(stopped, 0, uncut.clock.frame)
         resumed, other = run_ranks(spec, folder / "cut", 2, resume=True)
-        differing = difference(resumed, whole)
+        differing = difference(resumed, uncut)
         assert not differing, self.resumed_otherwise(case, "all_reduce", differing)
-        differing = difference_of_vectors(vectors(other), vectors(whole))
+        differing = difference_of_vectors(vectors(other), vectors(uncut))
         assert not differing, self.resumed_otherwise(case, "all_reduce", differing)
 
     def resumed_otherwise(
@@ -665,8 +669,12 @@ class AlgorithmContract(Contract):
             f"repeated ranks of {case.name} differ {differing}: draw from generators "
             "seeded by context.seeds only"
         )
-        assert rows(first)["total_frame"].iloc[-1] >= spec.env.max_frame
-        assert not second.paths.rows.exists()
+        assert rows(first)["total_frame"].iloc[-1] >= spec.env.max_frame, (
+            "the ranks ended before their budget"
+        )
+        assert not second.paths.rows.exists(), (
+            "the second rank wrote rows; only the first may"
+        )
 
     # Outside of a training
 
@@ -691,6 +699,7 @@ class AlgorithmContract(Contract):
                 f"a loaded {case.name} acts otherwise than in an evaluation: "
                 "act_greedily must depend on networks and observations alone"
             )
+            outside_space = f"a loaded {case.name} acts outside of the action space"
             with closing(Game(agent)) as game:
                 for _ in range(60):
                     result = vector.step(inside.actor.act_greedily(obs))
@@ -699,17 +708,17 @@ class AlgorithmContract(Contract):
                     actions = agent.act(game.obs)
                     assert np.array_equal(actions, taken[-1]), fix
                     assert actions.dtype == taken[-1].dtype, fix
-                    assert all(map(agent.action_space.contains, actions))
+                    assert all(map(agent.action_space.contains, actions)), outside_space
                     done = game.step(actions)
                     expected = result.terminated | result.truncated
-                    assert np.array_equal(done, expected)
+                    assert np.array_equal(done, expected), fix
                     agent.reset(done)
                 agent.reset()
                 single = agent.act(game.raw[0])
-                assert agent.action_space.contains(single)
+                assert agent.action_space.contains(single), outside_space
                 agent.reset()
                 drawn = agent.act(game.raw[0], deterministic=False)
-                assert agent.action_space.contains(drawn)
+                assert agent.action_space.contains(drawn), outside_space
 
     def test_an_exported_policy_acts_as_the_agent(
         self, case: AlgorithmCase, tmp_path: Path
