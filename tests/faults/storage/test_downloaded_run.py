@@ -271,7 +271,9 @@ def test_code_that_a_comparison_names_never_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     write_spec(tmp_path, ppo())
-    run = CompareRun.begin(CompareRequest(RunSource("spec.json", NAME), (), (1,), 1))
+    run = CompareRun.begin(
+        CompareRequest(RunSource("spec.json", NAME), ("all_reduce",), (1,), 1)
+    )
     run._lock.release()
     evil = run.folder.rename("data/evil")
     (tmp_path / "data" / "evil" / "payload.py").write_text(PAYLOAD)
@@ -283,7 +285,7 @@ def test_code_that_a_comparison_names_never_runs(tmp_path, monkeypatch):
         if how == "import":
             content["_compare"]["imports"] = ["data.evil.payload"]
         else:
-            (spec,) = (value for key, value in content.items() if key != "_compare")
+            spec = next(value for key, value in content.items() if key != "_compare")
             spec["env"]["name"] = "data.evil.payload:CartPole-v1"
         plan.write_text(json.dumps(content))
         for words in ((), ("--import", "data.evil.payload"), ("--trust",)):

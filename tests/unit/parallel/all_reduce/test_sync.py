@@ -260,6 +260,7 @@ def with_noise(learner, rank, size):
         return whole.view(size, count, dim)[rank]
 
     learner.policy = learner.policy._replace(draw=draw)
+    learner.next_policy = learner.policy
 
 
 @pytest.mark.parametrize("name", REPLAYED)
