@@ -156,11 +156,26 @@ class ReplayActorCritic(Learner[TransitionSource]):
     def build_parts(cls, context: BuildContext) -> ActorCriticParts:
         """All parts. Raises LabError for actions that it cannot learn."""
 
-    @abstractmethod
     def predict(
         self, obs: Tensor, action: Tensor, next_obs: Tensor, noise: Tensor
     ) -> Prediction:
-        """The critics' predictions for B transitions, by noise for the next states."""
+        """The critics' predictions for B transitions, by noise for the next states,
+        which the target networks value."""
+        following = self.following(next_obs, noise)
+        return Prediction(self.critic.q_values(obs, action), following)
+
+    @torch.no_grad()
+    def following(self, next_obs: Tensor, noise: Tensor) -> Expectation:
+        """The target networks' expectation over the actions in the next states."""
+        return self.next_policy.of(
+            self.next_params(next_obs),
+            lambda next_action: self.critic.target(next_obs, next_action),
+            noise,
+        )
+
+    def next_params(self, next_obs: Tensor) -> Tensor:
+        """The parameters (B, param_dim) of the policy in the next states."""
+        return self.actor.policy(next_obs)
 
     def actor_value(self, obs: Tensor, action: Tensor | None) -> Tensor:
         """The value that the actor maximises, see `Critics.actor_value`."""

@@ -13,7 +13,6 @@ from slm_lab.agent.algorithm.expectation import (
     EXACT,
     GUMBEL_SOFTMAX,
     SQUASHED,
-    Expectation,
 )
 from slm_lab.agent.algorithm.replay_actor_critic import (
     ActorCriticParts,
@@ -62,22 +61,6 @@ class SoftLearner(ReplayActorCritic):
 @final
 class SoftActorCritic(SoftLearner):
     """Target networks value the next states."""
-
-    @override
-    def predict(
-        self, obs: Tensor, action: Tensor, next_obs: Tensor, noise: Tensor
-    ) -> Prediction:
-        following = self.following(next_obs, noise)
-        return Prediction(self.critic.q_values(obs, action), following)
-
-    @torch.no_grad()
-    def following(self, next_obs: Tensor, noise: Tensor) -> Expectation:
-        """The target networks' expectation over the actions in the next states."""
-        return self.policy.of(
-            self.actor.policy(next_obs),
-            lambda next_action: self.critic.target(next_obs, next_action),
-            noise,
-        )
 
 
 @final

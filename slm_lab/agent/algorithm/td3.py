@@ -4,15 +4,13 @@ critic, no delay and no smoothing it is DDPG (arXiv:1509.02971)."""
 from dataclasses import replace
 from typing import final
 
-import torch
 from torch import Tensor
 from typing_extensions import override
 
 from slm_lab.agent.algorithm.algorithm import BuildContext
-from slm_lab.agent.algorithm.expectation import DETERMINISTIC, Expectation, smoothed
+from slm_lab.agent.algorithm.expectation import DETERMINISTIC, smoothed
 from slm_lab.agent.algorithm.replay_actor_critic import (
     ActorCriticParts,
-    Prediction,
     ReplayActorCritic,
     build_actor_critic,
 )
@@ -52,20 +50,9 @@ class TD3(ReplayActorCritic):
         return replace(parts, actor_target=target)
 
     @override
-    def predict(
-        self, obs: Tensor, action: Tensor, next_obs: Tensor, noise: Tensor
-    ) -> Prediction:
-        following = self.following(next_obs, noise)
-        return Prediction(self.critic.q_values(obs, action), following)
-
-    @torch.no_grad()
-    def following(self, next_obs: Tensor, noise: Tensor) -> Expectation:
-        """min_i Q̂_i(s', clip(π̂(s') + noise)): lines 8 and 9 of algorithm 1."""
-        return self.next_policy.of(
-            self.actor_target(next_obs)[0],
-            lambda next_action: self.critic.target(next_obs, next_action),
-            noise,
-        )
+    def next_params(self, next_obs: Tensor) -> Tensor:
+        params: Tensor = self.actor_target(next_obs)[0]
+        return params
 
     @override
     def actor_value(self, obs: Tensor, action: Tensor | None) -> Tensor:

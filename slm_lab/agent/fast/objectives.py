@@ -17,9 +17,8 @@ from slm_lab.agent.algorithm.policy_pass import PolicyChange, PolicyPass
 from slm_lab.agent.algorithm.replay_actor_critic import (
     ActorObjective,
     CriticObjective,
+    ReplayActorCritic,
 )
-from slm_lab.agent.algorithm.sac import SoftActorCritic
-from slm_lab.agent.algorithm.td3 import TD3
 from slm_lab.agent.batch import Transitions
 from slm_lab.agent.fast import losses
 from slm_lab.agent.fast.distributions import ArrayDistribution, ArraySample
@@ -200,7 +199,7 @@ class WrittenCritics:
 
     def __init__(
         self,
-        learner: SoftActorCritic | TD3,
+        learner: ReplayActorCritic,
         nets: Sequence[TracedNet],
         value_loss: Elementwise,
     ) -> None:
@@ -238,7 +237,7 @@ class WrittenActor:
 
     def __init__(
         self,
-        learner: SoftActorCritic | TD3,
+        learner: ReplayActorCritic,
         actor: TracedNet,
         critics: Sequence[TracedNet],
         sample: Callable[[FloatArray, Tensor], ArraySample],

@@ -205,12 +205,13 @@ def build_critics(
 def build_policy_target(
     agent: AgentSpec, policy: PolicyOnly, family: DistributionFamily, obs_shape: Shape
 ) -> TargetNetwork:
-    """A second policy that follows `policy`, by the keys of its net."""
+    """A second policy that follows `policy` as the critics' targets follow them."""
     net_spec = net_for_role(agent, "actor")
     unused = torch.Generator()  # the target begins equal to the policy
     net = _build_policy(net_spec, family, obs_shape, unused).to(policy.device)
     online = policy.train_state.flats["actor"]
-    return build_target_network(net_spec, online, FlatParameters(net))
+    followed = net_for_role(agent, "critic")
+    return build_target_network(followed, online, FlatParameters(net))
 
 
 def build_target_network(

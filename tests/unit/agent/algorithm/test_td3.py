@@ -14,20 +14,25 @@ from tests.unit.agent.algorithm.batches import CONTINUOUS, OneBatch, transitions
 TAU = 0.25
 
 
-def learner_of(**algorithm):
+def learner_of(critic_net=None, **algorithm):
+    net = {
+        "type": "MLPNet",
+        "hid_layers": [8],
+        "hid_layers_activation": "tanh",
+        "optim_spec": {"name": "SGD", "lr": 0.1},
+        "update_type": "polyak",
+        "polyak_coef": TAU,
+    }
+    own = {}
+    if critic_net is not None:
+        own = {"agent__critic_net": {**net, **critic_net}}
     return batches.learner_of(
         ppo(
             agent__algorithm={"name": "TD3", "gamma": 0.9, **algorithm},
             agent__memory={"name": "Replay", "batch_size": 4, "max_size": 100},
-            agent__net={
-                "type": "MLPNet",
-                "hid_layers": [8],
-                "hid_layers_activation": "tanh",
-                "optim_spec": {"name": "SGD", "lr": 0.1},
-                "update_type": "polyak",
-                "polyak_coef": TAU,
-            },
+            agent__net=net,
             env__name="Pendulum-v1",
+            **own,
         )
     )
 
@@ -126,6 +131,15 @@ def test_actor_and_targets_follow_once_in_two_steps():
     ]
     for start, target, online in zip(before[1:], now[1:], onlines[1:], strict=True):
         torch.testing.assert_close(target, start + TAU * (online - start))
+
+
+def test_the_target_actor_follows_as_the_critics_own_net_says():
+    learner = learner_of(policy_delay=1, critic_net={"polyak_coef": 0.5})
+    actor = learner.flats["actor"].vector
+    start = actor.clone()
+    learner.learn(OneBatch(transitions(CONTINUOUS)), 0)
+    target = learner.target_networks["actor_target"].target.vector
+    torch.testing.assert_close(target, (start + actor) / 2)
 
 
 def test_noise_on_target_actions_is_normal_and_clipped():
