@@ -124,8 +124,8 @@ class Supervisor:
         self._vital = frozenset(vital)
         self._stop_seen: float | None = None
         self._saving_at: dict[int, float] = {}
-        """The time at which a Session was last seen to save after the stop: only then
-        its step goes on."""
+        """The time at which each Session was last seen to save after the stop. While it
+        saves, its step may take longer."""
         self._given_up: dict[int, bool] = {}
         """Sessions killed after a stop: whether each had begun."""
         self._watched: list[tuple[HangDetector, str | None]] = []

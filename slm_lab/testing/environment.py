@@ -34,7 +34,7 @@ class EnvironmentCase:
     is_random: bool = True
     """Whether the seed changes the first observations."""
     exact_state: bool = False
-    """Whether a saved episode goes on exactly where it was. That needs a row of
+    """Whether a restored episode continues exactly. That needs a row of
     `slm_lab.env.state.ENV_ADAPTERS`."""
 
     def spec(self, **keys: Any) -> EnvSpec:
@@ -202,7 +202,7 @@ class EnvironmentContract(Contract):
         )
 
     @pytest.mark.parametrize("steps_before", [0, 17, 60])
-    def test_a_restored_one_goes_on(
+    def test_a_restored_one_continues(
         self, case: EnvironmentCase, env: VectorEnv, steps_before: int
     ) -> None:
         assert env.exact_state == case.exact_state, (

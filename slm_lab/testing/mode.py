@@ -194,7 +194,7 @@ class ModeContract(Contract):
         differing = difference(member.as_run(), alone, without=added)
         assert not differing, (
             f"one member of {case.word} differs from a Session without it "
-            f"{differing}: change nothing where there is nobody to share with"
+            f"{differing}: with one worker, a mode must change nothing"
         )
 
     def test_members_spend_the_budget(self, case: ModeCase, tmp_path: Path) -> None:
