@@ -2,49 +2,61 @@
 class."""
 
 from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS
-from slm_lab.spec.schema import algorithm, memory, net
+from slm_lab.spec.schema import (
+    algorithm,
+    memory,
+    net,
+    policy_gradient,
+    q_learning,
+    replay_actor_critic,
+)
 
 PARTS = (
-    (ALGORITHMS, "PPO", algorithm.PPOSpec, "algorithm.ppo:PPO"),
+    (ALGORITHMS, "PPO", policy_gradient.PPOSpec, "algorithm.ppo:PPO"),
     (ALGORITHMS, "Random", algorithm.RandomSpec, "algorithm.random:Random"),
-    (ALGORITHMS, "Reinforce", algorithm.ReinforceSpec, "algorithm.reinforce:Reinforce"),
-    (ALGORITHMS, "SARSA", algorithm.SARSASpec, "algorithm.sarsa:SARSA"),
+    (
+        ALGORITHMS,
+        "Reinforce",
+        policy_gradient.ReinforceSpec,
+        "algorithm.reinforce:Reinforce",
+    ),
+    (ALGORITHMS, "SARSA", q_learning.SARSASpec, "algorithm.sarsa:SARSA"),
     (
         ALGORITHMS,
         "ActorCritic",
-        algorithm.ActorCriticSpec,
+        policy_gradient.ActorCriticSpec,
         "algorithm.actor_critic:ActorCritic",
     ),
     (
         ALGORITHMS,
         "VanillaDQN",
-        algorithm.VanillaDQNSpec,
+        q_learning.VanillaDQNSpec,
         "algorithm.q_learning:VanillaDQN",
     ),
-    (ALGORITHMS, "DQN", algorithm.DQNSpec, "algorithm.q_learning:DQN"),
+    (ALGORITHMS, "DQN", q_learning.DQNSpec, "algorithm.q_learning:DQN"),
     (
         ALGORITHMS,
         "DoubleDQN",
-        algorithm.DoubleDQNSpec,
+        q_learning.DoubleDQNSpec,
         "algorithm.q_learning:DoubleDQN",
     ),
     (
         ALGORITHMS,
         "SoftActorCritic",
-        algorithm.SoftActorCriticSpec,
+        replay_actor_critic.SoftActorCriticSpec,
         "algorithm.sac:SoftActorCritic",
     ),
-    (ALGORITHMS, "CrossQ", algorithm.CrossQSpec, "algorithm.sac:CrossQ"),
-    (ALGORITHMS, "C51", algorithm.C51Spec, "algorithm.q_learning:DistributionalDQN"),
+    (ALGORITHMS, "CrossQ", replay_actor_critic.CrossQSpec, "algorithm.sac:CrossQ"),
+    (ALGORITHMS, "C51", q_learning.C51Spec, "algorithm.q_learning:DistributionalDQN"),
     (
         ALGORITHMS,
         "QRDQN",
-        algorithm.QRDQNSpec,
+        q_learning.QRDQNSpec,
         "algorithm.q_learning:DistributionalDQN",
     ),
-    (ALGORITHMS, "TD3", algorithm.TD3Spec, "algorithm.td3:TD3"),
-    (ALGORITHMS, "SIL", algorithm.SILSpec, "algorithm.sil:SIL"),
-    (ALGORITHMS, "PPOSIL", algorithm.PPOSILSpec, "algorithm.sil:PPOSIL"),
+    (ALGORITHMS, "TD3", replay_actor_critic.TD3Spec, "algorithm.td3:TD3"),
+    (ALGORITHMS, "SIL", policy_gradient.SILSpec, "algorithm.sil:SIL"),
+    (ALGORITHMS, "PPOSIL", policy_gradient.PPOSILSpec, "algorithm.sil:PPOSIL"),
     (
         MEMORIES,
         "OnPolicyBatchReplay",

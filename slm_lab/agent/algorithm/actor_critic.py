@@ -21,7 +21,7 @@ from slm_lab.agent.device import moved
 from slm_lab.agent.from_spec.schedule import build_schedule
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.recurrent_state import flatten_obs, flatten_steps
-from slm_lab.spec.schema.algorithm import ActorCriticSpec
+from slm_lab.spec.schema.policy_gradient import ActorCriticSpec
 
 
 class ActorCritic(Learner[Rollout]):

@@ -33,7 +33,7 @@ from slm_lab.agent.optim.process_group import SoloGroup
 from slm_lab.agent.optim.rule import Number
 from slm_lab.agent.recurrent_state import flatten_obs, flatten_steps, shuffled_order
 from slm_lab.core.types import StateDict
-from slm_lab.spec.schema.algorithm import PPOSpec
+from slm_lab.spec.schema.policy_gradient import PPOSpec
 
 
 class ReturnRange:

@@ -24,7 +24,7 @@ from slm_lab.agent.algorithm.policy_parts import (
 from slm_lab.agent.algorithm.report import GradientStep, Report, Update
 from slm_lab.agent.batch import Transitions, TransitionSource
 from slm_lab.agent.net.return_distribution import outputs_of
-from slm_lab.spec.schema.algorithm import DistributionalSpec, DQNBaseSpec
+from slm_lab.spec.schema.q_learning import DistributionalSpec, DQNBaseSpec
 
 
 class QLearner(Learner[TransitionSource]):

@@ -22,7 +22,7 @@ from slm_lab.agent.from_spec.networks import build_policy_only
 from slm_lab.agent.from_spec.schedule import build_schedule
 from slm_lab.agent.net.policy_value import PolicyOnly
 from slm_lab.agent.recurrent_state import flatten_obs, flatten_steps
-from slm_lab.spec.schema.algorithm import ReinforceSpec
+from slm_lab.spec.schema.policy_gradient import ReinforceSpec
 
 
 class Reinforce(Learner[Rollout]):

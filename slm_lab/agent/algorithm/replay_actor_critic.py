@@ -40,7 +40,7 @@ from slm_lab.agent.optim.optimizer import Loss, TrainState
 from slm_lab.agent.optim.rule import Number
 from slm_lab.core.types import StateDict
 from slm_lab.spec.schema.agent import AgentSpec
-from slm_lab.spec.schema.algorithm import ReplayActorCriticSpec
+from slm_lab.spec.schema.replay_actor_critic import ReplayActorCriticSpec
 
 
 @dataclass(frozen=True)

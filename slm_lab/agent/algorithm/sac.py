@@ -23,8 +23,8 @@ from slm_lab.agent.algorithm.replay_actor_critic import (
 from slm_lab.agent.algorithm.temperature import build_temperature
 from slm_lab.agent.distribution.family import distribution_family, squashed_family
 from slm_lab.spec.schema.agent import AgentSpec, net_for_role
-from slm_lab.spec.schema.algorithm import EntropyRegularisedSpec
 from slm_lab.spec.schema.net import ROLES, NetSpec, Role
+from slm_lab.spec.schema.replay_actor_critic import EntropyRegularisedSpec
 
 
 class SoftLearner(ReplayActorCritic):

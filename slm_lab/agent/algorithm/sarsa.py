@@ -17,7 +17,7 @@ from slm_lab.agent.batch import Rollout
 from slm_lab.agent.device import moved
 from slm_lab.agent.distribution.exploration import Generators
 from slm_lab.core.types import StateDict
-from slm_lab.spec.schema.algorithm import SARSASpec
+from slm_lab.spec.schema.q_learning import SARSASpec
 
 
 @final

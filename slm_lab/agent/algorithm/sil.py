@@ -12,7 +12,7 @@ from slm_lab.agent.algorithm.report import Report, mean_report, number
 from slm_lab.agent.batch import ImitationBatch, Transitions, describe_on_error
 from slm_lab.agent.memory.memory import ReplayConfig, TrainingSchedule
 from slm_lab.core.types import StateDict
-from slm_lab.spec.schema.algorithm import PPOSILSpec, SILSpec
+from slm_lab.spec.schema.policy_gradient import PPOSILSpec, SILSpec
 
 
 class SelfImitation(Learner[ImitationBatch]):

@@ -16,7 +16,7 @@ from slm_lab.agent.algorithm.replay_actor_critic import (
 )
 from slm_lab.agent.distribution.family import deterministic_family
 from slm_lab.agent.from_spec.networks import build_policy_target
-from slm_lab.spec.schema.algorithm import TD3Spec
+from slm_lab.spec.schema.replay_actor_critic import TD3Spec
 
 
 @final

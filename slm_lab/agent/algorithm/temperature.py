@@ -20,8 +20,8 @@ from slm_lab.agent.optim.rule import Number
 from slm_lab.agent.schedule import Schedule
 from slm_lab.core.errors import LabError
 from slm_lab.spec.schema.agent import AgentSpec, net_for_role
-from slm_lab.spec.schema.algorithm import EntropyRegularisedSpec
 from slm_lab.spec.schema.optim import OptimSpec
+from slm_lab.spec.schema.replay_actor_critic import EntropyRegularisedSpec
 from slm_lab.spec.schema.torch_table import entries
 
 DISCRETE_ENTROPY_SHARE = 0.98

@@ -31,11 +31,9 @@ from slm_lab.core.errors import LabError
 from slm_lab.core.types import Shape
 from slm_lab.spec.checks.observations import action_fault
 from slm_lab.spec.schema.agent import AgentSpec, net_for_role
-from slm_lab.spec.schema.algorithm import (
-    AlgorithmSpec,
-    ReplayActorCriticSpec,
-)
+from slm_lab.spec.schema.algorithm import AlgorithmSpec
 from slm_lab.spec.schema.net import NetSpec
+from slm_lab.spec.schema.replay_actor_critic import ReplayActorCriticSpec
 
 logger = logging.getLogger(__name__)
 

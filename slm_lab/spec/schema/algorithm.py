@@ -3,16 +3,15 @@ the facts that the rest of the lab asks of an algorithm before it is built."""
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
+from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field
 from typing_extensions import override
 
 from slm_lab.spec.schema import bounds
-from slm_lab.spec.schema.block import Block, error_line, key_error, raise_errors
-from slm_lab.spec.schema.fields import AutoOrNumber, Count, Frames
+from slm_lab.spec.schema.block import Block
+from slm_lab.spec.schema.fields import Count, Frames
 from slm_lab.spec.schema.memory import (
-    NOT_ONE_SAMPLE,
     ONE_SEQUENCE,
     Family,
     MemorySpec,
@@ -21,7 +20,7 @@ from slm_lab.spec.schema.memory import (
 )
 from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.spec.schema.rules import ANY, Limit, Needed, NoEffect, Refused
-from slm_lab.spec.schema.schedule import Coefficient, Constant, NonNegative, constant
+from slm_lab.spec.schema.schedule import NonNegative
 
 ActionPdtype: TypeAlias = Literal[
     "default",
@@ -54,17 +53,11 @@ OF_POLICIES = CONTINUOUS | {
     "MultiCategorical",
     "Bernoulli",
 }
-OF_Q_VALUES = frozenset({"default", "Argmax", "Categorical"})
 EXPLORING_CHOICES = frozenset({"epsilon_greedy", "boltzmann"})
 """Action policies with an exploration variable, for n discrete actions."""
 EXPLORING = EXPLORING_CHOICES | {"gaussian"}
 """Action policies with an exploration variable."""
 SYMLOG = "values learned as sign(x) ln(1 + |x|), arXiv:2301.04104"
-NORMALIZED_TARGETS = (
-    "value targets scaled to mean 0 and standard deviation 1, estimated from about "
-    "the last million; a deviation below 1e-4 is not scaled up further"
-)
-OF_SAC = frozenset({"default", "Normal", "Categorical", "GumbelSoftmax"})
 WITHOUT_SIGMA = DISCRETE | {"MultiCategorical", "Bernoulli", "Beta", "Deterministic"}
 """Action distributions without an initial standard deviation."""
 
@@ -95,9 +88,6 @@ SHORT_EVENTS = Refused(
     + bounds.STEPS_OF_EVENT.message,
     when="algorithm.has_long_events",
     value=ANY,
-)
-OF_A_TUNED_ALPHA = NoEffect(
-    "bounds a tuned α, but fixed_alpha is set", when="algorithm.fixed_alpha"
 )
 
 
@@ -380,180 +370,6 @@ class OnPolicyLearningSpec(LearningSpec):
         return count * max(some, self.frames_of_event(num_envs, meta))
 
 
-class ReinforceSpec(OnPolicyLearningSpec):
-    """Monte-Carlo policy gradient (Williams 1992)."""
-
-    PDTYPES = OF_POLICIES
-    CRITIC = "none"
-    HAS_TARGETS = False
-
-    center_return: bool = Field(
-        False, description="subtract the mean return of the batch"
-    )
-    entropy_coef_spec: Coefficient = Field(
-        constant(0.0), description="weight of the entropy"
-    )
-    policy_loss_coef: float = Field(1.0, ge=0, description="weight of the policy loss")
-
-
-class SARSASpec(OnPolicyLearningSpec):
-    """On-policy temporal-difference learning of Q, with ε-greedy or Boltzmann
-    exploration."""
-
-    ACTS_ON_Q = True
-    LEARNS_SEQUENCES = False
-    PDTYPES = OF_Q_VALUES
-    CRITIC = "none"
-    HAS_TARGETS = False
-
-    num_step_returns: NSteps = 1
-
-
-class ActorCriticSpec(OnPolicyLearningSpec):
-    """Advantage actor-critic, A2C and A3C (arXiv:1602.01783), with GAE or n-step
-    returns; without both, plain returns. Advantages are not standardised."""
-
-    HAS_ADVANTAGES = True
-    PDTYPES = OF_POLICIES
-    CRITIC = "may_share"
-    HAS_TARGETS = False
-
-    lam: float | None = Field(
-        None, ge=0, le=1, description="λ of GAE (arXiv:1506.02438)"
-    )
-    num_step_returns: Annotated[Count | None, bounds.STEPS_OF_TARGET] = Field(
-        None, description="n of n-step returns"
-    )
-    entropy_coef_spec: Coefficient = Field(
-        constant(0.0), description="weight of the entropy"
-    )
-    policy_loss_coef: float = Field(1.0, ge=0, description="weight of the policy loss")
-    val_loss_coef: float = Field(1.0, ge=0, description="weight of the value loss")
-    normalize_v_targets: bool = Field(False, description=NORMALIZED_TARGETS)
-
-    @model_validator(mode="after")
-    def _one_kind_of_return(self) -> Self:
-        if self.lam is not None and self.num_step_returns is not None:
-            message = (
-                "is another way to estimate the advantage than lam; set one of them "
-                "to null"
-            )
-            raise key_error("num_step_returns", message, self.num_step_returns)
-        return self
-
-
-class PPOSpec(LearningSpec):
-    """Proximal policy optimisation (arXiv:1707.06347)."""
-
-    MEMORY = "on_policy"
-    MEMORY_MODEL = OnPolicyBatchReplaySpec
-    UNROLLS = OnPolicyBatchReplaySpec
-    ROLLOUT_KEY = "time_horizon"
-    HAS_ADVANTAGES = True
-    PDTYPES = OF_POLICIES
-    CRITIC = "may_share"
-    HAS_TARGETS = False
-    ALIASES: ClassVar[Mapping[str, str]] = {"clip_val_loss": "clip_vloss"}
-    LEGACY: ClassVar[Mapping[str, str]] = {
-        "training_frequency": "PPO trains every time_horizon steps"
-    }
-
-    lam: float = Field(0.95, ge=0, le=1, description="λ of GAE (arXiv:1506.02438)")
-    clip_eps_spec: NonNegative = Field(
-        constant(0.2), description="clipping range ε of the probability ratio"
-    )
-    entropy_coef_spec: Coefficient = Field(
-        constant(0.0), description="weight c₂ of the entropy"
-    )
-    val_loss_coef: float = Field(1.0, ge=0, description="weight c₁ of the value loss")
-    time_horizon: Annotated[Count, bounds.ROLLOUT] = Field(
-        description="T, steps of each environment per rollout"
-    )
-    minibatch_size: Annotated[
-        Count,
-        bounds.BATCH,
-        NOT_ONE_SAMPLE,
-        Limit(
-            sign="<=",
-            of=("algorithm.time_horizon", "env.num_envs"),
-            text=", the frames of one rollout",
-            unless="meta.mode.has_learner",
-        ),
-        Limit(
-            sign="<=",
-            of=(
-                "meta.actor_learner.learn_queue",
-                "blocks.unroll_length",
-                "env.num_envs",
-            ),
-            text=", the frames that one training event learns from",
-            when="blocks.has_actors",
-        ),
-    ] = Field(
-        64,
-        description="transitions per gradient step B; a single remaining one joins "
-        "the last batch",
-    )
-    training_epoch: Annotated[Count, bounds.EPOCHS] = Field(
-        4, description="passes over a rollout K"
-    )
-    normalize_v_targets: bool = Field(False, description=NORMALIZED_TARGETS)
-    clip_vloss: bool = Field(
-        False, description="also clip the change of the value to ± ε"
-    )
-    normalize_advantages: Literal["standardize", "percentile"] | None = Field(
-        "standardize",
-        description="advantages per minibatch: to mean 0 and deviation 1 (true), by "
-        "the 5–95 percentile range of returns (arXiv:2301.04104), or unchanged (null, "
-        "false)",
-    )
-    symlog: bool = Field(False, description=SYMLOG)
-    target_kl: float | None = Field(
-        None,
-        gt=0,
-        description="ends the epochs before a step at an approximate KL beyond 1.5 "
-        "times it, nats",
-    )
-
-    @field_validator("normalize_advantages", mode="before")
-    @classmethod
-    def _true_is_standardize(cls, value: Any) -> Any:
-        if isinstance(value, bool):
-            if value:
-                return "standardize"
-            return None
-        return value
-
-    @override
-    def rollout_length(self) -> int:
-        return self.time_horizon
-
-    @override
-    def first_learning_frame(
-        self, counts_steps: bool, num_envs: int, meta: MetaSpec
-    ) -> int | None:
-        return self.frames_of_event(num_envs, meta)
-
-    @override
-    def frames_of_events(self, count: int, num_envs: int, meta: MetaSpec) -> int:
-        return count * self.frames_of_event(num_envs, meta)
-
-    @override
-    def steps_of_rollout(self, frames: int) -> int:
-        return math.ceil(frames / self.minibatch_size) * self.training_epoch
-
-    @override
-    def for_rank(self, num_envs: int | None) -> Self:
-        if num_envs is None:
-            return self
-        minibatch = min(self.minibatch_size, self.time_horizon * num_envs)
-        return self.model_copy(update={"minibatch_size": minibatch})
-
-    @override
-    def samples_ratio(self, share: Self, count: int) -> float:
-        return count * share.minibatch_size / self.minibatch_size
-
-
 class ReplayLearningSpec(LearningSpec):
     """An algorithm that learns from a replay memory."""
 
@@ -693,277 +509,3 @@ class ReplayLearningSpec(LearningSpec):
         else:
             keys = {"training_batch_iter": self.training_batch_iter * times}
         return self.model_copy(update=keys)
-
-
-class DQNBaseSpec(ReplayLearningSpec):
-    """The common keys of the Q-learning algorithms."""
-
-    ACTS_ON_Q = True
-    PDTYPES = OF_Q_VALUES
-    CRITIC = "none"
-    HAS_TARGETS = True
-
-    num_step_returns: Annotated[
-        NSteps,
-        Limit(
-            sign="=",
-            of=1,
-            text=" with a RecurrentNet: its state is known after every single step",
-            when="net.RECURRENT",
-        ),
-    ] = 1
-
-    @property
-    @override
-    def steps_of_return(self) -> int:
-        return self.num_step_returns
-
-
-class VanillaDQNSpec(DQNBaseSpec):
-    """Q-learning with a replay memory, without a target network."""
-
-    HAS_TARGETS = False
-
-
-class DQNSpec(DQNBaseSpec):
-    """Q-learning with a target network (Mnih et al. 2015)."""
-
-
-class DoubleDQNSpec(DQNBaseSpec):
-    """Double Q-learning (arXiv:1509.06461)."""
-
-
-class DistributionalSpec(DQNBaseSpec):
-    """The common keys of C51 and QRDQN, which learn the distribution of the return."""
-
-    LEARNS_SEQUENCES = False
-    HAS_VALUE_LOSS = False
-
-    double: bool = Field(
-        False,
-        description="the online network chooses the next action, as in DoubleDQN",
-    )
-
-
-class C51Spec(DistributionalSpec):
-    """Categorical Q-learning (arXiv:1707.06887): probabilities of fixed returns."""
-
-    num_atoms: Annotated[int, bounds.WIDTH] = Field(
-        51, ge=2, description="returns whose probabilities are learned"
-    )
-    v_min: float = Field(-10.0, description="the smallest of these returns")
-    v_max: Annotated[float, Limit(sign=">", of="v_min")] = Field(
-        10.0, description="the largest of these returns; returns beyond are cut"
-    )
-
-    @property
-    @override
-    def returns(self) -> tuple[str, Mapping[str, float]]:
-        arguments = {"size": self.num_atoms, "low": self.v_min, "high": self.v_max}
-        return "categorical", arguments
-
-
-class QRDQNSpec(DistributionalSpec):
-    """Quantile-regression Q-learning (arXiv:1710.10044): returns of fixed
-    probabilities."""
-
-    num_quantiles: Annotated[Count, bounds.WIDTH] = Field(
-        200, description="quantiles of the return"
-    )
-    kappa: float = Field(
-        1.0,
-        ge=0,
-        description="κ of the Huber loss of a quantile: quadratic up to here, then "
-        "linear",
-    )
-
-    @property
-    @override
-    def returns(self) -> tuple[str, Mapping[str, float]]:
-        return "quantile", {"size": self.num_quantiles, "kappa": self.kappa}
-
-
-class ReplayActorCriticSpec(ReplayLearningSpec):
-    """The common keys of algorithms with an actor and critics that learn from
-    replay."""
-
-    LEARNS_SEQUENCES = False
-    NEEDS_BOUNDS = True
-    CRITIC = "apart"
-
-    DELAYS_TARGETS: ClassVar[bool] = False
-    """Whether target networks follow only with the actor."""
-
-    random_warmup: bool = Field(
-        True,
-        description="act uniformly at random until training begins, if "
-        "training_start_step > 0",
-    )
-    num_step_returns: NSteps = 1
-    num_critics: Annotated[Count, bounds.CRITICS] = Field(
-        2, description="critics; the smallest of their values counts"
-    )
-    policy_delay: Annotated[Count, bounds.FRAMES] = Field(
-        1, description="critic updates per actor update"
-    )
-    symlog: bool = Field(False, description=SYMLOG)
-    spectral_norm: bool = Field(
-        False, description="spectral normalisation of the critics"
-    )
-
-    @property
-    @override
-    def steps_of_return(self) -> int:
-        return self.num_step_returns
-
-
-class EntropyRegularisedSpec(ReplayActorCriticSpec):
-    """The common keys of SoftActorCritic and CrossQ."""
-
-    PDTYPES = OF_SAC
-
-    target_entropy: AutoOrNumber = Field(
-        "auto",
-        description="target entropy for tuning α, nats; auto: −A, or by the action "
-        "count",
-    )
-    alpha_lr: float | None = Field(
-        None,
-        gt=0,
-        description="learning rate of ln α; null: the actor's. Its optimizer and "
-        "schedule are the actor's, too; all other arguments have torch's defaults, "
-        "and there is no weight decay",
-    )
-    fixed_alpha: Constant | None = Field(
-        None, description="fixed α, not tuned: a number, or a schedule"
-    )
-    log_alpha_min: Annotated[float, bounds.LOG_ALPHA, OF_A_TUNED_ALPHA] = Field(
-        -20.0, description="minimum ln α"
-    )
-    log_alpha_max: Annotated[
-        float, Limit(sign=">", of="log_alpha_min"), OF_A_TUNED_ALPHA
-    ] = Field(
-        2.0,
-        description="maximum ln α; below 0, α begins at its exponential instead of at "
-        "1",
-    )
-    entropy_penalty_coef: float = Field(
-        0.0,
-        ge=0,
-        description="weight of the penalty on changes of the entropy, "
-        "arXiv:2209.10081; only for discrete actions",
-    )
-
-    @model_validator(mode="after")
-    def _tuned_or_fixed(self) -> Self:
-        if self.fixed_alpha is None:
-            return self
-        defaults = {"target_entropy": "auto", "alpha_lr": None}
-        message = "tunes α, and fixed_alpha sets it; remove one of the two"
-        raise_errors(
-            error_line((key,), message, getattr(self, key))
-            for key, default in defaults.items()
-            if getattr(self, key) != default
-        )
-        return self
-
-    @property
-    @override
-    def entropy_penalty(self) -> float:
-        return self.entropy_penalty_coef
-
-    @override
-    def with_larger_rates(self, times: float) -> Self:
-        if self.alpha_lr is None:
-            return self
-        return self.model_copy(update={"alpha_lr": self.alpha_lr * times})
-
-
-class SoftActorCriticSpec(EntropyRegularisedSpec):
-    """Soft actor-critic (arXiv:1812.05905), for continuous and discrete actions."""
-
-    HAS_TARGETS = True
-
-
-class CrossQSpec(EntropyRegularisedSpec):
-    """CrossQ (arXiv:1902.05605): no target networks, batch-normalised critics."""
-
-    ALWAYS_NORMALISES = True
-    HAS_TARGETS = False
-
-
-class TD3Spec(ReplayActorCriticSpec):
-    """Twin delayed deep deterministic policy gradient (arXiv:1802.09477), for
-    continuous actions. With `num_critics` 1, `policy_delay` 1 and `target_noise` 0 it
-    is DDPG (arXiv:1509.02971)."""
-
-    IS_DETERMINISTIC = True
-    PDTYPES = frozenset({"default", "Deterministic"})
-    HAS_TARGETS = True
-    DELAYS_TARGETS = True
-
-    action_policy: ActionPolicy = Field(
-        "gaussian",
-        description="how actions are chosen; gaussian: with normal noise of standard "
-        "deviation explore_var_spec, in [−1, 1]; default: without noise",
-    )
-    explore_var_spec: Annotated[
-        NonNegative | None,
-        Needed("{own.action_policy} needs it", when="algorithm.explores"),
-        NoEffect(
-            'action_policy "{own.action_policy}" has no exploration variable',
-            unless="algorithm.explores",
-        ),
-    ] = Field(constant(0.1), description="standard deviation of the noise on actions")
-    policy_delay: Annotated[Count, bounds.FRAMES] = Field(
-        2, description="critic updates per update of actor and target networks"
-    )
-    target_noise: float = Field(
-        0.2,
-        ge=0,
-        description="standard deviation of the noise on the target actor's actions",
-    )
-    target_noise_clip: Annotated[
-        float, NoEffect("target_noise is 0", unless="algorithm.target_noise")
-    ] = Field(0.5, gt=0, description="largest noise on the target actor's actions")
-
-
-class ImitatingSpec(Block):
-    """The keys of self-imitation learning."""
-
-    LEARNS_SEQUENCES: ClassVar[bool] = False
-
-    sil_policy_loss_coef: float = Field(
-        1.0, ge=0, description="weight of the imitation policy loss"
-    )
-    sil_val_loss_coef: float = Field(
-        1.0, ge=0, description="weight of the imitation value loss"
-    )
-    training_batch_iter: Annotated[Count, bounds.STEPS_OF_EVENT] = Field(
-        1, description="replay batches per training event"
-    )
-    training_iter: Annotated[Count, bounds.STEPS_OF_EVENT, SHORT_EVENTS] = Field(
-        1, description="gradient steps per replay batch"
-    )
-
-    @property
-    def event_steps(self) -> int:
-        """Gradient steps of a training event on the replay memory."""
-        return self.training_iter * self.training_batch_iter
-
-    @property
-    def has_long_events(self) -> bool:
-        """Whether a training event has more gradient steps than a run can wait for."""
-        return self.event_steps > bounds.STEPS_OF_EVENT.number
-
-
-class SILSpec(ImitatingSpec, ActorCriticSpec):
-    """Self-imitation learning on top of ActorCritic (arXiv:1806.05635)."""
-
-    TWIN = "ActorCritic"
-
-
-class PPOSILSpec(ImitatingSpec, PPOSpec):
-    """Self-imitation learning on top of PPO."""
-
-    TWIN = "PPO"

@@ -14,8 +14,8 @@ from slm_lab.agent.algorithm.ppo import PPO
 from slm_lab.agent.memory.on_policy import OnPolicyBatchReplay
 from slm_lab.agent.net.layers import EmptyLinear, init_heads
 from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS
-from slm_lab.spec.schema.algorithm import PPOSpec
 from slm_lab.spec.schema.memory import OnPolicyBatchReplaySpec
+from slm_lab.spec.schema.policy_gradient import PPOSpec
 from slm_lab.testing import (
     AlgorithmCase,
     AlgorithmContract,

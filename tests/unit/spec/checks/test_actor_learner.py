@@ -4,15 +4,15 @@ import pytest
 
 from slm_lab.core.registry import ALGORITHMS, MEMORIES
 from slm_lab.spec.parse import parse
-from slm_lab.spec.schema.algorithm import (
-    AlgorithmSpec,
-    DQNSpec,
+from slm_lab.spec.schema.algorithm import AlgorithmSpec
+from slm_lab.spec.schema.memory import MemorySpec, OnPolicyBatchReplaySpec, ReplaySpec
+from slm_lab.spec.schema.policy_gradient import (
     PPOSILSpec,
     PPOSpec,
     ReinforceSpec,
     SILSpec,
 )
-from slm_lab.spec.schema.memory import MemorySpec, OnPolicyBatchReplaySpec, ReplaySpec
+from slm_lab.spec.schema.q_learning import DQNSpec
 from tests.support import actor_critic, ppo, q_learning, reinforce, sarsa, soft
 from tests.unit.spec.problems import assert_lines, assert_problem
 from tests.unit.spec.spec_data import changed

@@ -8,12 +8,9 @@ from slm_lab.env.lookup import replaced_message
 from slm_lab.spec.checks.algorithm import action_space_problems
 from slm_lab.spec.load import parse_spec
 from slm_lab.spec.parse import parse
-from slm_lab.spec.schema.algorithm import (
-    CrossQSpec,
-    DQNSpec,
-    PPOSpec,
-    SoftActorCriticSpec,
-)
+from slm_lab.spec.schema.policy_gradient import PPOSpec
+from slm_lab.spec.schema.q_learning import DQNSpec
+from slm_lab.spec.schema.replay_actor_critic import CrossQSpec, SoftActorCriticSpec
 from tests.unit.spec.problems import assert_lines, assert_problem, messages
 from tests.unit.spec.spec_data import A3C, ALL, DQN, PPO, SAC, changed
 

@@ -1,0 +1,234 @@
+"""Policy gradients on data of the current policy: REINFORCE, actor-critic, PPO, and
+self-imitation on top of them."""
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+from typing_extensions import override
+
+from slm_lab.spec.schema import bounds
+from slm_lab.spec.schema.algorithm import (
+    OF_POLICIES,
+    SHORT_EVENTS,
+    SYMLOG,
+    LearningSpec,
+    OnPolicyLearningSpec,
+)
+from slm_lab.spec.schema.block import Block, key_error
+from slm_lab.spec.schema.fields import Count
+from slm_lab.spec.schema.memory import (
+    NOT_ONE_SAMPLE,
+    OnPolicyBatchReplaySpec,
+)
+from slm_lab.spec.schema.meta import MetaSpec
+from slm_lab.spec.schema.rules import Limit
+from slm_lab.spec.schema.schedule import Coefficient, NonNegative, constant
+
+NORMALIZED_TARGETS = (
+    "value targets scaled to mean 0 and standard deviation 1, estimated from about "
+    "the last million; a deviation below 1e-4 is not scaled up further"
+)
+
+
+class ReinforceSpec(OnPolicyLearningSpec):
+    """Monte-Carlo policy gradient (Williams 1992)."""
+
+    PDTYPES = OF_POLICIES
+    CRITIC = "none"
+    HAS_TARGETS = False
+
+    center_return: bool = Field(
+        False, description="subtract the mean return of the batch"
+    )
+    entropy_coef_spec: Coefficient = Field(
+        constant(0.0), description="weight of the entropy"
+    )
+    policy_loss_coef: float = Field(1.0, ge=0, description="weight of the policy loss")
+
+
+class ActorCriticSpec(OnPolicyLearningSpec):
+    """Advantage actor-critic, A2C and A3C (arXiv:1602.01783), with GAE or n-step
+    returns; without both, plain returns. Advantages are not standardised."""
+
+    HAS_ADVANTAGES = True
+    PDTYPES = OF_POLICIES
+    CRITIC = "may_share"
+    HAS_TARGETS = False
+
+    lam: float | None = Field(
+        None, ge=0, le=1, description="λ of GAE (arXiv:1506.02438)"
+    )
+    num_step_returns: Annotated[Count | None, bounds.STEPS_OF_TARGET] = Field(
+        None, description="n of n-step returns"
+    )
+    entropy_coef_spec: Coefficient = Field(
+        constant(0.0), description="weight of the entropy"
+    )
+    policy_loss_coef: float = Field(1.0, ge=0, description="weight of the policy loss")
+    val_loss_coef: float = Field(1.0, ge=0, description="weight of the value loss")
+    normalize_v_targets: bool = Field(False, description=NORMALIZED_TARGETS)
+
+    @model_validator(mode="after")
+    def _one_kind_of_return(self) -> Self:
+        if self.lam is not None and self.num_step_returns is not None:
+            message = (
+                "is another way to estimate the advantage than lam; set one of them "
+                "to null"
+            )
+            raise key_error("num_step_returns", message, self.num_step_returns)
+        return self
+
+
+class PPOSpec(LearningSpec):
+    """Proximal policy optimisation (arXiv:1707.06347)."""
+
+    MEMORY = "on_policy"
+    MEMORY_MODEL = OnPolicyBatchReplaySpec
+    UNROLLS = OnPolicyBatchReplaySpec
+    ROLLOUT_KEY = "time_horizon"
+    HAS_ADVANTAGES = True
+    PDTYPES = OF_POLICIES
+    CRITIC = "may_share"
+    HAS_TARGETS = False
+    ALIASES: ClassVar[Mapping[str, str]] = {"clip_val_loss": "clip_vloss"}
+    LEGACY: ClassVar[Mapping[str, str]] = {
+        "training_frequency": "PPO trains every time_horizon steps"
+    }
+
+    lam: float = Field(0.95, ge=0, le=1, description="λ of GAE (arXiv:1506.02438)")
+    clip_eps_spec: NonNegative = Field(
+        constant(0.2), description="clipping range ε of the probability ratio"
+    )
+    entropy_coef_spec: Coefficient = Field(
+        constant(0.0), description="weight c₂ of the entropy"
+    )
+    val_loss_coef: float = Field(1.0, ge=0, description="weight c₁ of the value loss")
+    time_horizon: Annotated[Count, bounds.ROLLOUT] = Field(
+        description="T, steps of each environment per rollout"
+    )
+    minibatch_size: Annotated[
+        Count,
+        bounds.BATCH,
+        NOT_ONE_SAMPLE,
+        Limit(
+            sign="<=",
+            of=("algorithm.time_horizon", "env.num_envs"),
+            text=", the frames of one rollout",
+            unless="meta.mode.has_learner",
+        ),
+        Limit(
+            sign="<=",
+            of=(
+                "meta.actor_learner.learn_queue",
+                "blocks.unroll_length",
+                "env.num_envs",
+            ),
+            text=", the frames that one training event learns from",
+            when="blocks.has_actors",
+        ),
+    ] = Field(
+        64,
+        description="transitions per gradient step B; a single remaining one joins "
+        "the last batch",
+    )
+    training_epoch: Annotated[Count, bounds.EPOCHS] = Field(
+        4, description="passes over a rollout K"
+    )
+    normalize_v_targets: bool = Field(False, description=NORMALIZED_TARGETS)
+    clip_vloss: bool = Field(
+        False, description="also clip the change of the value to ± ε"
+    )
+    normalize_advantages: Literal["standardize", "percentile"] | None = Field(
+        "standardize",
+        description="advantages per minibatch: to mean 0 and deviation 1 (true), by "
+        "the 5–95 percentile range of returns (arXiv:2301.04104), or unchanged (null, "
+        "false)",
+    )
+    symlog: bool = Field(False, description=SYMLOG)
+    target_kl: float | None = Field(
+        None,
+        gt=0,
+        description="ends the epochs before a step at an approximate KL beyond 1.5 "
+        "times it, nats",
+    )
+
+    @field_validator("normalize_advantages", mode="before")
+    @classmethod
+    def _true_is_standardize(cls, value: Any) -> Any:
+        if isinstance(value, bool):
+            if value:
+                return "standardize"
+            return None
+        return value
+
+    @override
+    def rollout_length(self) -> int:
+        return self.time_horizon
+
+    @override
+    def first_learning_frame(
+        self, counts_steps: bool, num_envs: int, meta: MetaSpec
+    ) -> int | None:
+        return self.frames_of_event(num_envs, meta)
+
+    @override
+    def frames_of_events(self, count: int, num_envs: int, meta: MetaSpec) -> int:
+        return count * self.frames_of_event(num_envs, meta)
+
+    @override
+    def steps_of_rollout(self, frames: int) -> int:
+        return math.ceil(frames / self.minibatch_size) * self.training_epoch
+
+    @override
+    def for_rank(self, num_envs: int | None) -> Self:
+        if num_envs is None:
+            return self
+        minibatch = min(self.minibatch_size, self.time_horizon * num_envs)
+        return self.model_copy(update={"minibatch_size": minibatch})
+
+    @override
+    def samples_ratio(self, share: Self, count: int) -> float:
+        return count * share.minibatch_size / self.minibatch_size
+
+
+class ImitatingSpec(Block):
+    """The keys of self-imitation learning."""
+
+    LEARNS_SEQUENCES: ClassVar[bool] = False
+
+    sil_policy_loss_coef: float = Field(
+        1.0, ge=0, description="weight of the imitation policy loss"
+    )
+    sil_val_loss_coef: float = Field(
+        1.0, ge=0, description="weight of the imitation value loss"
+    )
+    training_batch_iter: Annotated[Count, bounds.STEPS_OF_EVENT] = Field(
+        1, description="replay batches per training event"
+    )
+    training_iter: Annotated[Count, bounds.STEPS_OF_EVENT, SHORT_EVENTS] = Field(
+        1, description="gradient steps per replay batch"
+    )
+
+    @property
+    def event_steps(self) -> int:
+        """Gradient steps of a training event on the replay memory."""
+        return self.training_iter * self.training_batch_iter
+
+    @property
+    def has_long_events(self) -> bool:
+        """Whether a training event has more gradient steps than a run can wait for."""
+        return self.event_steps > bounds.STEPS_OF_EVENT.number
+
+
+class SILSpec(ImitatingSpec, ActorCriticSpec):
+    """Self-imitation learning on top of ActorCritic (arXiv:1806.05635)."""
+
+    TWIN = "ActorCritic"
+
+
+class PPOSILSpec(ImitatingSpec, PPOSpec):
+    """Self-imitation learning on top of PPO."""
+
+    TWIN = "PPO"

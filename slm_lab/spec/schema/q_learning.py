@@ -1,0 +1,119 @@
+"""Algorithms that learn action values of discrete actions."""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import Field
+from typing_extensions import override
+
+from slm_lab.spec.schema import bounds
+from slm_lab.spec.schema.algorithm import (
+    NSteps,
+    OnPolicyLearningSpec,
+    ReplayLearningSpec,
+)
+from slm_lab.spec.schema.fields import Count
+from slm_lab.spec.schema.rules import Limit
+
+OF_Q_VALUES = frozenset({"default", "Argmax", "Categorical"})
+
+
+class SARSASpec(OnPolicyLearningSpec):
+    """On-policy temporal-difference learning of Q, with ε-greedy or Boltzmann
+    exploration."""
+
+    ACTS_ON_Q = True
+    LEARNS_SEQUENCES = False
+    PDTYPES = OF_Q_VALUES
+    CRITIC = "none"
+    HAS_TARGETS = False
+
+    num_step_returns: NSteps = 1
+
+
+class DQNBaseSpec(ReplayLearningSpec):
+    """The common keys of the Q-learning algorithms."""
+
+    ACTS_ON_Q = True
+    PDTYPES = OF_Q_VALUES
+    CRITIC = "none"
+    HAS_TARGETS = True
+
+    num_step_returns: Annotated[
+        NSteps,
+        Limit(
+            sign="=",
+            of=1,
+            text=" with a RecurrentNet: its state is known after every single step",
+            when="net.RECURRENT",
+        ),
+    ] = 1
+
+    @property
+    @override
+    def steps_of_return(self) -> int:
+        return self.num_step_returns
+
+
+class VanillaDQNSpec(DQNBaseSpec):
+    """Q-learning with a replay memory, without a target network."""
+
+    HAS_TARGETS = False
+
+
+class DQNSpec(DQNBaseSpec):
+    """Q-learning with a target network (Mnih et al. 2015)."""
+
+
+class DoubleDQNSpec(DQNBaseSpec):
+    """Double Q-learning (arXiv:1509.06461)."""
+
+
+class DistributionalSpec(DQNBaseSpec):
+    """The common keys of C51 and QRDQN, which learn the distribution of the return."""
+
+    LEARNS_SEQUENCES = False
+    HAS_VALUE_LOSS = False
+
+    double: bool = Field(
+        False,
+        description="the online network chooses the next action, as in DoubleDQN",
+    )
+
+
+class C51Spec(DistributionalSpec):
+    """Categorical Q-learning (arXiv:1707.06887): probabilities of fixed returns."""
+
+    num_atoms: Annotated[int, bounds.WIDTH] = Field(
+        51, ge=2, description="returns whose probabilities are learned"
+    )
+    v_min: float = Field(-10.0, description="the smallest of these returns")
+    v_max: Annotated[float, Limit(sign=">", of="v_min")] = Field(
+        10.0, description="the largest of these returns; returns beyond are cut"
+    )
+
+    @property
+    @override
+    def returns(self) -> tuple[str, Mapping[str, float]]:
+        arguments = {"size": self.num_atoms, "low": self.v_min, "high": self.v_max}
+        return "categorical", arguments
+
+
+class QRDQNSpec(DistributionalSpec):
+    """Quantile-regression Q-learning (arXiv:1710.10044): returns of fixed
+    probabilities."""
+
+    num_quantiles: Annotated[Count, bounds.WIDTH] = Field(
+        200, description="quantiles of the return"
+    )
+    kappa: float = Field(
+        1.0,
+        ge=0,
+        description="κ of the Huber loss of a quantile: quadratic up to here, then "
+        "linear",
+    )
+
+    @property
+    @override
+    def returns(self) -> tuple[str, Mapping[str, float]]:
+        return "quantile", {"size": self.num_quantiles, "kappa": self.kappa}
