@@ -31,7 +31,8 @@ NOT_SUPPORTED = {
     "DoubleDQN",
     "DDPG": "is TD3 with num_critics 1, policy_delay 1 and target_noise 0",
     "Rainbow": "is C51 with double true, num_step_returns 3, PrioritizedReplay and a "
-    "net of type DuelingMLPNet or DuelingConvNet; noisy layers are not available",
+    "net of type DuelingMLPNet or DuelingConvNet with noisy true, as in the recipe "
+    "rainbow",
     **dict.fromkeys(("TRPO", "ARS"), "is not available; PPO may do"),
     "HER": "is not available: goals are not relabelled; SoftActorCritic learns without "
     "that",
@@ -46,6 +47,8 @@ USUAL_NAMES = {
         "DDQN": "DoubleDQN",
         "QR-DQN": "QRDQN",
         "CategoricalDQN": "C51",
+        "M-DQN": "MunchausenDQN",
+        "NoisyDQN": "DQN, with a net that has noisy true",
         "DuelingDQN": "DQN, with the net type DuelingMLPNet or DuelingConvNet",
         "D3QN": "DoubleDQN, with the net type DuelingMLPNet or DuelingConvNet",
         "RecurrentPPO": "PPO, with the net type RecurrentNet",
