@@ -40,8 +40,11 @@ class Draws(NamedTuple):
     """The random numbers of a gradient step."""
 
     noise: Tensor | None = None
-    """(3, …) of noisy layers: of the online network for Q(s, a), of the online network
-    in the next states, of the target network"""
+    """(1, …) of noisy layers, for Q(s, a)"""
+    next_noise: Tensor | None = None
+    """(1, …) of the online network in the next states"""
+    target_noise: Tensor | None = None
+    """(1, …) of the target network"""
     levels: Tensor | None = None
     """(B, N) the probabilities τ of the quantiles that learn"""
     next_levels: Tensor | None = None
@@ -103,7 +106,8 @@ class QLearner(Learner[TransitionSource]):
         if not self.network.noise:
             return Draws()
         noise = self.network.noise.draw(3, self.generator)
-        return Draws(noise=moved(noise, self.network.device))
+        now, following, of_target = torch.split(moved(noise, self.network.device), 1)
+        return Draws(noise=now, next_noise=following, target_noise=of_target)
 
     @override
     def learn(self, batch: TransitionSource, frame: int) -> Report:
@@ -125,17 +129,14 @@ class QLearner(Learner[TransitionSource]):
         """One step on w l(Q(s, a), r + γ^m V(s')), eq. 2 of arXiv:1312.5602 for n
         steps."""
         network = self.network
-        now, following, of_target = (None, None, None)
-        if draws.noise is not None:
-            now, following, of_target = torch.split(draws.noise, 1)
         with (
             torch.no_grad(),
-            network.noise.applied(following),
-            network.target_noise.applied(of_target),
+            network.noise.applied(draws.next_noise),
+            network.target_noise.applied(draws.target_noise),
         ):
             target = self.target(batch, draws)
         network.train(True)
-        with network.noise.applied(now):
+        with network.noise.applied(draws.noise):
             prediction = self.predict(batch, target, draws)
         step = network.step(prediction.loss)
         network.train(False)

@@ -124,14 +124,13 @@ def test_a_step_has_three_independent_noises(name):
     twin = learner(name, NOISY)
     batch = transitions()
     draws = twin.draw(4)
-    now, choice, of_target = torch.split(draws.noise, 1)
     network = twin.network
     with torch.no_grad():
-        with network.noise.applied(now):
+        with network.noise.applied(draws.noise):
             q = network.q(batch.obs).gather(-1, batch.action[:, None])[:, 0]
-        with network.noise.applied(choice):
+        with network.noise.applied(draws.next_noise):
             best = network.q(batch.next_obs).argmax(-1)
-        with network.target_noise.applied(of_target):
+        with network.target_noise.applied(draws.target_noise):
             target_q = network.target_q(batch.next_obs)
     next_value = target_q.amax(-1)
     if name == "DoubleDQN":
