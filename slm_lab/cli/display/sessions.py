@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 from typing_extensions import override
 
-from slm_lab.cli.display.live import STOPPING, Column, LiveTable
+from slm_lab.cli.display.live import STOPPING, LiveTable, TableColumn
 from slm_lab.cli.display.screen import print_line
 from slm_lab.core.text import (
     duration_text,
@@ -39,10 +39,10 @@ MOST_LOG_INTERVAL = 600.0
 """Seconds between two plain log lines of one Session; they double with each line, up to
 the second number."""
 COLUMNS = (
-    Column("frames/s", 8),
-    Column("return", 7),
-    Column("best", 7),
-    Column("left", 7),
+    TableColumn("frames/s", 8),
+    TableColumn("return", 7),
+    TableColumn("best", 7),
+    TableColumn("left", 7),
 )
 
 PHASES = {
@@ -155,9 +155,9 @@ class SessionsTable(LiveTable):
         number_of_run, sessions = self._current()
         shown = [self._lines[session] for session in sessions]
         columns = (
-            Column(number_of_run, justify="left"),
+            TableColumn(number_of_run, justify="left"),
             *self._bars(),
-            Column("frames", len(self._of_budget(self._max_frame))),
+            TableColumn("frames", len(self._of_budget(self._max_frame))),
             *COLUMNS,
         )
         table = self._grid(columns)
