@@ -212,7 +212,7 @@ def _panels(entry: CatalogEntry, query: Query) -> Any:
     record = entry.trial(query.trial)
     rows, evaluations, problems = record.readable_rows()
     warnings: list[Any] = [problem(text) for text in problems]
-    if record.of_search and not query.trial:
+    if record.is_trial_of_search and not query.trial:
         note = f"trial {record.trial}, the best so far"
         warnings.append(html.P(note, className="note"))
     if not rows:

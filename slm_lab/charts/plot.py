@@ -320,7 +320,7 @@ def _joined(trials: Sequence[ReadTrial]) -> list[list[ReadTrial]]:
 def _are_seeds(trials: Sequence[ReadTrial]) -> bool:
     """Whether Trials of one spec are different seeds of it."""
     seeds = {trial.record.meta.random_seed for trial in trials}
-    is_selected = any(trial.record.of_search for trial in trials)
+    is_selected = any(trial.record.is_trial_of_search for trial in trials)
     return len(trials) == 1 or (len(seeds) == len(trials) and not is_selected)
 
 
@@ -344,10 +344,10 @@ def _named(group: Sequence[ReadTrial], per_env: bool = False) -> Named:
             key: value for key, value in spec["env"].items() if key != "name"
         }
     tag = ""
-    if first.of_search:
+    if first.is_trial_of_search:
         tag = f"t{first.trial}"
     del spec["name"]
-    return Named(first.label or first.name, leaves(spec), first.stamp, tag)
+    return Named(first.label or first.name, leaves(spec), first.folder_time, tag)
 
 
 def seeds_of(label: str, group: Sequence[ReadTrial], x: Axis) -> Seeds:

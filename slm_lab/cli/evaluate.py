@@ -190,7 +190,7 @@ def _introduce(
 ) -> None:
     spec = saved.spec
     of = ""
-    if saved.record.of_search:
+    if saved.record.is_trial_of_search:
         of = f"t{saved.record.trial} of the search"
     kind = "shared run" if saved.record.place.suffix == ".zip" else "run folder"
     rest = (

@@ -23,7 +23,7 @@ from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
 from slm_lab.core.errors import LabError, TrainingFailed
 from slm_lab.core.text import count_text, error_summary, significant, with_spread
-from slm_lab.doctor.advice import what_to_change
+from slm_lab.doctor.diagnosis import what_to_change
 from slm_lab.metrics.row import LABELS
 from slm_lab.records.overview import run_document
 from slm_lab.records.run_record import RunRecord

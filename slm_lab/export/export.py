@@ -30,7 +30,7 @@ def file_name(saved: PlayableRun, agent: AgentCheckpoint, form: str) -> str:
     """The name of a file for an agent, after its run: "RUN_t3_s0_best_5000.onnx"."""
     run = saved.record.folder.resolve().name
     trial = ""
-    if saved.record.of_search:
+    if saved.record.is_trial_of_search:
         trial = f"_t{saved.record.trial}"
     return f"{run}{trial}_s{agent.session}_{agent.which}_{agent.frame}.{form}"
 

@@ -18,7 +18,7 @@ from slm_lab.records.overview import (
     overview_of,
     overview_of_comparison,
 )
-from slm_lab.records.run_record import RowFiles, RunRecord, RunStatus
+from slm_lab.records.run_record import RowCache, RunRecord, RunStatus
 from slm_lab.storage.run_dir import FOLDERS, PLAN_FILE, RunDir
 
 PARTS = (*FOLDERS, "video")
@@ -39,7 +39,7 @@ class CatalogEntry:
     """None for a comparison, and if nothing can be read."""
     overview: Overview
     stamp: Stamp
-    row_files: RowFiles
+    row_cache: RowCache
     """The rows that any page has read."""
     problem: str = ""
 
@@ -48,7 +48,7 @@ class CatalogEntry:
         LabError."""
         if self.run is None or self.problem:
             raise UsageError(self.problem or "a comparison has no Trial")
-        record = RunRecord(self.run, row_files=self.row_files)
+        record = RunRecord(self.run, row_cache=self.row_cache)
         return record.trial_at(int(number) if number else None)
 
 
@@ -75,7 +75,7 @@ class Catalog:
         self._looks: dict[str, _Look] = {}
         self._entries: dict[str, CatalogEntry] = {}
         self._due = 0.0
-        self._row_files = RowFiles()
+        self._row_cache = RowCache()
 
     def entries(self) -> dict[str, CatalogEntry]:
         """The runs of now."""
@@ -133,7 +133,7 @@ class Catalog:
                 run=look.run,
                 overview=overview,
                 stamp=stamp,
-                row_files=self._row_files,
+                row_cache=self._row_cache,
                 problem=problem,
             )
         return [entry, *inside]

@@ -69,7 +69,7 @@ class PlayableRun:
         """Of a search, the selected trial."""
         self.checkpoints = TrialCheckpoints(self.record)
         file = run_dir.spec_file
-        if self.record.of_search:
+        if self.record.is_trial_of_search:
             file = self.record.spec_file
         saved = load_spec(file, name, warn=False)
         where = self.record.folder

@@ -12,7 +12,7 @@ from slm_lab.core.recorded import value_at
 from slm_lab.metrics.reader import NO_ROWS, RowFile
 from slm_lab.metrics.trial_state import Status
 from slm_lab.records.event_log import Interrupted, SearchState
-from slm_lab.records.run_record import RunRecord
+from slm_lab.records.run_record import RunRecord, read_or_report
 from slm_lab.session.status_board import Flow, Phase, SessionProgress
 from slm_lab.spec.search import dimensions, num_trials
 from slm_lab.storage.manifest import read_manifest
@@ -56,10 +56,7 @@ class TrialProgress:
         self._record = _look_again(self._record)
         self.is_training = self._record.is_training
         for session, file in self._files.items():
-            try:
-                self._rows[session] = file.read()
-            except (OSError, ValueError) as error:
-                raise UsageError(f"{file.path} cannot be read: {error}") from None
+            self._rows[session] = read_or_report(file)
         if not self.is_training:
             for session in self._files:
                 self._record.rows(session)  # compares them with the checkpoint

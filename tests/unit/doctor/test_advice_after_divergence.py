@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from slm_lab.agent.batch import _broken_before
-from slm_lab.doctor.advice import what_to_change
+from slm_lab.doctor.diagnosis import what_to_change
 from slm_lab.storage.result import Ending, SessionResult
 from tests.support import parse, ppo, soft
 
