@@ -31,15 +31,16 @@ from slm_lab.charts.search_summary import (
     short_names,
     status_text,
 )
+from slm_lab.core.errors import LabError
 from slm_lab.core.files import stamp_of, tail
 from slm_lab.core.text import duration_text, error_summary, significant
 from slm_lab.doctor.diagnosis import findings_of
 from slm_lab.metrics.row import COLUMNS
 from slm_lab.metrics.trial_state import ranked
 from slm_lab.records.catalog import Catalog, CatalogEntry
-from slm_lab.records.commands import next_commands
 from slm_lab.records.run_record import RunRecord, RunStatus
-from slm_lab.storage.run_dir import videos
+from slm_lab.records.trust import command_text, named_by, resume_words
+from slm_lab.storage.run_dir import PLAN_BLOCK, PLAN_FILE, RUN_BLOCK, videos
 from slm_lab.studies.search.outcomes import summarise
 
 SEARCH_PAGE = "*_experiment_graph.html"
@@ -48,6 +49,8 @@ MOST_FILES = 100
 MOST_VIDEOS = 6
 MOST_TRIALS = 200
 """Files, videos and trials of a run that are shown."""
+WITHOUT_IMPORTS = ("watch", "draw")
+"""The purposes of commands that import no module of the run."""
 
 
 def layout(catalog: Catalog, query: Query) -> list[Any]:
@@ -105,21 +108,21 @@ def _head(entry: CatalogEntry, query: Query) -> Any:
     frames = f"{run.frames:,} frames"
     if run.budget:
         frames = f"{run.frames:,} of {run.budget:,} frames"
-    facts = [
-        f"{run.name} on {run.env}" * bool(run.env),
-        run.mode,
-        frames,
-        f"{texts['frames_per_s']} frames/s" * bool(run.frames_per_s),
-        f"{texts['left']} left" * bool(texts["left"]),
-        f"return {texts['final_return']}",
-        texts["changed"],
-        texts["bytes"],
-    ]
+    facts = [run.mode, frames]
+    if run.env:
+        facts.insert(0, f"{run.name} on {run.env}")
+    if run.frames_per_s:
+        facts.append(f"{texts['frames_per_s']} frames/s")
+    if texts["left"]:
+        facts.append(f"{texts['left']} left")
+    facts += [f"return {texts['final_return']}", texts["changed"], texts["bytes"]]
     shown = html.P([html.Span(fact, className="fact") for fact in facts if fact])
     if entry.problem:
         shown = problem(f"damaged: {entry.problem}")
-    trial = f" · trial {query.trial}" * bool(query.trial)
-    head = [html.H1([f"{entry.name}{trial} ", chip(run.status)]), shown]
+    title = entry.name
+    if query.trial:
+        title = f"{entry.name} · trial {query.trial}"
+    head = [html.H1([f"{title} ", chip(run.status)]), shown]
     if run.budget and run.status is RunStatus.TRAINING:
         frames_so_far = str(min(run.frames, run.budget))
         head.append(html.Progress(value=frames_so_far, max=str(run.budget)))
@@ -160,10 +163,46 @@ def _commands(entry: CatalogEntry, query: Query) -> Any:
     # pasted into a terminal, control characters act as keys
     if not str(entry.folder).isprintable():
         return problem("no commands: the name of the folder has control characters")
-    commands = next_commands(
-        entry.folder, entry.run, entry.overview.status, query.trial
-    )
+    commands = _next_commands(entry, query.trial)
     return section("Commands", *(command(*text) for text in commands.items()))
+
+
+def _next_commands(entry: CatalogEntry, trial: str) -> dict[str, str]:
+    """Commands by their purpose, for a run, a search or a comparison; about one `trial`
+    of a search if it is named. They have `--import` for the modules that files of the
+    run name."""
+    place = str(entry.folder)
+    target = place
+    if trial:
+        target = f"{place}:t{trial}"
+    run = entry.run
+    status = entry.overview.status
+    may_resume = status not in (RunStatus.TRAINING, RunStatus.DONE)
+    commands: dict[str, list[str]] = {}
+    if run is None:  # a comparison
+        block = PLAN_BLOCK
+        files = [*entry.folder.glob(PLAN_FILE.format("*"))]
+        if may_resume:
+            commands["resume"] = ["compare", "--resume", place]
+    else:
+        block = RUN_BLOCK
+        files = [run.spec_file]
+        if may_resume:
+            cluster = RunRecord(run).cluster
+            commands["resume"] = resume_words(run.root, run.is_search, cluster)
+        if status is RunStatus.TRAINING:
+            commands["watch"] = ["watch", place]
+        commands["evaluate"] = ["run", f"eval@{target}"]
+        commands["see it play"] = ["run", f"enjoy@{target}", "--render"]
+        commands["examine"] = ["doctor", target]
+    commands["draw"] = ["plot", target]
+    modules: tuple[str, ...] = ()
+    with suppress(LabError):  # files that cannot be read name none
+        modules = named_by(files, block)
+    return {
+        purpose: command_text(words, () if purpose in WITHOUT_IMPORTS else modules)
+        for purpose, words in commands.items()
+    }
 
 
 def _files(catalog: Catalog, entry: CatalogEntry) -> Any:

@@ -122,8 +122,11 @@ def _row(entry: CatalogEntry, started: str) -> dict[str, Any]:
     """Values to sort by, and the texts that are shown. `started` keeps it below its
     outer run: the grid's sort is stable."""
     run = entry.overview
-    *outer, folder = entry.name.split("/")
-    texts = {**run.cells(), "run": "↳ " * bool(outer) + folder}
+    outer, _, folder = entry.name.rpartition("/")
+    shown_name = folder
+    if outer:
+        shown_name = f"↳ {folder}"
+    texts = {**run.cells(), "run": shown_name}
     fields = ("run", "env", "mode", *_NUMBERS[1:])
     return {
         **{name: getattr(run, name) for name in fields},

@@ -96,7 +96,7 @@ def read_or_report(file: RowFile) -> Rows:
     except OSError as error:
         raise UsageError(f"{file.path} cannot be read: {error.strerror}") from None
     except DamagedRowsError as error:
-        raise UsageError(str(error)) from None
+        raise UsageError(f"rows cannot be read: {error}") from None
 
 
 def _compare_with_checkpoint(paths: SessionPaths, file: Path) -> None:

@@ -55,7 +55,7 @@ def test_damaged_rows_are_an_error(tmp_path):
     paths = write_run(tmp_path).session(0, 0)
     with paths.rows.open("a") as file:
         file.write("no,number\n")
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match=f"cannot be read: {paths.rows}, line"):
         RowCache().read(paths, paths.rows)
 
 
