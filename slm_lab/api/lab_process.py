@@ -24,7 +24,7 @@ from slm_lab.studies.compare import CompareRequest
 
 MAIN = (
     "import sys; sys.argv = ['slm_lab.{verb}']; sys.path += {last}; "
-    "from slm_lab.__main__ import run_called; run_called()"
+    "from slm_lab.__main__ import run_for_caller; run_for_caller()"
 )
 """What the process runs. Unlike a file or a module, Sessions do not import it again."""
 RELAY_SECONDS = 5.0

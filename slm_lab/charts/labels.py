@@ -42,8 +42,10 @@ def labels(trainings: Sequence[Named]) -> list[str]:
     counts = Counter(texts)
     unique = []
     for label, training in zip(texts, trainings, strict=True):
-        stamp = training.stamp * (counts[label] > 1)
-        unique.append(APART.join(filter(None, (label, stamp))))
+        if counts[label] > 1 and training.stamp:
+            unique.append(f"{label}{APART}{training.stamp}")
+        else:
+            unique.append(label)
     return unique
 
 

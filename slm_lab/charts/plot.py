@@ -169,8 +169,10 @@ def grouped(
         )
     names = list(user_labels) or _labels(groups, per_env)
     longest = max(training.seconds for trial in trials for training in trial.trainings)
-    share = any(trial.record.meta.sessions_per_training > 1 for trial in trials)
-    axis = x_axis(x, longest, "per Session" * share)
+    counted = ""
+    if any(trial.record.meta.sessions_per_training > 1 for trial in trials):
+        counted = "per Session"
+    axis = x_axis(x, longest, counted)
     methods = [
         Method(group[0].env, tuple(group), seeds_of(name, group, axis))
         for name, group in zip(names, groups, strict=True)

@@ -200,7 +200,9 @@ def confirmed_table(
         difference = ""
         if result.mean is not None and state.score is not None:
             gain = result.mean - state.score
-            difference = "+" * (gain > 0) + significant(gain)
+            difference = significant(gain)
+            if gain > 0:
+                difference = f"+{difference}"
         file = files.get(result.trial)
         rows.append(
             (

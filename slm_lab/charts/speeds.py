@@ -40,7 +40,10 @@ class Variant(NamedTuple):
         """How graphs and tables call it."""
         if self.mode == BASELINE:
             return "one process"
-        return f"{self.mode} × {self.workers}" + f" {CROWDED}" * self.crowded
+        label = f"{self.mode} × {self.workers}"
+        if self.crowded:
+            label = f"{label} {CROWDED}"
+        return label
 
 
 class Training(NamedTuple):
@@ -354,7 +357,9 @@ def _late(value: float, row: Any, unit: str) -> str:
         if row.reached:
             return f"in {of} only"
         return "never"
-    share = f" ({of})" * (row.reached < row.finished)
+    share = ""
+    if row.reached < row.finished:
+        share = f" ({of})"
     forms = {1e5: "{:,.0f}k", 1e4: "{:,.1f}k", 100: "{:,.0f}", 0: "{:.3g}"}
     form = next(form for least, form in forms.items() if not value < least)
     shown = value

@@ -38,10 +38,10 @@ def plot_runs(
         folders = [kept.enter_context(unpacked(run)) for run in request.folders]
         draws = form is None or request.is_file
         plotted = plot(request._replace(folders=tuple(folders)), draws)
-    drawn = [
-        f"graph {path}{' (replaced)' * (path in plotted.replaced)}"
-        for path in plotted.paths
-    ]
+    drawn = []
+    for path in plotted.paths:
+        note = " (replaced)" if path in plotted.replaced else ""
+        drawn.append(f"graph {path}{note}")
     if as_json:
         better = plotted.improvement
         document = {

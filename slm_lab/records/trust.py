@@ -125,9 +125,10 @@ def check_allowed(
     missing = [module for module in modules if not is_covered(module, allowed)]
     if missing:
         words = " ".join(f"--import {module}" for module in missing)
+        noun = "module" if len(missing) == 1 else "modules"
         raise UsageError(
-            f"{where} names code that would be run: the "
-            f"module{'s' * (len(missing) > 1)} {', '.join(missing)}. If you trust it, "
+            f"{where} names code that would be run: the {noun} {', '.join(missing)}. "
+            "If you trust it, "
             f"repeat the command with {words} (or --trust for all modules that it "
             "names); in Python: imports=[…], or trust=True"
         )

@@ -74,12 +74,15 @@ class LiveTable(ABC):
 
     def _bars(self) -> list[TableColumn]:
         """The column of progress bars, if there is room for it."""
-        column = TableColumn("", most=self.BAR_WIDTH, justify="left")
-        return [column] * self._has_bars
+        if not self._has_bars:
+            return []
+        return [TableColumn("", most=self.BAR_WIDTH, justify="left")]
 
     def _bar(self, frames: int, total: int) -> list[RenderableType]:
         """The cell of a progress bar, if there is room for it."""
-        return [ProgressBar(total, min(frames, total))] * self._has_bars
+        if not self._has_bars:
+            return []
+        return [ProgressBar(total, min(frames, total))]
 
     @property
     def _has_bars(self) -> bool:

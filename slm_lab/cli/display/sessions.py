@@ -200,9 +200,18 @@ class SessionsTable(LiveTable):
         if line.phase is Phase.RUNNING:
             speed = number_or_dash(line.speed, ",.0f")
         if line.acts:
-            bar = [""] * self._has_bars
             frames = f"{line.frame:,}" if line.frame else ""
-            return [line.name + line.restarts, *bar, frames, speed, "", "", ending]
+            cells: list[RenderableType] = [
+                line.name + line.restarts,
+                frames,
+                speed,
+                "",
+                "",
+                ending,
+            ]
+            if self._has_bars:
+                cells.insert(1, "")
+            return cells
         if not word and not self._together:
             ending = Text(time_left(self._max_frame - line.frame, line.speed))
         return [
