@@ -98,8 +98,8 @@ def _connect(app: Dash, answers: "Answers") -> None:
 
 @final
 class Answers:
-    """What the server answers to a browser. Each method is called by Dash, with values
-    of the page; its result fills parts of the page."""
+    """The server's answers to a browser. Each method is called by Dash, with values of
+    the page; its result fills parts of the page."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -177,7 +177,7 @@ def _frame(root: Path) -> html.Div:
 
 
 def _merge_ticks(before: tuple[str, ...], selected: Any) -> tuple[str, ...]:
-    """The ticked runs, new ones behind those of before."""
+    """The ticked runs: first the earlier ones, in their order, then the new ones."""
     if isinstance(selected, dict):
         names = list(selected["ids"])
     else:

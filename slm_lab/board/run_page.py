@@ -9,18 +9,7 @@ from typing import Any
 import numpy as np
 from dash import html
 
-from slm_lab.board.elements import (
-    chip,
-    command,
-    page,
-    panel_graph,
-    part,
-    problem,
-    rows_table,
-    section,
-    select,
-    video,
-)
+from slm_lab.board import elements
 from slm_lab.board.query import Query, file_link, run_link
 from slm_lab.board.refresh import Part
 from slm_lab.charts.columns import column_panels, session_ink
@@ -57,24 +46,26 @@ def layout(catalog: Catalog, query: Query) -> list[Any]:
     """The page, with a place for each of its parts."""
     entry = catalog.entries().get(query.run)
     if entry is None:
-        return [problem(f"there is no run {query.run} in {catalog.root}")]
+        return [elements.problem(f"there is no run {query.run} in {catalog.root}")]
     if entry.run is None:  # a comparison, or a damaged folder
-        return [part(name) for name in ("head", "results", "commands", "files")]
+        return [
+            elements.part(name) for name in ("head", "results", "commands", "files")
+        ]
     sessions = [query.session]
     with suppress(Exception):  # a damaged spec, which the parts report
         sessions = list(map(str, range(entry.trial(query.trial).meta.num_sessions)))
     of_rows = [
-        select("x", "over", query.x),
-        select("smooth", "smoothed over", query.smooth),
+        elements.select("x", "over", query.x),
+        elements.select("smooth", "smoothed over", query.smooth),
     ]
     options = [{"label": session, "value": session} for session in sessions]
-    of_log = select("session", "Session", query.session, options)
+    of_log = elements.select("session", "Session", query.session, options)
     return [
-        *map(part, ("head", "findings", "results")),
+        *map(elements.part, ("head", "findings", "results")),
         html.Div(of_rows, className="controls"),
-        *map(part, ("panels", "sessions", "commands", "files")),
+        *map(elements.part, ("panels", "sessions", "commands", "files")),
         html.Div(of_log, className="controls"),
-        *map(part, ("log", "spec")),
+        *map(elements.part, ("log", "spec")),
     ]
 
 
@@ -82,7 +73,9 @@ def parts(catalog: Catalog, query: Query) -> dict[str, Part]:
     """The parts of the page."""
     entry = catalog.entries().get(query.run)
     if entry is None:  # it was deleted while its page was open
-        return {"head": Part((), partial(problem, f"there is no run {query.run}"))}
+        return {
+            "head": Part((), partial(elements.problem, f"there is no run {query.run}"))
+        }
     pages = {
         "head": Part((entry.overview,), partial(_head, entry, query)),
         "files": Part(entry.stamp, partial(_files, catalog, entry)),
@@ -118,11 +111,11 @@ def _head(entry: CatalogEntry, query: Query) -> Any:
     facts += [f"return {texts['final_return']}", texts["changed"], texts["bytes"]]
     shown = html.P([html.Span(fact, className="fact") for fact in facts if fact])
     if entry.problem:
-        shown = problem(f"damaged: {entry.problem}")
+        shown = elements.problem(f"damaged: {entry.problem}")
     title = entry.name
     if query.trial:
         title = f"{entry.name} · trial {query.trial}"
-    head = [html.H1([f"{title} ", chip(run.status)]), shown]
+    head = [html.H1([f"{title} ", elements.chip(run.status)]), shown]
     if run.budget and run.status is RunStatus.TRAINING:
         frames_so_far = str(min(run.frames, run.budget))
         head.append(html.Progress(value=frames_so_far, max=str(run.budget)))
@@ -137,7 +130,7 @@ def _search(catalog: Catalog, entry: CatalogEntry) -> Any:
     lines = [
         (
             html.A(f"t{trial.trial}", href=run_link(entry.name, trial.trial)),
-            chip(trial.status),
+            elements.chip(trial.status),
             ", ".join(point_texts(trial, names)),
             number_text(trial.known_score, 4),
             f"{trial.frame:,}",
@@ -147,24 +140,28 @@ def _search(catalog: Catalog, entry: CatalogEntry) -> Any:
         for trial in ranked(summary.trials)[:MOST_TRIALS]
     ]
     header = ("trial", "status", "values", "score", "frame", "time", "error")
-    table = rows_table(header, lines, words=2)
-    trials = section("Trials", table, hint=status_text(summary.trials))
-    return [trials, *page(catalog.root, entry.folder, SEARCH_PAGE)]
+    table = elements.rows_table(header, lines, words=2)
+    trials = elements.section("Trials", table, hint=status_text(summary.trials))
+    return [trials, *elements.page(catalog.root, entry.folder, SEARCH_PAGE)]
 
 
 def _comparison(catalog: Catalog, entry: CatalogEntry) -> Any:
     """The page of the trainings that have finished."""
-    return page(catalog.root, entry.folder, "*_compare.html")
+    return elements.page(catalog.root, entry.folder, "*_compare.html")
 
 
 def _commands(entry: CatalogEntry, query: Query) -> Any:
-    """What one may do next, each as a command to copy; about one trial of a search if
+    """Commands to copy for what a user may do next; they name one trial of a search if
     the page shows one."""
     # pasted into a terminal, control characters act as keys
     if not str(entry.folder).isprintable():
-        return problem("no commands: the name of the folder has control characters")
+        return elements.problem(
+            "no commands: the name of the folder has control characters"
+        )
     commands = _next_commands(entry, query.trial)
-    return section("Commands", *(command(*text) for text in commands.items()))
+    return elements.section(
+        "Commands", *(elements.command(*text) for text in commands.items())
+    )
 
 
 def _next_commands(entry: CatalogEntry, trial: str) -> dict[str, str]:
@@ -212,7 +209,7 @@ def _files(catalog: Catalog, entry: CatalogEntry) -> Any:
             [
                 html.A(run.folder.name, href=run_link(run.name)),
                 " ",
-                chip(run.overview.status),
+                elements.chip(run.overview.status),
             ]
         )
         for run in catalog.inside(entry.name)
@@ -227,10 +224,10 @@ def _files(catalog: Catalog, entry: CatalogEntry) -> Any:
             address = file_link(catalog.root, file)
             links.append(html.Li(html.A(text, href=address, target="_blank")))
         newest = videos(entry.folder)[-MOST_VIDEOS:]
-        films = [video(catalog.root, file) for file in newest]
+        films = [elements.video(catalog.root, file) for file in newest]
     if not links and not films:
         return []
-    return section(
+    return elements.section(
         "Pages and files",
         html.Ul(links, className="files"),
         html.Div(films, className="videos"),
@@ -250,7 +247,7 @@ def _panels(entry: CatalogEntry, query: Query) -> Any:
     as text."""
     record = entry.trial(query.trial)
     rows, evaluations, problems = record.readable_rows()
-    warnings: list[Any] = [problem(text) for text in problems]
+    warnings: list[Any] = [elements.problem(text) for text in problems]
     if record.is_trial_of_search and not query.trial:
         note = f"trial {record.trial}, the best so far"
         warnings.append(html.P(note, className="note"))
@@ -265,7 +262,7 @@ def _panels(entry: CatalogEntry, query: Query) -> Any:
         meaning = ""
         if y.column in COLUMNS:
             meaning = COLUMNS[y.column].meaning
-        graph = panel_graph(panel, f"{y.column} {query.x}", height=200)
+        graph = elements.panel_graph(panel, f"{y.column} {query.x}", height=200)
         figures.append(html.Figure([html.Figcaption(y.label, title=meaning), graph]))
     keys = [
         html.Span(names[session], style={"color": colour(*session_ink(session))})
@@ -300,12 +297,13 @@ def _sessions(entry: CatalogEntry, query: Query) -> Any:
         )
     header = ("Session", "ended", "frame", "frames/s", "return", "reason")
     if lines:
-        return section("Sessions", rows_table(header, lines, words=1))
+        return elements.section("Sessions", elements.rows_table(header, lines, words=1))
     return []
 
 
 def _findings(entry: CatalogEntry, query: Query) -> Any:
-    """What the doctor finds in the rows; `slm-lab doctor` also looks at the agent."""
+    """The doctor's findings about the rows; `slm-lab doctor` also looks at the
+    agent."""
     findings = findings_of(entry.trial(query.trial))
     if findings:
         items = [
@@ -318,17 +316,17 @@ def _findings(entry: CatalogEntry, query: Query) -> Any:
             )
             for finding in findings
         ]
-        return section("The doctor", html.Ul(items))
+        return elements.section("The doctor", html.Ul(items))
     if entry.overview.status is RunStatus.TRAINING:
         return []
-    return section("The doctor", html.P("nothing wrong found"))
+    return elements.section("The doctor", html.P("nothing wrong found"))
 
 
 def _log(entry: CatalogEntry, query: Query) -> Any:
     record = entry.trial(query.trial)
     file = record.run_dir.session(record.trial, int(query.session)).log
     text = html.Div(html.Pre(tail(file)), className="log")
-    return section("Log", text, hint=file.name)
+    return elements.section("Log", text, hint=file.name)
 
 
 def _spec(entry: CatalogEntry, query: Query) -> Any:

@@ -82,8 +82,8 @@ def _difference(chosen: Named, namesakes: Sequence[Named]) -> str:
 
 
 def _joined(parts: Iterable[str]) -> str:
-    """As many whole parts as there is room for, one at least, and "…" for those left
-    out."""
+    """One part at least, and as many more as there is room for; "…" stands for the
+    rest."""
     text = ""
     for part in parts:
         longer = ", ".join(filter(None, (text, part)))

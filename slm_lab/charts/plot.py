@@ -45,7 +45,7 @@ class Plotted(NamedTuple):
 
     paths: tuple[Path, ...]
     replaced: tuple[Path, ...]
-    """Those of the drawn files that were there before."""
+    """The drawn files that replaced earlier ones."""
     y_label: str
     endings: tuple[TableRow, ...]
     improvement: Improvement | None
@@ -154,7 +154,7 @@ def grouped(
     per_env: bool = False,
 ) -> tuple[list[Method], Axis]:
     """Groups Trials with values into curves over the axis of the word `x`; returns them
-    and the axis. They get `user_labels`, or else those of their specs: `per_env`
+    and the axis. Curves get `user_labels`, else labels from their specs: with `per_env`
     only what differs between the specs for one environment. Raises UsageError unless
     each curve has a user's label."""
     groups = _joined(trials)
@@ -181,7 +181,7 @@ def grouped(
 
 
 def _labels(groups: Sequence[Sequence[ReadTrial]], per_env: bool) -> list[str]:
-    """A label for each group; `per_env` unique among those of one environment."""
+    """A label for each group; with `per_env` it is unique within one environment."""
     if not per_env:
         return labels([_named(group) for group in groups])
     names: dict[int, str] = {}
@@ -208,8 +208,7 @@ def _without_place(panels: Mapping[str, Sequence[Seeds]]) -> list[str]:
 def _write(
     chart: Chart, request: PlotRequest, stem: str
 ) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """Writes the chart; returns its files, and those of them that were there
-    before."""
+    """Writes the chart; returns its files, and which of them replaced earlier ones."""
     folder = request.out.parent if request.is_file else request.out
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -429,8 +428,8 @@ def normalised(
     trials: Sequence[ReadTrial], scores: Mapping[str, float]
 ) -> list[ReadTrial]:
     """The Trials in units in which the Random agent's return is 0, and the score of
-    their environment 1; the score of "" is that of the only one. Raises UsageError if
-    one is unknown."""
+    their environment 1; the score of "" belongs to the only environment. Raises
+    UsageError if one is unknown."""
     envs = list(dict.fromkeys(trial.env for trial in trials))
     if len(envs) == 1 and "" in scores:
         scores = {**scores, envs[0]: scores[""]}

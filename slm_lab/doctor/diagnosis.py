@@ -45,7 +45,8 @@ def findings_of(record: RunRecord, of_agent: Iterable[Finding] = ()) -> list[Fin
 
 
 def training_findings(record: RunRecord, histories: Histories) -> Iterator[Finding]:
-    """What the rows and the result show; the same of several Sessions only once."""
+    """The findings about the rows and the result; a finding of several Sessions comes
+    once."""
     long = {s: history for s, history in histories.items() if not history.is_short}
     for symptom in SYMPTOMS:
         judged = histories if symptom in AT_ONCE else long
@@ -69,9 +70,9 @@ def training_findings(record: RunRecord, histories: Histories) -> Iterator[Findi
 def diagnose(
     run: str, data_dir: Path, imports: Sequence[str], trust: bool
 ) -> tuple[str, list[Finding], str | None]:
-    """Which run it is, or trial of a search; its findings; and why its agent was not
-    looked at. Imports torch. Raises UsageError if there is no such run, or its rows are
-    damaged."""
+    """The name of the run, or of the trial of a search; its findings; and why its agent
+    was not looked at. Imports torch. Raises UsageError if there is no such run, or its
+    rows are damaged."""
     from slm_lab.doctor import measured
     from slm_lab.records.playable_run import find_agent
     from slm_lab.records.policy import build_policy
@@ -276,7 +277,8 @@ def _why(end: SessionResult) -> str:
 
 
 def _memory() -> str:
-    """What the kernel has counted, if it has killed processes for their memory."""
+    """A note about processes that the kernel has killed for their memory; empty if
+    there are none."""
     kills = memory_kills()
     if kills:
         return f" (the kernel has killed {kills} processes for memory since its start)"

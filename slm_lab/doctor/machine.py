@@ -1,4 +1,4 @@
-"""What the lab finds on a machine, and what may hold it back there."""
+"""The parts of a machine that the lab uses, and what may hold it back there."""
 
 import os
 import platform
@@ -17,8 +17,8 @@ from slm_lab.env.lookup import EXTRAS, pip_command
 from slm_lab.records.origin import installed
 
 COUNTERS = Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat")
-"""Where Linux counts processes that it killed for memory: in this container, or in
-all."""
+"""The files in which Linux counts processes that it killed for memory: in this
+container, or in all."""
 SHARED = Path("/dev/shm")
 LEAST_SHARED = 2**28
 LEAST_DISK = 2**30
@@ -31,7 +31,7 @@ class MachinePart(NamedTuple):
     name: str
     found: str
     advice: str = ""
-    """What to do about it; empty if nothing is wrong."""
+    """The advice for a user; empty if nothing is wrong."""
 
 
 def examine(data_dir: Path) -> Iterator[MachinePart]:

@@ -146,14 +146,14 @@ def _torch_dtype(dtype: Any) -> torch.dtype:
 
 
 Outputs: TypeAlias = Callable[[Mapping[str, Array]], Sequence[Array]]
-"""From the inputs of a file, by name, to its outputs."""
+"""A function from the inputs of a file, by name, to its outputs."""
 
 # in one environment; of each input, since a file was made with two
 STEPS = 200
 COPIES = 3
 TOLERANCE = 1e-5
-"""Of float outputs, absolute and relative; of scaled actions in units of half their
-range."""
+"""The largest difference of float outputs, absolute and relative; for scaled actions it
+is in units of half their range."""
 
 
 class Difference(NamedTuple):

@@ -1,4 +1,4 @@
-"""What an environment is like: its spaces, its speed, and what random actions get."""
+"""Facts about an environment: its spaces, its speed, and what random actions get."""
 
 import copy
 import math
@@ -45,12 +45,12 @@ FEW = 3
 
 @dataclass(frozen=True)
 class RandomPlay:
-    """What uniformly random actions in one copy gave."""
+    """The results of uniformly random actions in one copy."""
 
     steps: int
     seconds: float
     returns: tuple[float, ...]
-    """Of whole episodes, raw."""
+    """The raw returns of whole episodes."""
     lengths: tuple[int, ...]
     unfinished: float = 0.0
     """The return of the last episode so far."""
@@ -65,13 +65,13 @@ class RandomPlay:
 
 @dataclass(frozen=True)
 class EnvFacts:
-    """What a user wants to know about an environment before the first training."""
+    """The facts about an environment that a user needs before the first training."""
 
     observations: str
     actions: str
     play: RandomPlay
     notes: tuple[str, ...]
-    """What Gymnasium's checker says, and what may keep an agent from learning."""
+    """The messages of Gymnasium's checker, and the obstacles to learning."""
 
 
 def env_facts(env: EnvSpec) -> EnvFacts:
@@ -171,8 +171,8 @@ def _is_finite(obs: object) -> bool:
 
 
 def obstacles_to_learning(play: RandomPlay, limit: int | None) -> Iterator[str]:
-    """What may keep an agent from learning, one line each. `limit` is the most steps of
-    an episode; None: episodes may last for ever."""
+    """The obstacles to learning, one line each. `limit` is the most steps of an
+    episode; None: episodes may last for ever."""
     returns = np.asarray(play.returns)
     if not play.returns and limit is None:
         yield f"no episode ended in {play.steps:,} steps: bound episodes with env.max_t"

@@ -33,10 +33,12 @@ class CatalogEntry:
     """A run, a search or a comparison, maybe damaged."""
 
     name: str
-    """Its path in the data folder; a run of a comparison lies in the folder of that."""
+    """Its path in the data folder; a run of a comparison lies in the comparison's
+    folder."""
     folder: Path
     run: RunDir | None
-    """None for a comparison, and if nothing can be read."""
+    """The folder of a run or search; None for a comparison, and if nothing can be
+    read."""
     overview: Overview
     stamp: Stamp
     row_cache: RowCache
@@ -53,7 +55,7 @@ class CatalogEntry:
 
 
 class _Look(NamedTuple):
-    """What a folder holds, which changes only with the times of its folders."""
+    """The content of a folder, which changes only with the times of its folders."""
 
     stamp: Stamp
     is_run: bool = False

@@ -91,8 +91,8 @@ def find_folder(
 
 
 def _of_other_kind(name: str, data_dir: Path, of_search: bool | None) -> str:
-    """What to type where only runs of the other kind, searches or not, are in the
-    folder."""
+    """A hint at what to type where only runs of the other kind, searches or not, are in
+    the folder."""
     others = [run for run in runs_in(data_dir) if run.is_search is not of_search]
     if of_search is None or not _LATEST.fullmatch(name) or not others:
         return ""

@@ -66,7 +66,7 @@ class PlayableRun:
         run_dir, number = find_saved(source.run or "latest", source.data_dir, name)
         run = RunRecord(run_dir, archive=source.archive)
         self.record = run.trial_record(run.number_of_trial(number))
-        """Of a search, the selected trial."""
+        """The record of the run, or of the selected trial of a search."""
         self.checkpoints = TrialCheckpoints(self.record)
         file = run_dir.spec_file
         if self.record.is_trial_of_search:

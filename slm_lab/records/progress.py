@@ -1,5 +1,5 @@
-"""What the live display shows of a training or search in another process, read from its
-folder."""
+"""The progress of a training or search in another process, read from its folder for a
+live table."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -27,7 +27,8 @@ PHASES = {
 
 @final
 class TrialProgress:
-    """What a StatusBoard has of a Trial, read from the files of its Sessions."""
+    """The progress of a Trial, as a StatusBoard has it, read from the files of its
+    Sessions."""
 
     stage = ""  # no file has it
 
@@ -120,7 +121,7 @@ class TrialProgress:
 
 @final
 class SearchProgress:
-    """What a Study has of a search, read from its folder."""
+    """The progress of a search, as a Study has it, read from its folder."""
 
     stopping = False
 

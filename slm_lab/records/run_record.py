@@ -300,7 +300,8 @@ class RunRecord:
 
     @cached_property
     def search_state(self) -> SearchState:
-        """What the search has done. Raises UsageError if its event log is damaged."""
+        """The state of the search, from its event log. Raises UsageError if its event
+        log is damaged."""
         return SearchState.from_log(self.run_dir.event_log_file)
 
     @cached_property
@@ -416,7 +417,8 @@ class RunRecord:
 
 
 class ReadableRows(NamedTuple):
-    """The rows and those of evaluations, by Session, and why others cannot be read."""
+    """The rows and the evaluations' rows of each Session, and why others cannot be
+    read."""
 
     rows: dict[int, Rows]
     evaluations: dict[int, Rows]
@@ -427,13 +429,13 @@ class LastRow(NamedTuple):
     """The last row of a Session."""
 
     values: dict[str, float]
-    """By column, without empty cells; empty if it cannot be read."""
+    """The numbers by column, without empty cells; empty if the row cannot be read."""
     age: float
     """Seconds since it was written."""
 
 
 def _last_row(file: Path) -> LastRow | None:
-    """None if the file has no row yet."""
+    """The last row of a file; None if it has none yet."""
     try:
         row = RowFile(file).last_row()
         age = time.time() - file.stat().st_mtime

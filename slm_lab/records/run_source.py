@@ -1,4 +1,4 @@
-"""What is to be run: a spec in a file or a run of it, with all options of the user."""
+"""The request of a user: a spec in a file or a run of it, with all options."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class RunSource:
     spec_file: str = ""
     """A path or a shipped name. Empty: the spec file of the run."""
     spec_name: str | None = None
-    """None: the only spec of the file."""
+    """The name of the spec in the file; None: the only one."""
     run: str | None = None
     """ "latest", a folder, or its name in the data folder; None: a new run begins."""
     sets: tuple[str, ...] = ()
@@ -56,8 +56,8 @@ class RunSource:
 
     # a run that resumes, and a search
     schedules: Literal["stretch", "hold"] | None = None
-    """What the schedules of a resumed run do with a new budget: they keep their shares
-    of it ("stretch") or their frames ("hold"). None: the user does not say."""
+    """Whether the schedules of a resumed run keep their shares of a new budget
+    ("stretch") or their frames ("hold"); None: the user does not say."""
     keep: int | None = None
     """The number of the best trials that keep checkpoints; None: all."""
 

@@ -47,7 +47,7 @@ def modules_at(trials: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
 
 
 def named_by(files: Iterable[Path], block: str = RUN_BLOCK) -> tuple[str, ...]:
-    """All modules named by spec files of runs; those of `--import` options come first.
+    """All modules named by spec files of runs, first the ones of `--import` options.
     Raises SpecError for an unreadable file."""
     imports: list[str] = []
     names: list[str] = []

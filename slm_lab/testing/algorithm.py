@@ -52,8 +52,8 @@ COLUMNS_OF_MODES = (*HogwildStrategy.columns, *PipelineStats.columns)
 
 
 class AlgorithmContract(Contract):
-    """What every algorithm does. `cases` are `AlgorithmCase`s: one for each kind of
-    action space, and for each key that changes what it does."""
+    """The tests that every algorithm passes. `cases` are `AlgorithmCase`s: one for each
+    kind of action space, and for each key that changes what it does."""
 
     cases: ClassVar[dict[str, AlgorithmCase]]
 
@@ -288,7 +288,7 @@ class AlgorithmContract(Contract):
     def test_episodes_that_are_broken_off_leave_something_to_learn_from(
         self, case: AlgorithmCase, play: Play
     ) -> None:
-        """As after a resume whose environments could not be restored."""
+        """A resume breaks episodes off if it cannot restore the environments."""
         list(play.reports(7))
         play.agent.break_off(play.obs)
         play.obs = play.env.reset()

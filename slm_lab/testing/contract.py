@@ -1,4 +1,4 @@
-"""What all contracts share: a class of tests that runs once for each of its cases."""
+"""The base of all contracts: a class of tests that runs once for each of its cases."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar

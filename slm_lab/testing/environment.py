@@ -71,7 +71,7 @@ def played(env: VectorEnv, actions: Sequence[Array]) -> list[Array]:
 
 
 class EnvironmentContract(Contract):
-    """What every environment does. `cases` are `EnvironmentCase`s."""
+    """The tests that every environment passes. `cases` are `EnvironmentCase`s."""
 
     cases: ClassVar[dict[str, EnvironmentCase]]
 

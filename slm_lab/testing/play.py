@@ -77,7 +77,7 @@ def saved(state: StateDict) -> Any:
 
 
 def whole(part: Agent | Memory[Any]) -> StateDict:
-    """All its state: that of a checkpoint, and the steps in its log."""
+    """All its state: what a checkpoint holds, and the steps in its log."""
     log = part.log
     steps = None if log is None else log.content(log.first, log.count)
     return {"state": part.state_dict(), "steps": steps}

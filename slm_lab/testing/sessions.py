@@ -251,8 +251,8 @@ def difference_of_vectors(one: dict[str, Tensor], other: dict[str, Tensor]) -> s
 def difference(
     run: Session | WholeRun, expected: Session | WholeRun, without: Iterable[str] = ()
 ) -> str:
-    """Where two runs differ in rows or networks, but for the columns `without`; empty
-    if they are equal bit for bit."""
+    """The place where two runs differ in rows or networks, outside the columns
+    `without`; empty if they are equal bit for bit."""
     one = _result(run)
     other = _result(expected)
     columns = list(without)

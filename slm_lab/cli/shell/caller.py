@@ -81,7 +81,8 @@ class Caller:
         self._link = Connection(int(descriptor))
 
     def receive(self) -> Any:
-        """What the program asks for. From now on the command ends with the program."""
+        """Receives the request of the program. From now on the command ends with the
+        program."""
         try:
             with importing():
                 request = self._link.recv()

@@ -1,4 +1,4 @@
-"""What a command's errors print, and the code that it exits with."""
+"""The lines that a command prints for its errors, and the code that it exits with."""
 
 import errno
 import shlex
