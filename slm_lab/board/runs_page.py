@@ -14,7 +14,7 @@ from slm_lab.board.refresh import Part
 from slm_lab.charts.axis import CLOCKS
 from slm_lab.charts.diff import difference_tables
 from slm_lab.charts.final_returns import improvement_text, results, text_table
-from slm_lab.charts.plot import about_few_seeds, grouped, overlay_panel
+from slm_lab.charts.plot import few_seeds_notes, grouped, overlay_panel
 from slm_lab.charts.trainings import read_trials
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import stamp_of
@@ -247,7 +247,7 @@ def _endings(entries: Sequence[CatalogEntry], query: Query) -> Any:
     methods, _ = grouped(trials, query.x)
     rows, better = results([method.seeds for method in methods])
     table = text_table(rows)
-    texts = [html.P(note, className="note") for note in about_few_seeds(rows)]
+    texts = [html.P(note, className="note") for note in few_seeds_notes(rows)]
     if better is not None:
         texts.insert(0, html.P(improvement_text(better)))
     cells = elements.rows_table(table.header, table.rows, table.words)

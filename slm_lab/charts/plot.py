@@ -115,7 +115,7 @@ def plot(request: PlotRequest, draws: bool = True) -> Plotted:
     endings = [ending(*row) for row in zip(rows, per_curve, strict=False)]
     if y.column not in RETURN_COLUMNS:
         endings = [row._replace(highest=None) for row in endings]
-    notes += about_curves(methods, request.x, endings, is_apart)
+    notes += curve_notes(methods, request.x, endings, is_apart)
     better = None
     if len(panels) == 1:
         better = improvement(rows, ranking)
@@ -144,7 +144,7 @@ def overlay_panel(
         curves = [curve._replace(band=None) for curve in curves]
         hint = "mean of the seeds"
     panel = curves_panel(axis.label, "", curves)._replace(hint=hint)
-    return panel, about_curves(methods, "", ())
+    return panel, curve_notes(methods, "", ())
 
 
 def grouped(
@@ -233,7 +233,7 @@ def _read(request: PlotRequest, y: Axis) -> tuple[list[ReadTrial], list[str]]:
     folders = [folder for folder in request.folders if not os.path.isfile(folder)]
     for target in folders or request.folders:
         try:
-            chosen, target_notes = _of_target(target, request, y)
+            chosen, target_notes = _read_target(target, request, y)
         except _NothingToDrawError as error:
             empty.append(error)
             continue
@@ -244,7 +244,7 @@ def _read(request: PlotRequest, y: Axis) -> tuple[list[ReadTrial], list[str]]:
     return list(trials.values()), [*notes, *(f"left out: {error}" for error in empty)]
 
 
-def _of_target(
+def _read_target(
     target: str, request: PlotRequest, y: Axis
 ) -> tuple[list[ReadTrial], list[str]]:
     """The Trials to draw of a folder: the curves that ended best, and notes about the
@@ -373,7 +373,7 @@ def _title(methods: Sequence[Method], labels: Sequence[str], num_curves: int) ->
     return f"{what} on {where}"
 
 
-def about_curves(
+def curve_notes(
     methods: Sequence[Method],
     x: str,
     endings: Sequence[TableRow],
@@ -405,10 +405,10 @@ def about_curves(
         for row in endings
         if row.frames[0] < _AS_FAR * row.frames[1]
     ]
-    return notes + about_few_seeds(endings)
+    return notes + few_seeds_notes(endings)
 
 
-def about_few_seeds(endings: Sequence[TableRow]) -> list[str]:
+def few_seeds_notes(endings: Sequence[TableRow]) -> list[str]:
     """A note if some curves have several seeds, but too few for an interquartile
     mean."""
     few = sorted({row.seeds for row in endings if 1 < row.seeds < ENOUGH_TO_TRIM})

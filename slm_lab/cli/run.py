@@ -23,7 +23,7 @@ from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
 from slm_lab.core.errors import LabError, TrainingFailed
 from slm_lab.core.text import count_text, error_summary, significant, with_spread
-from slm_lab.doctor.diagnosis import what_to_change
+from slm_lab.doctor.diagnosis import advice_after_divergence
 from slm_lab.metrics.row import LABELS
 from slm_lab.records.overview import run_document
 from slm_lab.records.run_record import RunRecord
@@ -127,11 +127,13 @@ def _exit_code(result: TrialResult) -> int:
 
 def _advise_against_repeat(run: Run) -> Iterator[str]:
     """Advice against a resume that would only fail as the last training did."""
-
+    if not run.resume:
+        return
     with suppress(LabError):  # damaged files; training reports them
-        ends = RunRecord(run.run_dir).results if run.resume else ()
+        ends = RunRecord(run.run_dir).results
         if any(end.diverged for end in ends):
-            yield f"the last training diverged, and {what_to_change(run.spec, ends)}"
+            advice = advice_after_divergence(run.spec, ends)
+            yield f"the last training diverged, and {advice}"
 
 
 def _print_next_steps(console: Console, result: TrialResult, run: Run) -> None:
@@ -154,7 +156,7 @@ def _print_next_steps(console: Console, result: TrialResult, run: Run) -> None:
         print_resume(console, "train", run)
     if diverged:
         names = ", ".join(full_name(meta, end.session) for end in diverged)
-        advice = what_to_change(run.spec, diverged)
+        advice = advice_after_divergence(run.spec, diverged)
         print_line(console, Text(f"{names}: {advice}", "yellow"))
 
 

@@ -285,7 +285,7 @@ def _memory() -> str:
     return ""
 
 
-def what_to_change(spec: Spec, ends: Iterable[SessionResult]) -> str:
+def advice_after_divergence(spec: Spec, ends: Iterable[SessionResult]) -> str:
     """One line of advice for a training whose loss or gradients are no longer
     finite."""
     fix = " or ".join(_changes(spec))

@@ -87,7 +87,9 @@ def env_facts(env: EnvSpec) -> EnvFacts:
             if not isinstance(as_exception(error), Exception):
                 raise
             raise LabError(f"{env.name} raises {import_failure(error)}") from error
-        warnings = () if is_atari(find_env(env.name)) else _of_checker(single.unwrapped)
+        warnings: tuple[str, ...] = ()
+        if not is_atari(find_env(env.name)):
+            warnings = _checker_notes(single.unwrapped)
         observations, actions = map(
             _space_text, (single.observation_space, single.action_space)
         )
@@ -202,7 +204,7 @@ def obstacles_to_learning(play: RandomPlay, limit: int | None) -> Iterator[str]:
         )
 
 
-def _of_checker(env: gymnasium.Env[Any, Any]) -> tuple[str, ...]:
+def _checker_notes(env: gymnasium.Env[Any, Any]) -> tuple[str, ...]:
     """The findings of Gymnasium's own checker, the first line of each."""
     messages: list[str] = []
     with warnings.catch_warnings(record=True) as caught:

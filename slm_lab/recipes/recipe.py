@@ -116,7 +116,7 @@ def _fitting(spaces: Spaces, of_env: Sequence[str]) -> dict[str, Recipe]:
         name = f"{algorithm}{image}{continuous}"
         if name not in names:
             continue
-        sets = (*of_env, *(_of_images(spaces) if image else ()))
+        sets = (*of_env, *(_image_sets(spaces) if image else ()))
         recipe = Recipe(f"recipe/{algorithm}.yaml", name, sets)
         spec = load_spec(*recipe, warn=False)
         # DQN has some
@@ -125,7 +125,7 @@ def _fitting(spaces: Spaces, of_env: Sequence[str]) -> dict[str, Recipe]:
     return by_algorithm
 
 
-def _of_images(spaces: Spaces) -> tuple[str, ...]:
+def _image_sets(spaces: Spaces) -> tuple[str, ...]:
     """Leaves images as they are where they can be: resizing is slow and cannot be
     exported."""
     sides = spaces.obs_shape[1:]

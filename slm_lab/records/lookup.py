@@ -85,12 +85,12 @@ def find_folder(
         chosen = _chosen(name, runs, data_dir, subject, of_search)
     except MissingRunError as error:
         raise MissingRunError(
-            f"{error}{_of_other_kind(name, data_dir, of_search)}"
+            f"{error}{_hint_at_other_kind(name, data_dir, of_search)}"
         ) from None
     return _with_name(chosen, spec_name), trial
 
 
-def _of_other_kind(name: str, data_dir: Path, of_search: bool | None) -> str:
+def _hint_at_other_kind(name: str, data_dir: Path, of_search: bool | None) -> str:
     """A hint at what to type where only runs of the other kind, searches or not, are in
     the folder."""
     others = [run for run in runs_in(data_dir) if run.is_search is not of_search]

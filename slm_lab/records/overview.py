@@ -118,7 +118,7 @@ def overview_of(run_dir: RunDir) -> Overview:
     names = [key for key in content if key != RUN_BLOCK]
     spec = record.run_spec_or_empty
     metrics = _metrics(record)
-    rows = [_of_all_workers(row, spec) for row in record.last_rows]
+    rows = [_sum_over_workers(row, spec) for row in record.last_rows]
     is_training = record.status is RunStatus.TRAINING
     frames = int(sum(row.values.get("frame", 0.0) for row in rows))
     budget = _budget(record, spec)
@@ -307,7 +307,7 @@ def _seconds_left(frames: int, budget: int | None, speed: float) -> float | None
     return None
 
 
-def _of_all_workers(row: LastRow, spec: object) -> LastRow:
+def _sum_over_workers(row: LastRow, spec: object) -> LastRow:
     """A Session's row, with the frames of all if it alone writes for all that train
     together."""
     frame = row.values.get("frame")

@@ -157,7 +157,7 @@ class SessionsTable(LiveTable):
         columns = (
             TableColumn(number_of_run, justify="left"),
             *self._bars(),
-            TableColumn("frames", len(self._of_budget(self._max_frame))),
+            TableColumn("frames", len(self._frames_of_budget(self._max_frame))),
             *COLUMNS,
         )
         table = self._grid(columns)
@@ -217,7 +217,7 @@ class SessionsTable(LiveTable):
         return [
             line.name + line.restarts,
             *self._bar(line.frame, self._max_frame),
-            self._of_budget(line.frame),
+            self._frames_of_budget(line.frame),
             speed,
             significant(line.progress.recent_return),
             significant(line.progress.best),
@@ -244,7 +244,7 @@ class SessionsTable(LiveTable):
         is_running = line.phase is Phase.RUNNING
         recent_return = line.progress.recent_return
         best = line.progress.best
-        facts = [f"{self._of_budget(line.frame)} frames"]
+        facts = [f"{self._frames_of_budget(line.frame)} frames"]
         if line.acts:
             facts = [f"{line.frame:,} frames"] if line.frame else []
         if is_running and line.speed is not None:
@@ -275,7 +275,7 @@ class SessionsTable(LiveTable):
     def _print(self, line: str, style: str = "") -> None:
         print_line(self._console, Text(f"{time.strftime('%H:%M:%S')} {line}", style))
 
-    def _of_budget(self, frame: int) -> str:
+    def _frames_of_budget(self, frame: int) -> str:
         return f"{frame:,} / {short_count(self._max_frame)}"
 
 
