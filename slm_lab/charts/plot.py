@@ -72,16 +72,9 @@ def plot(request: PlotRequest, draws: bool = True) -> Plotted:
         y = y._replace(label=f"normalised {y.label}")
     is_apart = bool(request.by or request.scores)
     methods, x = grouped(trials, request.x, request.labels, per_env=is_apart)
-    panels = {"": [method.seeds for method in methods]}
-    is_joined = False
-    if is_apart and len(_envs(methods)) > 1:
-        panels = by_environment(methods)
-        notes += missing(panels)
-        is_joined = not request.by
-        if is_joined:
-            panels = {"": joined(panels)}
-    if request.log_y:
-        notes += _without_place(panels)
+    is_joined = is_apart and not request.by and len(_envs(methods)) > 1
+    panels, panel_notes = _arrange(methods, request)
+    notes += panel_notes
     title = request.title
     if title is None:
         title = _title(methods, request.labels, sum(map(len, panels.values())))
@@ -107,11 +100,7 @@ def plot(request: PlotRequest, draws: bool = True) -> Plotted:
     replaced: tuple[Path, ...] = ()
     if draws:
         paths, replaced = _write(chart, request, f"plot_{y.file}_vs_{x.file}")
-    rows = [
-        seeds._replace(label=APART.join(filter(None, (seeds.label, env))))
-        for env, curves in panels.items()
-        for seeds in curves
-    ]
+    rows = _rows(panels)
     endings = [ending(*row) for row in zip(rows, per_curve, strict=False)]
     if y.column not in RETURN_COLUMNS:
         endings = [row._replace(highest=None) for row in endings]
@@ -127,6 +116,34 @@ def plot(request: PlotRequest, draws: bool = True) -> Plotted:
         improvement=better,
         notes=tuple(notes),
     )
+
+
+def _arrange(
+    methods: Sequence[Method], request: PlotRequest
+) -> tuple[dict[str, list[Seeds]], list[str]]:
+    """The curves of each panel, by its environment; "" is the only panel. And notes.
+    Raises UsageError if two curves of one environment have one label, or if no curve
+    has a place on a logarithmic axis."""
+    panels = {"": [method.seeds for method in methods]}
+    notes: list[str] = []
+    is_apart = bool(request.by or request.scores)
+    if is_apart and len(_envs(methods)) > 1:
+        panels = by_environment(methods)
+        notes += missing(panels)
+        if not request.by:
+            panels = {"": joined(panels)}
+    if request.log_y:
+        notes += _without_place(panels)
+    return panels, notes
+
+
+def _rows(panels: Mapping[str, Sequence[Seeds]]) -> list[Seeds]:
+    """The curves of all panels, with their environments in the labels."""
+    return [
+        seeds._replace(label=APART.join(filter(None, (seeds.label, env))))
+        for env, curves in panels.items()
+        for seeds in curves
+    ]
 
 
 def overlay_panel(

@@ -602,12 +602,7 @@ def doctor(
 
 @_command
 def probe(
-    spec_file: Annotated[
-        str,
-        Argument(
-            help="A spec file, or a shipped name.", autocompletion=completion.spec_files
-        ),
-    ],
+    spec_file: options.SpecFile,
     spec_name: options.SpecName = None,
     sets: options.Sets = options.NONE,
     imports: options.Imports = options.NONE,

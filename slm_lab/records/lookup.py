@@ -54,22 +54,41 @@ def find_folder(
     if os.path.isdir(folder) and not may_be_read(folder):
         raise UsageError(f"{folder} may not be read by this user: permission denied")
     if os.path.isdir(folder) and not (is_word and RunDir.at(folder) is None):
-        run_dir = RunDir.at(folder) if spec_name is None else RunDir(folder, spec_name)
-        if run_dir is None or not run_dir.spec_file.is_file():
-            of_spec = ""
-            if spec_name is not None:
-                of_spec = f" of {spec_name}"
-            file = "spec file"
-            if run_dir is not None:
-                file = run_dir.spec_file.name
-            raise UsageError(f"{folder} is not a run{of_spec}: it has no {file}")
-        if of_search not in (None, run_dir.is_search):
-            kind, other = ("search", "run") if of_search else ("run", "search")
-            fix = f"use {'train' if of_search else 'search'}@"
-            raise UsageError(
-                f"{folder} is not a {kind} but a {other} of {run_dir.spec_name}: {fix}"
-            )
-        return _with_name(run_dir, spec_name), trial
+        run_dir = _run_at(folder, spec_name, of_search)
+    else:
+        run_dir = _run_called(name, data_dir, spec_name, of_search, env)
+    return _with_name(run_dir, spec_name), trial
+
+
+def _run_at(folder: Path, spec_name: str | None, of_search: bool | None) -> RunDir:
+    """The run in a folder. Raises UsageError if there is none, or another kind."""
+    run_dir = RunDir.at(folder) if spec_name is None else RunDir(folder, spec_name)
+    if run_dir is None or not run_dir.spec_file.is_file():
+        of_spec = ""
+        if spec_name is not None:
+            of_spec = f" of {spec_name}"
+        file = "spec file"
+        if run_dir is not None:
+            file = run_dir.spec_file.name
+        raise UsageError(f"{folder} is not a run{of_spec}: it has no {file}")
+    if of_search not in (None, run_dir.is_search):
+        kind, other = ("search", "run") if of_search else ("run", "search")
+        fix = f"use {'train' if of_search else 'search'}@"
+        raise UsageError(
+            f"{folder} is not a {kind} but a {other} of {run_dir.spec_name}: {fix}"
+        )
+    return run_dir
+
+
+def _run_called(
+    name: str,
+    data_dir: Path,
+    spec_name: str | None,
+    of_search: bool | None,
+    env: str | None,
+) -> RunDir:
+    """The run in `data_dir` that a word or the beginning of a name means. Raises
+    UsageError if there is none, or several."""
     runs = [
         run
         for run in runs_in(data_dir)
@@ -82,12 +101,10 @@ def find_folder(
     if env is not None:
         subject = f"{spec_name} on {env}"
     try:
-        chosen = _chosen(name, runs, data_dir, subject, of_search)
+        return _chosen(name, runs, data_dir, subject, of_search)
     except MissingRunError as error:
-        raise MissingRunError(
-            f"{error}{_hint_at_other_kind(name, data_dir, of_search)}"
-        ) from None
-    return _with_name(chosen, spec_name), trial
+        hint = _hint_at_other_kind(name, data_dir, of_search)
+        raise MissingRunError(f"{error}{hint}") from None
 
 
 def _hint_at_other_kind(name: str, data_dir: Path, of_search: bool | None) -> str:
