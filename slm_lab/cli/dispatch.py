@@ -50,20 +50,20 @@ def execute(verb: Verb, asked: RunSource, caller: Caller) -> int:
     _reject_unused_options(asked, RunMode(verb, asked.run))
     if verb in PLAYING:
         return _play(verb, asked, caller)
-    begun = None
+    existing = None
     source = asked
     if asked.resume:
-        begun = _find_begun(asked, verb)
-    if begun is not None:
-        source = replace(asked, run=str(begun.root))
+        existing = _find_labelled_run(asked, verb)
+    if existing is not None:
+        source = replace(asked, run=str(existing.root))
     # it starts with the first Session, too, and there it is reported
     with suppress(OSError):
         start_fork_server()
     with stop_signals_blocked():
         source = resolve_names(source, verb)
         import_plugins(source.imports)
-        if begun is not None:
-            _check_same(asked, verb, begun)
+        if existing is not None:
+            _check_same(asked, verb, existing)
         with importing():
             train = _training_command(verb)
     return train(source, caller)
@@ -90,7 +90,7 @@ def _play(verb: Verb, asked: RunSource, caller: Caller) -> int:
         return enjoy(source)
 
 
-def _find_begun(asked: RunSource, verb: Verb) -> "RunDir | None":
+def _find_labelled_run(asked: RunSource, verb: Verb) -> "RunDir | None":
     """The run that `--name` names and `--resume` resumes; None: a new one begins."""
     from slm_lab.records.lookup import find_labelled
 
@@ -104,7 +104,7 @@ def _find_begun(asked: RunSource, verb: Verb) -> "RunDir | None":
     return run_dir
 
 
-def _check_same(asked: RunSource, verb: Verb, begun: "RunDir") -> None:
+def _check_same(asked: RunSource, verb: Verb, existing: "RunDir") -> None:
     """Raises UsageError if the command would begin another run than the one that it
     resumes."""
     is_search = verb == "search"
@@ -116,7 +116,7 @@ def _check_same(asked: RunSource, verb: Verb, begun: "RunDir") -> None:
         else:
             from slm_lab.studies.run import MAY_CHANGE
     new = resolve_names(replace(asked, init_from=None), verb)
-    check_same(begun, new, MAY_CHANGE, for_search=is_search)
+    check_same(existing, new, MAY_CHANGE, for_search=is_search)
 
 
 def _training_command(verb: Verb) -> Callable[[RunSource, Caller], int]:

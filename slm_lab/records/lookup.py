@@ -49,7 +49,7 @@ def find_folder(
     places = (Path(name), data_dir / name)
     folder = next(filter(os.path.isdir, places), places[0])  # false for a name too long
     is_word = _LATEST.fullmatch(name) or any(
-        _is_called(run, name) for run in runs_in(data_dir)
+        _has_name(run, name) for run in runs_in(data_dir)
     )
     if os.path.isdir(folder) and not may_be_read(folder):
         raise UsageError(f"{folder} may not be read by this user: permission denied")
@@ -101,7 +101,7 @@ def _run_called(
     if env is not None:
         subject = f"{spec_name} on {env}"
     try:
-        return _chosen(name, runs, data_dir, subject, of_search)
+        return _choose(name, runs, data_dir, subject, of_search)
     except MissingRunError as error:
         hint = _hint_at_other_kind(name, data_dir, of_search)
         raise MissingRunError(f"{error}{hint}") from None
@@ -122,7 +122,7 @@ def _hint_at_other_kind(name: str, data_dir: Path, of_search: bool | None) -> st
     )
 
 
-def _chosen(
+def _choose(
     name: str,
     runs: list[RunDir],
     data_dir: Path,
@@ -147,7 +147,7 @@ def _chosen(
         raise MissingRunError(
             f"there is no {what}{of_spec} in {data_dir}; start one with the mode {mode}"
         )
-    called = [run for run in runs if _is_called(run, name)]
+    called = [run for run in runs if _has_name(run, name)]
     if called:
         return newest_first(called)[0]
     if name.endswith(".zip") and os.path.isfile(name):
@@ -281,7 +281,7 @@ def find_labelled(label: str, data_dir: Path) -> RunDir | None:
     return None
 
 
-def _is_called(run: RunDir, name: str) -> bool:
+def _has_name(run: RunDir, name: str) -> bool:
     return safe_name(name) in (run.prefix, run.stem) or run.label in (
         name,
         recordable_text(name),
