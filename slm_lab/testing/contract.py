@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import pytest
-from _pytest.mark.structures import ParameterSet  # the type of pytest.param(…)
+from _pytest.mark.structures import ParameterSet  # pytest exports no name for it
 
 
 class Contract:
