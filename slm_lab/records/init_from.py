@@ -208,7 +208,8 @@ def _taken_normalizers(
     taken = {name: part for name, part in parent.normalizers.items() if name in built}
     for name, part in taken.items():
         if len(part) != len(built[name]):
-            there, here = (len(each) // 2 for each in (part, built[name]))
+            there = len(part) // 2
+            here = len(built[name]) // 2
             raise UsageError(
                 f"--init-from: the statistics of {name} ({KEYS[name]}) are of {there} "
                 f"numbers in {parent.source} and of {here} in this spec; both need "
