@@ -140,12 +140,12 @@ class LabProcess:
         if code == REFUSED:
             raise UsageError("slm-lab refuses an argument; its message is above")
         if code not in (0, STOPPED):
-            how = (
+            reason = (
                 f"was killed by signal {-code}"
                 if code < 0
                 else f"ended with exit code {code}"
             )
-            raise TrainingFailed(f"slm-lab {how}; its messages are above")
+            raise TrainingFailed(f"slm-lab {reason}; its messages are above")
 
     def _received(self) -> Any:
         with suppress(EOFError, OSError):

@@ -81,10 +81,10 @@ def _mean_curves(lines: Sequence[Line], of: str) -> list[Curve]:
 
 def sessions_text(with_rows: int, planned: int, of: str = "Session") -> str:
     """ "4 Sessions", or "3 of 4 Sessions" while one has no rows."""
-    every = count_text(planned, of)
+    count = count_text(planned, of)
     if with_rows == planned:
-        return every
-    return f"{with_rows} of {every}"
+        return count
+    return f"{with_rows} of {count}"
 
 
 def chart_of_rows(

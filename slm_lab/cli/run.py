@@ -229,10 +229,10 @@ def _show_restarts(console: Console, result: TrialResult, meta: MetaSpec) -> Non
     for session in result.sessions:
         if session.restarted_because is not None:
             name = full_name(meta, session.session)
-            why = error_summary(session.restarted_because)
+            reason = error_summary(session.restarted_because)
             message = (
                 f"{name} was restarted {session.restarts}×, the last time because: "
-                f"{why}"
+                f"{reason}"
             )
             print_line(console, Text(message, "yellow"))
 

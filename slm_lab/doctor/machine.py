@@ -128,9 +128,9 @@ def memory_kills() -> int:
 
 def _packages_of_extras() -> dict[str, list[str]]:
     """The packages of each extra of the lab, from its metadata."""
-    wanted: dict[str, list[str]] = {}
+    packages_of: dict[str, list[str]] = {}
     for line in requires("slm-lab") or ():
         match = re.match(r"([\w.-]+).*extra == ['\"](\w+)['\"]", line)
         if match and match[2] not in ("all", "bench", "dev") and match[1] != "slm-lab":
-            wanted.setdefault(match[2], []).append(match[1])
-    return wanted
+            packages_of.setdefault(match[2], []).append(match[1])
+    return packages_of

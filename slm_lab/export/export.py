@@ -272,9 +272,9 @@ def _exported(
     except LabError:
         raise
     except Exception as error:  # the exporters raise errors of many types
-        why = str(error).strip().partition("\n")[0]
+        reason = str(error).strip().partition("\n")[0]
         raise LabError(
-            f"torch cannot export this policy as {path.suffix}: {why}"
+            f"torch cannot export this policy as {path.suffix}: {reason}"
         ) from error
     return content, compare(policy, graph, outputs_of)
 

@@ -225,5 +225,5 @@ def _checker_notes(env: gymnasium.Env[Any, Any]) -> tuple[str, ...]:
     lines = [(text.strip().splitlines() or [""])[0] for text in messages]
     for added in ("\x1b[33m", "\x1b[0m", "WARN: "):  # by Gymnasium
         lines = [line.replace(added, "") for line in lines]
-    wanted = (line for line in lines if not any(word in line for word in HARMLESS))
-    return tuple(dict.fromkeys(f"Gymnasium's checker: {line}" for line in wanted))
+    notes = (line for line in lines if not any(word in line for word in HARMLESS))
+    return tuple(dict.fromkeys(f"Gymnasium's checker: {line}" for line in notes))

@@ -52,12 +52,12 @@ class Recipe(NamedTuple):
         """The recipe's `sets` and the user's, whose wrappers the recipe may have
         extended."""
         extended = any(change.startswith("env.wrappers=") for change in self.sets)
-        rest = [
+        other_sets = [
             change
             for change in sets
             if not (extended and change.startswith("env.wrappers="))
         ]
-        return (*self.sets, *rest)
+        return (*self.sets, *other_sets)
 
 
 @cache

@@ -241,10 +241,10 @@ def find_trials(
     chosen = [trial for trial in trials if number in (None, trial.trial)]
     if not chosen:
         numbers = ", ".join(f"t{trial.trial}" for trial in trials)
-        why = "is no run"
+        reason = "is no run"
         if numbers:
-            why = f"the run has the trials {numbers}"
-        raise UsageError(f"{target}: {why}")
+            reason = f"the run has the trials {numbers}"
+        raise UsageError(f"{target}: {reason}")
     for trial in chosen:
         trial.check_spec()
     return chosen

@@ -149,14 +149,14 @@ class PlayableRun:
             raise UsageError(f"Session {only}: the run has {sessions}")
         if only is not None and only not in meta.writers:
             first = only - only % meta.sessions_per_training
-            why = (
+            reason = (
                 f"it is a rank, and the agent of all ranks is saved by Session {first}"
             )
             if meta.is_actor(only):
-                why = (
+                reason = (
                     f"it is an actor and saves no agent; its learner is Session {first}"
                 )
-            raise UsageError(f"Session {only}: {why}; choose Session {first}")
+            raise UsageError(f"Session {only}: {reason}; choose Session {first}")
         if only is None:
             return meta.writers
         return [only]

@@ -246,10 +246,12 @@ class RunRecord:
         try:  # an earlier version lacks fields
             return adapter.validate_python([{"frame": 0, **end} for end in recorded])
         except TypeError as error:
-            why = str(error)
+            reason = str(error)
         except ValidationError as error:
-            why = error.errors()[0]["msg"]
-        raise UsageError(f"{self.where}: its metrics cannot be read: sessions: {why}")
+            reason = error.errors()[0]["msg"]
+        raise UsageError(
+            f"{self.where}: its metrics cannot be read: sessions: {reason}"
+        )
 
     @cached_property
     def is_training(self) -> bool:

@@ -94,10 +94,10 @@ def run_guarded(app: Callable[[], object]) -> NoReturn:
         except typer.Exit as ended:
             code = ended.exit_code
         finally:
-            why = output_failure()
-            if why is not None:
+            reason = output_failure()
+            if reason is not None:
                 message = (
-                    f"standard output: {why}; printing stopped, the command itself "
+                    f"standard output: {reason}; printing stopped, the command itself "
                     "finished"
                 )
                 print(message, file=sys.stderr)
