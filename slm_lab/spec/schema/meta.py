@@ -1,5 +1,6 @@
 """`meta`: Sessions, seeds, rows, devices, and the mode of parallel training."""
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, get_args
 
@@ -296,7 +297,7 @@ class MetaSpec(Block):
         description="modes with ranks: how the spec's totals are divided among ranks",
     )
     scale_lr: Annotated[
-        bool,
+        Literal[True, False, "sqrt"],
         BETWEEN_RANKS,
         NoEffect(
             'scale "strong" leaves the learning rate as it is',
@@ -305,7 +306,8 @@ class MetaSpec(Block):
     ] = Field(
         True,
         description="modes with ranks: scale learning rates and target updates with "
-        "the ranks",
+        'the ranks; true: rates by N; "sqrt": rates by √N, for optimizers such as Adam '
+        "and RMSprop (arXiv:2205.10287)",
     )
     actor_learner: ActorLearnerSpec = Field(
         ActorLearnerSpec(), description="settings of that mode"
@@ -378,6 +380,14 @@ class MetaSpec(Block):
     def scales_strongly(self) -> bool:
         """Whether updates of N ranks equal the updates of one process."""
         return self.scale == "strong"
+
+    def rate_factor(self, samples: float) -> float:
+        """The factor of scaled learning rates, when a step of all ranks has κ = `samples`
+        times the samples of a step of one process: κ, as for SGD (arXiv:1706.02677), or
+        √κ, as for Adam and RMSprop (arXiv:2205.10287)."""
+        if self.scale_lr == "sqrt":
+            return math.sqrt(samples)
+        return samples
 
     @property
     def replaces_ratio(self) -> bool:
