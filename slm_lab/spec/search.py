@@ -87,7 +87,7 @@ MUTABLE = re.compile(
     r"agent\.algorithm\.\w*(gamma|lam|coef|eps|alpha|temperature|loss|epoch|iter|size)"
     r"\w*(\.(start_val|end_val))?$"
     r"|agent\.(net|critic_net)\.(\w*clip_grad_val|polyak_coef|update_frequency)$"
-    r"|agent\.(net|critic_net)\.\w*optim_spec\.(?!name$)\w+$"
+    r"|agent\.(net|critic_net)\.\w*optim_spec\.(?!(name|optimizer)$)\w+$"
     r"|agent\.memory\.(batch_size|alpha|epsilon)$"
     r"|env\.(reward_scale|clip_reward)$"
 )

@@ -382,9 +382,9 @@ class MetaSpec(Block):
         return self.scale == "strong"
 
     def rate_factor(self, samples: float) -> float:
-        """The factor of scaled learning rates, when a step of all ranks has κ = `samples`
-        times the samples of a step of one process: κ, as for SGD (arXiv:1706.02677), or
-        √κ, as for Adam and RMSprop (arXiv:2205.10287)."""
+        """The factor of scaled learning rates, when a step of all ranks has `samples`
+        times as many samples as a step of one process: this number, as for SGD
+        (arXiv:1706.02677), or its root, as for Adam and RMSprop (arXiv:2205.10287)."""
         if self.scale_lr == "sqrt":
             return math.sqrt(samples)
         return samples

@@ -366,8 +366,8 @@ def test_other_problems_beside_a_bad_search_are_problems_of_a_training(write):
         ),
         (
             "net__optim_spec",
-            {"name": "Lookahead", "optimizer": "RAdam", "lr": 0.001},
-            "is not available; name the optimizer that it wraps",
+            {"name": "Ranger", "lr": 0.001},
+            'is Lookahead around RAdam: {"name": "Lookahead", "k": 6, …}',
         ),
         (
             "memory",
