@@ -20,7 +20,7 @@ OF_IMITATION = ("sil_replay_name", "batch_size", "max_size", "use_cer")
 
 def with_lab_names(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The spec with the lab's names of algorithm, memory and nets, and one line per
-    other name."""
+    other name. Keys that belong to a name are added, unless the file has them."""
     agent = raw.get("agent")
     meta = raw.get("meta")
     mode = None
@@ -33,10 +33,12 @@ def with_lab_names(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         if not isinstance(block, Mapping):
             continue
         name = block.get(kind.key)
-        lab_name = kind.lab_name(name, mode)
-        if lab_name:
-            blocks[key] = {**block, kind.key: lab_name}
-            notes.append(f'agent.{key}.{kind.key} "{name}" means {lab_name}')
+        meaning = kind.meaning(name, mode)
+        if meaning is not None:
+            added = {k: v for k, v in meaning.keys.items() if k not in block}
+            blocks[key] = {**added, **block, kind.key: meaning.name}
+            meant = meaning._replace(keys=added)
+            notes.append(f'agent.{key}.{kind.key} "{name}" means {meant}')
     return {**raw, "agent": blocks} if notes else dict(raw), notes
 
 
