@@ -217,6 +217,9 @@ class MetaSpec(Block):
         "num_cpus": "processes are chosen by max_session and threads",
         "param_spec_process": "spec_params are not run in parallel; use -s var=value",
         "search": "search_alg chooses the searcher",
+        "max_generation": "no searcher has generations",
+        "resources": "processes are chosen by max_session and threads",
+        "max_tick_unit": "the budget env.max_frame counts frames",
     }
 
     distributed: Distributed = Field(

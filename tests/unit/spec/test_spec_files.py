@@ -413,10 +413,44 @@ def test_a_name_of_another_library_is_replaced_and_reported(changes, lab_name):
     assert parse("s", own).renamed == []
 
 
-def test_the_searcher_word_of_an_old_file_is_ignored():
+def test_random_search_of_an_old_file_is_the_random_searcher():
     parsed = parse("s", changed(PPO, meta__search="RandomSearch"))
+    assert parsed.spec == parse("s", PPO).spec
+    assert parsed.legacy == []
+    assert parsed.renamed == ['meta.search "RandomSearch" means search_alg random']
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"meta__search": "EvolutionarySearch", "meta__max_generation": 4},
+        {"meta__search": "RandomSearch", "meta__search_alg": "optuna"},
+        {"meta__search": ["RandomSearch"], "meta__resources": {"num_cpus": 12}},
+        {"meta__search": None, "meta__max_tick_unit": "total_t"},
+    ],
+)
+def test_other_words_for_the_search_of_an_old_file_are_ignored(changes):
+    parsed = parse("s", changed(PPO, **changes))
     assert parsed.problems == []
     assert "meta.search (search_alg chooses the searcher)" in parsed.legacy
+    expected = {path.replace("__", ".") for path in changes} - {"meta.search_alg"}
+    assert {note.partition(" ")[0] for note in parsed.legacy} == expected
+
+
+def test_a_loss_that_the_algorithm_does_not_have_is_ignored_whatever_it_is():
+    raw = changed(
+        PPO,
+        agent__algorithm={"name": "Reinforce", "gamma": 0.99},
+        agent__memory={"name": "OnPolicyReplay"},
+        agent__net={"type": "MLPNet", "loss_spec": {"name": "CrossEntropyLoss"}},
+    )
+    parsed = parse("s", raw)
+    assert parsed.problems == []
+    assert parsed.legacy == [
+        "agent.net.loss_spec (the algorithm has a loss of its own)"
+    ]
+    named = changed(raw, agent__net__loss_spec={"name": "CrossEntropyLos"})
+    assert "did you mean CrossEntropyLoss" in str(parse("s", named).problems[0])
 
 
 def test_a_name_that_stands_for_a_mode_too_needs_the_mode():
