@@ -167,9 +167,9 @@ class OptimSpec(TorchPart):
 
 
 class LookaheadSpec(Block):
-    """Arguments of `Lookahead` (arXiv:1907.08610). Beside them are the learning rate
-    `lr` and the `optimizer` that takes the fast steps: its name, or a block of its name
-    and arguments."""
+    """Arguments of `Lookahead` (arXiv:1907.08610), which is around another optimizer.
+    Beside them are the learning rate `lr` and the `optimizer` that takes the fast
+    steps, by default RAdam: its name, or a block of its name and arguments."""
 
     k: Count = Field(5, description="fast steps for each step of the slow weights")
     alpha: float = Field(
