@@ -194,7 +194,7 @@ def _is_mended(
         is_beside = other.path.rpartition(".")[0] == block and other is not dimension
         if not is_beside or _sampler_message(other):
             continue
-        settings = [{other.path: one, dimension.path: value} for one in extremes(other)]
+        settings = [{other.path: end, dimension.path: value} for end in extremes(other)]
         if all(_fits(spec, paths, validate, before) for paths in settings):
             return True
     return False

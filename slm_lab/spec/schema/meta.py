@@ -218,7 +218,8 @@ class MetaSpec(Block):
         "param_spec_process": "spec_params are not run in parallel; use -s var=value",
         "search": "search_alg chooses the searcher",
         "max_generation": "no searcher has generations",
-        "resources": "processes are chosen by max_session and threads",
+        "resources": "processes are chosen by max_session and threads, those of a "
+        "trial by search_resources",
         "max_tick_unit": "the budget env.max_frame counts frames",
     }
 
