@@ -15,6 +15,7 @@ from slm_lab.spec.schema.memory import MemorySpec
 from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.spec.schema.net import ROLES, TARGET_KEYS, NetSpec
 from slm_lab.spec.schema.optim import LRSchedulerSpec, OptimSpec, TorchPart
+from slm_lab.spec.schema.schedule import scaled_number
 from slm_lab.spec.schema.spec import Spec
 
 BlockT = TypeVar("BlockT", bound=Block)
@@ -159,7 +160,7 @@ def _with_targets_as_often(net: NetSpec, count: int, steps: int) -> NetSpec:
         if kind == "replace":
             frames = -(-frames // count)
         elif (at_once := steps if frames == 1 else count) > 1:
-            tau = 1 - (1 - tau) ** at_once
+            tau = scaled_number(tau, lambda rate: 1 - (1 - rate) ** at_once)
         # Sets both keys even if a role has only one: the other one now differs from the
         # net's.
         changed |= {f"{prefix}update_frequency": frames, f"{prefix}polyak_coef": tau}

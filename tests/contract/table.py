@@ -161,6 +161,9 @@ SIL, PPOSIL = partial(A2C, name="SIL"), partial(PPO, name="PPOSIL")
 ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     "PPO": {
         "separate": PPO(),
+        "scheduled_numbers": PPO(
+            gamma=decay(0.9, 0.99), lam=decay(0.8, 1.0), val_loss_coef=decay(1.0, 0.5)
+        ),
         "shared": PPO(SHARED),
         "continuous": PPO(CONTINUOUS, NORMALIZED, bounded=False),
         "free_log_std": alike(PPO(TWO_ACTIONS, FREE_LOG_STD, bounded=False)),
@@ -231,6 +234,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     "ActorCritic": {
         "recurrent": A2C(RNN),
         "gae": A2C(),
+        "scheduled_numbers": alike(A2C(gamma=decay(0.9, 0.99), lam=decay(0.8, 1.0))),
         "n_step": A2C(SHARED, lam=None, num_step_returns=3),
         "episodes": A2C(EPISODES),
         "continuous": alike(A2C(CONTINUOUS, bounded=False)),
@@ -254,6 +258,12 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     },
     "DQN": {
         "replaced": DQN(),
+        "scheduled_numbers": DQN(
+            {"agent__memory": {**PRIORITIZED, "alpha": decay(0.2, 0.8)}},
+            keys_of_net(update_type="polyak", polyak_coef=decay(0.5, 0.05)),
+            gamma=decay(0.9, 0.99),
+            num_step_returns=2,
+        ),
         "n_step_combined": DQN({"agent__memory__use_cer": True}, num_step_returns=3),
         "normalized_stacked": DQN(STACKED, BY_PRIORITY, num_step_returns=3),
         "argmax": DQN(pdtype("Argmax"), training_iter=2),
@@ -303,6 +313,9 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
             CONTINUOUS, BY_PRIORITY, symlog=True, policy_delay=2
         ),
         "fixed_alpha": SAC(fixed_alpha=0.2),
+        "scheduled_numbers": SAC(
+            TWO_ACTIONS, target_entropy=decay(0.5, -2.0), gamma=decay(0.9, 0.99)
+        ),
         "entropy_penalty": SAC(entropy_penalty_coef=0.5),
         "annealed_alpha": SAC(fixed_alpha=decay(0.5, 0.1)),
         "spectral_norm": SAC(TWO_ACTIONS, spectral_norm=True),
@@ -325,6 +338,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     },
     "TD3": {
         "continuous": TD3(TWO_ACTIONS),
+        "scheduled_numbers": alike(TD3(TWO_ACTIONS, target_noise=decay(0.2, 0.0))),
         "normalized": TD3(CONTINUOUS, NORMALIZED, explore_var_spec=decay(0.5, 0.1)),
         "ddpg": TD3(
             CONTINUOUS,

@@ -1,6 +1,7 @@
 """Q-learning with replay: algorithms that differ in the value of the next state."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import final
 
 import torch
@@ -67,6 +68,10 @@ class QLearner(Learner[TransitionSource]):
     def target(self, batch: Transitions) -> Tensor:
         """r + γ^m V(s'), (B,), or its distribution, (B, K)."""
         return batch.reward + batch.discount * self.next_value(batch.next_obs)
+
+    @override
+    def take_numbers(self, numbers: Mapping[str, float]) -> None:
+        self.spec = self.spec.with_numbers(numbers)
 
     @override
     def learn(self, batch: TransitionSource, frame: int) -> Report:

@@ -47,6 +47,9 @@ class Temperature:
     def update(self, entropy: Tensor) -> None:
         """Updates a tuned α from the policy's entropies (B,)."""
 
+    def aim_at(self, target_entropy: float) -> None:
+        """Tunes α towards another entropy from now on."""
+
 
 class LogAlpha(nn.Module):
     """One trained number, ln α."""
@@ -68,8 +71,7 @@ class TunedTemperature(Temperature):
         self.log_alpha = log_alpha.value
         self.loss: Callable[[nn.Parameter, Number], Loss] = _loss
         self.optimizer: Optimizer = optimizer
-        # α stays where entropies equal it
-        self._target_entropy = float(np.float32(target_entropy))
+        self.aim_at(target_entropy)
 
     @override
     def scheduled(self, frame: int) -> float:
@@ -81,6 +83,11 @@ class TunedTemperature(Temperature):
         if isinstance(log_alpha, Tensor):
             return log_alpha.exp()
         return math.exp(log_alpha)
+
+    @override
+    def aim_at(self, target_entropy: float) -> None:
+        # α stays where entropies equal it
+        self._target_entropy = float(np.float32(target_entropy))
 
     @override
     def update(self, entropy: Tensor) -> None:
@@ -127,9 +134,13 @@ def _target_entropy(spec: EntropyRegularisedSpec, family: DistributionFamily) ->
         default = DISCRETE_ENTROPY_SHARE * greatest
     if spec.target_entropy == "auto":
         return default
-    if spec.target_entropy >= greatest:
+    highest = spec.target_entropy
+    schedule = spec.schedules.get("target_entropy")
+    if schedule is not None and schedule.end_val is not None:
+        highest = max(highest, schedule.end_val)
+    if highest >= greatest:
         raise LabError(
-            f"agent.algorithm.target_entropy = {spec.target_entropy}: must be < "
+            f"agent.algorithm.target_entropy = {highest}: must be < "
             f"{greatest:.3f}, the entropy of actions that are all alike likely, or α "
             "rises without end"
         )

@@ -264,6 +264,12 @@ class AgentSpec(Block):
         nets = {"net": self.net, "critic_net": critic}
         return {key: net for key, net in nets.items() if net is not None}
 
+    @property
+    def has_schedules(self) -> bool:
+        """Whether numbers of a gradient step change over the run."""
+        nets = (net for spec in self.nets.values() for net in spec.for_roles)
+        return any(block.schedules for block in (self.algorithm, *nets))
+
     def for_acting(self) -> "AgentSpec":
         """The agent without memory, and in float32: outside training it acts alike on
         every machine. It needs no GPU."""
