@@ -13,6 +13,7 @@ from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.session.session import Session
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.spec.load import parse_spec
+from slm_lab.spec.schema.optim import OptimSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.testing.sessions import Rank, run_session
 
@@ -99,8 +100,9 @@ class AlgorithmCase:
         data = copy.deepcopy(self.data)
         for block in ("net", "critic_net"):
             net = data["agent"].get(block, {})
-            name = net.get("optim_spec", SHARED_OPTIMIZER)["name"]
-            if not name.startswith("Global"):
+            whole = OptimSpec.model_validate(net.get("optim_spec", SHARED_OPTIMIZER))
+            _, optimizer = whole.stepping("")
+            if not optimizer.name.startswith("Global"):
                 net["optim_spec"] = SHARED_OPTIMIZER
         return AlgorithmCase(data, self.bounded, self.max_frame)
 

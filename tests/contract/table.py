@@ -96,6 +96,13 @@ def keys_of_net(**keys: Any) -> Data:
     return {f"agent__net__{key}": value for key, value in keys.items()}
 
 
+def lookahead(name: str) -> Data:
+    """An optimizer inside Lookahead, three fast steps at a time."""
+    return keys_of_net(
+        optim_spec={"name": "Lookahead", "optimizer": name, "lr": 1e-3, "k": 3}
+    )
+
+
 # A bias before batch normalisation has a gradient of rounding errors. Adam would make
 # steps of full size of them, and no two ways of computing could be compared.
 GENTLE = keys_of_net(optim_spec={"name": "SGD", "lr": 1e-2, "momentum": 0.9})
@@ -191,6 +198,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
                 lr_scheduler_spec={"name": "StepLR", "step_size": 20},
             )
         ),
+        "lookahead": PPO(lookahead("RAdam")),
         "norm_layers": PPO(NORM_LAYERS),
         "images": PPO(IMAGES, net("ConvNet", CONV)),
         "recurrent": PPO(RNN),
@@ -313,6 +321,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "spectral_norm": SAC(TWO_ACTIONS, spectral_norm=True),
         "n_step_three_critics": SAC(TWO_ACTIONS, num_critics=3, num_step_returns=3),
         "half_precision": SAC(TWO_ACTIONS, HALF),
+        "lookahead_half_precision": SAC(TWO_ACTIONS, HALF, lookahead("GlobalAdam")),
         "wide_by_numpy": SAC(TWO_ACTIONS, BY_NUMPY),
         "images_spectral_norm": alike(
             SAC(

@@ -44,6 +44,7 @@ class ReinforceSpec(OnPolicyLearningSpec):
     PDTYPES = OF_POLICIES
     CRITIC = "none"
     HAS_TARGETS = False
+    HAS_VALUE_LOSS = False
 
     center_return: bool = Field(
         False, description="subtract the mean return of the batch"
