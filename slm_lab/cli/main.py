@@ -273,7 +273,9 @@ def new(
     algorithm: Annotated[
         str,
         Option(
-            "--algo", metavar="WORD", help="ppo, a2c, dqn, sac, crossq; ddqn for Atari."
+            "--algo",
+            metavar="WORD",
+            help="ppo, a2c, dqn, rainbow, sac, crossq, …; ddqn for Atari.",
         ),
     ] = "ppo",
     out: Annotated[

@@ -28,6 +28,7 @@ GAMES: Mapping[str, str] = {
     "ppo": "ppo_atari",
     "a2c": "a2c_gae_atari",
     "ddqn": "ddqn_per_atari",
+    "rainbow": "rainbow_atari",
 }
 """The templates of Atari games, file and spec of one name, by algorithm."""
 

@@ -31,6 +31,8 @@ GRAPHED = (
     "TD3",
     "C51",
     "QRDQN",
+    "IQN",
+    "MunchausenDQN",
 )
 GRAPHED_ROWS = [
     case

@@ -135,6 +135,9 @@ class AlgorithmSpec(ChangingBlock):
     LEARNS_SEQUENCES: ClassVar[bool] = True
     """Whether it can learn recurrent nets."""
 
+    HAS_NOISE: ClassVar[bool] = False
+    """Whether it draws the noise of noisy nets for acting and for gradient steps."""
+
     HAS_VALUE_LOSS: ClassVar[bool] = True
     """Whether the loss of a net's `loss_spec` trains it."""
 
@@ -230,6 +233,17 @@ class AlgorithmSpec(ChangingBlock):
         """The kind of distribution of the return that it learns, and its arguments;
         None if it learns the mean alone."""
         return None
+
+    @property
+    def num_cosines(self) -> int | None:
+        """The cosines by which a net sees the probability of a quantile that it is to
+        put out; None if its outputs are fixed."""
+        return None
+
+    @property
+    def needs_embedding(self) -> bool:
+        """Whether its net must have an embedding of the observation."""
+        return self.num_cosines is not None
 
     @property
     def entropy_penalty(self) -> float:

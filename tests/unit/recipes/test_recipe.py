@@ -43,6 +43,11 @@ CHOICES = [
     ("sac", "Pendulum-v1", "sac_continuous"),
     ("crossq", "Pendulum-v1", "crossq_continuous"),
     ("td3", "Pendulum-v1", "td3_continuous"),
+    *(
+        (word, name, f"{word}{kind}")
+        for word in ("c51", "qrdqn", "iqn", "rainbow")
+        for name, kind in (("CartPole-v1", ""), (ENVS["images"], "_image"))
+    ),
 ]
 
 
@@ -119,8 +124,16 @@ def test_atari_games_have_their_own_templates():
             "dqn has no recipe for vectors and continuous actions of Pendulum-v1; ",
         ),
         ("dqn", ENVS["multi-discrete"], "vectors and multi-discrete actions"),
-        ("crossq", "CartPole-v1", "choose one of: a2c, dqn, ppo, sac"),
-        ("sac", ENVS["images"], "choose one of: a2c, dqn, ppo"),
+        (
+            "crossq",
+            "CartPole-v1",
+            "choose one of: a2c, c51, dqn, iqn, ppo, qrdqn, rainbow, sac",
+        ),
+        (
+            "sac",
+            ENVS["images"],
+            "choose one of: a2c, c51, dqn, iqn, ppo, qrdqn, rainbow",
+        ),
         (
             "sac",
             ENVS["unbounded"],
@@ -129,7 +142,8 @@ def test_atari_games_have_their_own_templates():
         (
             "trpo",
             "Pendulum-v1",
-            "trpo: there is no recipe; recipes are a2c, crossq, dqn, ppo, sac, td3",
+            "trpo: there is no recipe; recipes are a2c, c51, crossq, dqn, iqn, ppo, "
+            "qrdqn, rainbow, sac, td3",
         ),
     ],
 )
