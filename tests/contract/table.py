@@ -96,6 +96,13 @@ def keys_of_net(**keys: Any) -> Data:
     return {f"agent__net__{key}": value for key, value in keys.items()}
 
 
+def lookahead(name: str) -> Data:
+    """An optimizer inside Lookahead, three fast steps at a time."""
+    return keys_of_net(
+        optim_spec={"name": "Lookahead", "optimizer": name, "lr": 1e-3, "k": 3}
+    )
+
+
 # A bias before batch normalisation has a gradient of rounding errors. Adam would make
 # steps of full size of them, and no two ways of computing could be compared.
 GENTLE = keys_of_net(optim_spec={"name": "SGD", "lr": 1e-2, "momentum": 0.9})
@@ -167,6 +174,9 @@ SIL, PPOSIL = partial(A2C, name="SIL"), partial(PPO, name="PPOSIL")
 ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     "PPO": {
         "separate": PPO(),
+        "scheduled_numbers": PPO(
+            gamma=decay(0.9, 0.99), lam=decay(0.8, 1.0), val_loss_coef=decay(1.0, 0.5)
+        ),
         "shared": PPO(SHARED),
         "continuous": PPO(CONTINUOUS, NORMALIZED, bounded=False),
         "free_log_std": alike(PPO(TWO_ACTIONS, FREE_LOG_STD, bounded=False)),
@@ -201,6 +211,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
                 lr_scheduler_spec={"name": "StepLR", "step_size": 20},
             )
         ),
+        "lookahead": PPO(lookahead("RAdam")),
         "norm_layers": PPO(NORM_LAYERS),
         "images": PPO(IMAGES, net("ConvNet", CONV)),
         "recurrent": PPO(RNN),
@@ -236,6 +247,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     "ActorCritic": {
         "recurrent": A2C(RNN),
         "gae": A2C(),
+        "scheduled_numbers": alike(A2C(gamma=decay(0.9, 0.99), lam=decay(0.8, 1.0))),
         "n_step": A2C(SHARED, lam=None, num_step_returns=3),
         "episodes": A2C(EPISODES),
         "continuous": alike(A2C(CONTINUOUS, bounded=False)),
@@ -259,6 +271,12 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     },
     "DQN": {
         "replaced": DQN(),
+        "scheduled_numbers": DQN(
+            {"agent__memory": {**PRIORITIZED, "alpha": decay(0.2, 0.8)}},
+            keys_of_net(update_type="polyak", polyak_coef=decay(0.5, 0.05)),
+            gamma=decay(0.9, 0.99),
+            num_step_returns=2,
+        ),
         "n_step_combined": DQN({"agent__memory__use_cer": True}, num_step_returns=3),
         "normalized_stacked": DQN(STACKED, BY_PRIORITY, num_step_returns=3),
         "argmax": DQN(pdtype("Argmax"), training_iter=2),
@@ -339,11 +357,15 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
             CONTINUOUS, BY_PRIORITY, symlog=True, policy_delay=2
         ),
         "fixed_alpha": SAC(fixed_alpha=0.2),
+        "scheduled_numbers": SAC(
+            TWO_ACTIONS, target_entropy=decay(0.5, -2.0), gamma=decay(0.9, 0.99)
+        ),
         "entropy_penalty": SAC(entropy_penalty_coef=0.5),
         "annealed_alpha": SAC(fixed_alpha=decay(0.5, 0.1)),
         "spectral_norm": SAC(TWO_ACTIONS, spectral_norm=True),
         "n_step_three_critics": SAC(TWO_ACTIONS, num_critics=3, num_step_returns=3),
         "half_precision": SAC(TWO_ACTIONS, HALF),
+        "lookahead_half_precision": SAC(TWO_ACTIONS, HALF, lookahead("GlobalAdam")),
         "wide_by_numpy": SAC(TWO_ACTIONS, BY_NUMPY),
         "images_spectral_norm": alike(
             SAC(
@@ -360,6 +382,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     },
     "TD3": {
         "continuous": TD3(TWO_ACTIONS),
+        "scheduled_numbers": alike(TD3(TWO_ACTIONS, target_noise=decay(0.2, 0.0))),
         "normalized": TD3(CONTINUOUS, NORMALIZED, explore_var_spec=decay(0.5, 0.1)),
         "ddpg": TD3(
             CONTINUOUS,

@@ -25,6 +25,7 @@ from slm_lab.agent.from_spec.networks import (
     build_return_distribution,
     torch_errors_at,
 )
+from slm_lab.agent.from_spec.schedule import schedule_of
 from slm_lab.agent.memory.memory import ReplayConfig, TrainingSchedule
 from slm_lab.agent.net.policy_value import ActingNetwork, PolicyValue
 from slm_lab.agent.net.q_network import QNetwork, value_of
@@ -204,4 +205,5 @@ def build_replay_config(
         num_steps=num_steps,
         seed=context.seeds.sampling,
         recurrent=recurrent,
+        gamma_schedule=schedule_of(spec, "gamma"),
     )

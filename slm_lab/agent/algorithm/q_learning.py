@@ -1,6 +1,7 @@
 """Q-learning with replay: algorithms that differ in the value of the next state."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import NamedTuple, final
 
 import torch
@@ -108,6 +109,10 @@ class QLearner(Learner[TransitionSource]):
         noise = self.network.noise.draw(3, self.generator)
         now, following, of_target = torch.split(moved(noise, self.network.device), 1)
         return Draws(noise=now, next_noise=following, target_noise=of_target)
+
+    @override
+    def take_numbers(self, numbers: Mapping[str, float]) -> None:
+        self.spec = self.spec.with_numbers(numbers)
 
     @override
     def learn(self, batch: TransitionSource, frame: int) -> Report:

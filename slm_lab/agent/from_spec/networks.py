@@ -11,6 +11,7 @@ from torch.nn.utils.parametrize import ParametrizationList
 from slm_lab.agent.device import resolve_device
 from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.from_spec.net import build_net
+from slm_lab.agent.from_spec.schedule import schedule_of
 from slm_lab.agent.net.layers import Head, Heads
 from slm_lab.agent.net.policy_value import PolicyHead, PolicyOnly, PolicyValue
 from slm_lab.agent.net.q_network import Critics, QNetwork, normalise_spectrum
@@ -245,7 +246,7 @@ def build_target_network(
         target,
         update_type=spec.update_type,
         update_frequency=spec.update_frequency,
-        tau=spec.polyak_coef,
+        tau=schedule_of(spec, "polyak_coef"),
     )
 
 

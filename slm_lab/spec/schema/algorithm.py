@@ -9,7 +9,6 @@ from pydantic import Field
 from typing_extensions import override
 
 from slm_lab.spec.schema import bounds
-from slm_lab.spec.schema.block import Block
 from slm_lab.spec.schema.fields import Count, Frames
 from slm_lab.spec.schema.memory import (
     ONE_SEQUENCE,
@@ -20,7 +19,7 @@ from slm_lab.spec.schema.memory import (
 )
 from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.spec.schema.rules import ANY, Limit, Needed, NoEffect, Refused
-from slm_lab.spec.schema.schedule import NonNegative
+from slm_lab.spec.schema.schedule import MAY_CHANGE, ChangingBlock, NonNegative
 
 ActionPdtype: TypeAlias = Literal[
     "default",
@@ -91,7 +90,7 @@ SHORT_EVENTS = Refused(
 )
 
 
-class AlgorithmSpec(Block):
+class AlgorithmSpec(ChangingBlock):
     """The keys and facts of every algorithm."""
 
     MEMORY: ClassVar[Family | None] = None
@@ -182,7 +181,7 @@ class AlgorithmSpec(Block):
     ] = Field(
         None, description="ε of epsilon_greedy, or the temperature τ of boltzmann"
     )
-    gamma: float | None = Field(
+    gamma: Annotated[float | None, MAY_CHANGE] = Field(
         None, ge=0, le=1, description="discount γ, per environment step"
     )
 
@@ -354,7 +353,9 @@ class PlugInSpec(AlgorithmSpec):
 class LearningSpec(AlgorithmSpec):
     """An algorithm that learns."""
 
-    gamma: float = Field(ge=0, le=1, description="discount γ, per environment step")
+    gamma: Annotated[float, MAY_CHANGE] = Field(
+        ge=0, le=1, description="discount γ, per environment step"
+    )
 
 
 class OnPolicyLearningSpec(LearningSpec):

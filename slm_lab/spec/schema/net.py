@@ -23,7 +23,6 @@ from typing_extensions import override
 from slm_lab.spec.schema import bounds, layers
 from slm_lab.spec.schema.arc import ArcSpec
 from slm_lab.spec.schema.block import (
-    Block,
     error_line,
     lines_of,
     spec_error,
@@ -33,6 +32,7 @@ from slm_lab.spec.schema.fields import Count, Int, IntList, numbers_up_to
 from slm_lab.spec.schema.messages import unknown_name
 from slm_lab.spec.schema.optim import LossSpec, LRSchedulerSpec, OptimSpec
 from slm_lab.spec.schema.rules import ANY, Limit, NoEffect, Refused
+from slm_lab.spec.schema.schedule import MAY_CHANGE, ChangingBlock
 from slm_lab.spec.schema.torch_table import activation_class, refusals
 
 Role: TypeAlias = Literal["actor", "critic"]
@@ -131,7 +131,7 @@ Widths: TypeAlias = Annotated[
 """Units per hidden layer."""
 
 
-class NetSpec(Block):
+class NetSpec(ChangingBlock):
     """The keys of every net. `actor_KEY` and `critic_KEY` set a key for one role only,
     but those of SAME_FOR_BOTH; `net_for_role` applies them."""
 
@@ -254,7 +254,7 @@ class NetSpec(Block):
     update_frequency: Annotated[Count, bounds.FRAMES] = Field(
         1, description="frames between updates of target networks"
     )
-    polyak_coef: float = Field(
+    polyak_coef: Annotated[float, MAY_CHANGE] = Field(
         0.0, ge=0, le=1, description="τ: target ← τ net + (1 − τ) target"
     )
     log_std_init: Annotated[
@@ -299,6 +299,10 @@ class NetSpec(Block):
         NoEffect(
             "the step of {blocks.unrecorded_optimizer} cannot be recorded",
             when="blocks.unrecorded_optimizer",
+        ),
+        NoEffect(
+            "a recorded step cannot change {blocks.step_schedules}",
+            when="blocks.step_schedules",
         ),
     ] = Field(
         False,
@@ -475,7 +479,7 @@ class NetSpec(Block):
 
     @model_serializer(mode="wrap")
     def _with_variants(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {**handler(self), **self._variants}
+        return {**handler(self), **self.schedule_data(), **self._variants}
 
 
 def _keys_of(role: Role, variants: Mapping[str, Any]) -> dict[str, Any]:
