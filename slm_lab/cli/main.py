@@ -109,7 +109,7 @@ def run(
         str | None,
         Argument(
             help="A JSON or YAML file, the name of a shipped one (slm-lab spec list), "
-            "or an algorithm: ppo, a2c, dqn, sac, crossq. Default: the demo, or "
+            "or an algorithm: ppo, a2c, dqn, pqn, sac, crossq. Default: the demo, or "
             "the run's own spec.",
             autocompletion=completion.run_words,
         ),
@@ -271,7 +271,7 @@ def new(
     algorithm: Annotated[
         str,
         Option(
-            "--algo", metavar="WORD", help="ppo, a2c, dqn, sac, crossq; ddqn for Atari."
+            "--algo", metavar="WORD", help="ppo, a2c, dqn, pqn, sac, crossq; ddqn for Atari."
         ),
     ] = "ppo",
     out: Annotated[

@@ -599,7 +599,7 @@ class RecurrentNetSpec(NetSpec):
     type: Annotated[
         str,
         Refused(
-            "{algorithm.name} learns from single steps; it is for PPO, ActorCritic, "
+            "{algorithm.name} learns from single steps; it is for PPO, PQN, ActorCritic, "
             "Reinforce, VanillaDQN, DQN and DoubleDQN",
             unless="algorithm.LEARNS_SEQUENCES",
             value=ANY,

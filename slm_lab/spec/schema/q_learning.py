@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from slm_lab.spec.schema import bounds
 from slm_lab.spec.schema.algorithm import (
+    MinibatchLearningSpec,
     NSteps,
     OnPolicyLearningSpec,
     ReplayLearningSpec,
@@ -29,6 +30,18 @@ class SARSASpec(OnPolicyLearningSpec):
     HAS_TARGETS = False
 
     num_step_returns: NSteps = 1
+
+
+class PQNSpec(MinibatchLearningSpec):
+    """Parallel Q-learning (arXiv:2407.04811): targets by λ-returns, without a replay
+    memory and without a target network. Set layer_norm of its net."""
+
+    ACTS_ON_Q = True
+    PDTYPES = OF_Q_VALUES
+    CRITIC = "none"
+    HAS_TARGETS = False
+
+    lam: float = Field(0.65, ge=0, le=1, description="λ of the λ-returns")
 
 
 class DQNBaseSpec(ReplayLearningSpec):

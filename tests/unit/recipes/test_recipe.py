@@ -42,6 +42,7 @@ CHOICES = [
     ("sac", "CartPole-v1", "sac"),
     ("sac", "Pendulum-v1", "sac_continuous"),
     ("crossq", "Pendulum-v1", "crossq_continuous"),
+    ("pqn", "CartPole-v1", "pqn"),
     ("td3", "Pendulum-v1", "td3_continuous"),
 ]
 
@@ -119,7 +120,7 @@ def test_atari_games_have_their_own_templates():
             "dqn has no recipe for vectors and continuous actions of Pendulum-v1; ",
         ),
         ("dqn", ENVS["multi-discrete"], "vectors and multi-discrete actions"),
-        ("crossq", "CartPole-v1", "choose one of: a2c, dqn, ppo, sac"),
+        ("crossq", "CartPole-v1", "choose one of: a2c, dqn, ppo, pqn, sac"),
         ("sac", ENVS["images"], "choose one of: a2c, dqn, ppo"),
         (
             "sac",
@@ -129,7 +130,7 @@ def test_atari_games_have_their_own_templates():
         (
             "trpo",
             "Pendulum-v1",
-            "trpo: there is no recipe; recipes are a2c, crossq, dqn, ppo, sac, td3",
+            "trpo: there is no recipe; recipes are a2c, crossq, dqn, ppo, pqn, sac, td3",
         ),
     ],
 )
