@@ -42,11 +42,10 @@ CHOICES = [
     ("sac", "CartPole-v1", "sac"),
     ("sac", "Pendulum-v1", "sac_continuous"),
     ("crossq", "Pendulum-v1", "crossq_continuous"),
-    ("pqn", "CartPole-v1", "pqn"),
     ("td3", "Pendulum-v1", "td3_continuous"),
     *(
         (word, name, f"{word}{kind}")
-        for word in ("c51", "qrdqn", "iqn", "rainbow")
+        for word in ("c51", "qrdqn", "iqn", "rainbow", "pqn")
         for name, kind in (("CartPole-v1", ""), (ENVS["images"], "_image"))
     ),
 ]
@@ -133,7 +132,7 @@ def test_atari_games_have_their_own_templates():
         (
             "sac",
             ENVS["images"],
-            "choose one of: a2c, c51, dqn, iqn, ppo, qrdqn, rainbow",
+            "choose one of: a2c, c51, dqn, iqn, ppo, pqn, qrdqn, rainbow",
         ),
         (
             "sac",
