@@ -29,6 +29,7 @@ from slm_lab.spec.schema.meta import (
     SearchResourcesSpec,
 )
 from slm_lab.spec.schema.net import TARGET_KEYS, NetSpec
+from slm_lab.spec.schema.optim import LookaheadSpec
 from slm_lab.spec.schema.schedule import ScheduleSpec
 from slm_lab.spec.schema.scheduler import MODELS
 from slm_lab.spec.schema.torch_table import Kind, entries, refusals
@@ -69,6 +70,7 @@ SECTIONS: tuple[type[Block], ...] = (
     CorrectionSpec,
     ConfirmSpec,
     SearchResourcesSpec,
+    LookaheadSpec,
 )
 TEMPLATE = Path(__file__).with_name("template.md")
 """The page with <<name>> in place of the parts that are generated."""

@@ -7,6 +7,7 @@ import numpy as np
 from slm_lab.agent.algorithm.algorithm import Actor, Learner
 from slm_lab.agent.algorithm.report import read
 from slm_lab.agent.batch import Act, VectorStep, describe_on_error
+from slm_lab.agent.from_spec.schedule import ScheduledNumbers
 from slm_lab.agent.memory.memory import AppendLog, Memory
 from slm_lab.core.state import SavedFields
 from slm_lab.core.types import Array
@@ -19,11 +20,20 @@ class Agent(SavedFields):
     saved: ClassVar = {"actor": "actor", "learner": "learner", "memory": "memory"}
 
     def __init__(
-        self, actor: Actor, learner: Learner[Any], memory: Memory[Any] | None
+        self,
+        actor: Actor,
+        learner: Learner[Any],
+        memory: Memory[Any] | None,
+        numbers: ScheduledNumbers | None = None,
     ) -> None:
+        """`numbers` are those of its algorithm that change over the run. Raises
+        LabError if the learner cannot change them."""
         self.actor = actor
         self.learner = learner
         self.memory = memory
+        self._numbers = numbers
+        if numbers is not None:
+            learner.take_numbers(numbers.at(0))
 
     def act(self, obs: Array, frame: int) -> Act:
         """Actions for observations (N, *obs_shape) at the trial's clock, with log π and
@@ -56,6 +66,8 @@ class Agent(SavedFields):
         if self.memory is None or not self.memory.ready():
             return None
         batch = self.memory.take()
+        if self._numbers is not None:
+            self.learner.take_numbers(self._numbers.at(frame))
         # NumPy need not warn of what the check of the loss reports.
         with np.errstate(over="ignore", invalid="ignore"), describe_on_error(batch):
             report = read(self.learner.learn(batch, frame))

@@ -12,6 +12,7 @@ from slm_lab.agent.algorithm.algorithm import AgentParts, AgentSeeds, BuildConte
 from slm_lab.agent.algorithm.correction import VTrace
 from slm_lab.agent.fast.choose import choose
 from slm_lab.agent.from_spec.memory import build_memory
+from slm_lab.agent.from_spec.schedule import ScheduledNumbers
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
 from slm_lab.core.registry import ALGORITHMS
 from slm_lab.core.types import Normalization
@@ -50,7 +51,10 @@ def build_agent(
         correction=correction,
     )
     parts: AgentParts = ALGORITHMS.load(spec.algorithm.name).build(context)
-    choose(parts)
+    numbers = None
+    if spec.algorithm.schedules:
+        numbers = ScheduledNumbers(spec.algorithm)
+    choose(parts, records=not spec.has_schedules)
     obs_shape = context.obs_shape
     obs_dtype = context.obs_dtype
     if parts.recurrent is not None:  # it stores rows with the state beside them
@@ -76,4 +80,4 @@ def build_agent(
         memory = make_memory(layout)
     elif spec.memory is not None:
         memory = build_memory(spec.memory, layout)
-    return Agent(parts.actor, parts.learner, memory)
+    return Agent(parts.actor, parts.learner, memory, numbers)

@@ -168,6 +168,16 @@ class Blocks:
         return min(names - RECORDED_OPTIMIZERS, default="")
 
     @property
+    def step_schedules(self) -> str:
+        """The keys of the algorithm and its nets that change over the run; "" without
+        one."""
+        keys = set(known(self.algorithm).schedules)
+        for net in (self.net, self.critic_net):
+            if net is not None:
+                keys.update(*(of_role.schedules for of_role in net.for_roles))
+        return ", ".join(sorted(keys))
+
+    @property
     def modes_with_ranks(self) -> str:
         """The words of modes with ranks."""
         return ", ".join(words_of(lambda mode: mode.has_ranks))

@@ -55,6 +55,13 @@ PARTS = (
         q_learning.QRDQNSpec,
         "algorithm.q_learning:DistributionalDQN",
     ),
+    (ALGORITHMS, "IQN", q_learning.IQNSpec, "algorithm.q_learning:DistributionalDQN"),
+    (
+        ALGORITHMS,
+        "MunchausenDQN",
+        q_learning.MunchausenDQNSpec,
+        "algorithm.q_learning:MunchausenDQN",
+    ),
     (ALGORITHMS, "TD3", replay_actor_critic.TD3Spec, "algorithm.td3:TD3"),
     (ALGORITHMS, "SIL", policy_gradient.SILSpec, "algorithm.sil:SIL"),
     (ALGORITHMS, "PPOSIL", policy_gradient.PPOSILSpec, "algorithm.sil:PPOSIL"),

@@ -15,6 +15,7 @@ from slm_lab.spec.schema.memory import MemorySpec
 from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.spec.schema.net import ROLES, TARGET_KEYS, NetSpec
 from slm_lab.spec.schema.optim import LRSchedulerSpec, OptimSpec, TorchPart
+from slm_lab.spec.schema.schedule import scaled_number
 from slm_lab.spec.schema.spec import Spec
 
 BlockT = TypeVar("BlockT", bound=Block)
@@ -102,18 +103,22 @@ def scaled(spec: Spec) -> Spec:
         return spec
     algorithm, memory = shares(agent.algorithm, agent.memory, meta, spec.env.num_envs)
     assert algorithm is not None
-    larger = agent.algorithm.samples_ratio(algorithm, count)
+    samples = agent.algorithm.samples_ratio(algorithm, count)
     agent = agent.model_copy(update={"algorithm": algorithm, "memory": memory})
     agent = _with_nets(agent, lambda net: with_delayed_targets(net, meta))
     if meta.mode.in_step and not meta.scales_strongly and meta.scale_lr:
-        agent = _with_larger_steps(agent, larger)
+        agent = _with_larger_steps(agent, meta.rate_factor(samples))
     return spec.model_copy(update={"agent": agent})
 
 
 def with_delayed_targets(net: NetSpec, meta: MetaSpec) -> NetSpec:
     """A net whose target networks lag, in frames of all ranks, as they do in one
     process. With "weak" nothing changes. A Hogwild! worker updates its targets after
-    each of its own steps. By then the shared weights have taken about W steps."""
+    each of its own steps. By then the shared weights have taken about W steps.
+
+    Rates that grow by √N change nothing here. A step of N ranks then stands for N steps
+    of one process too, as for rates that grow by N (arXiv:2205.10287). A target that
+    averages makes N updates at once under both rules (arXiv:2307.13813)."""
     count = meta.max_session
     if meta.mode.lock_free:
         return _with_targets_as_often(net, count, count)
@@ -155,7 +160,7 @@ def _with_targets_as_often(net: NetSpec, count: int, steps: int) -> NetSpec:
         if kind == "replace":
             frames = -(-frames // count)
         elif (at_once := steps if frames == 1 else count) > 1:
-            tau = 1 - (1 - tau) ** at_once
+            tau = scaled_number(tau, lambda rate: 1 - (1 - rate) ** at_once)
         # Sets both keys even if a role has only one: the other one now differs from the
         # net's.
         changed |= {f"{prefix}update_frequency": frames, f"{prefix}polyak_coef": tau}

@@ -87,7 +87,7 @@ MUTABLE = re.compile(
     r"agent\.algorithm\.\w*(gamma|lam|coef|eps|alpha|temperature|loss|epoch|iter|size)"
     r"\w*(\.(start_val|end_val))?$"
     r"|agent\.(net|critic_net)\.(\w*clip_grad_val|polyak_coef|update_frequency)$"
-    r"|agent\.(net|critic_net)\.\w*optim_spec\.(?!name$)\w+$"
+    r"|agent\.(net|critic_net)\.\w*optim_spec\.(?!(name|optimizer)$)\w+$"
     r"|agent\.memory\.(batch_size|alpha|epsilon)$"
     r"|env\.(reward_scale|clip_reward)$"
 )
@@ -145,7 +145,8 @@ def search_problems(spec: Mapping[str, Any], validate: Validate) -> list[Problem
     before = {str(problem) for problem in validate(trial)[1]}
     problems: list[Problem] = []
     seen: dict[str, str] = {}
-    for dimension in dimensions(search):
+    space = list(dimensions(search))
+    for dimension in space:
         message = (
             _sampler_message(dimension)
             or _meaningless(dimension.path)
@@ -162,10 +163,57 @@ def search_problems(spec: Mapping[str, Any], validate: Validate) -> list[Problem
                 validate=validate,
                 before=before,
             )
-            problems.extend(wrong)
-            if wrong:
+            if not wrong:
+                continue
+            is_mended = _is_mended(
+                spec=trial,
+                dimension=dimension,
+                value=value,
+                space=space,
+                validate=validate,
+                before=before,
+            )
+            if not is_mended:
+                problems.extend(wrong)
                 break
     return problems
+
+
+def _is_mended(
+    spec: Mapping[str, Any],
+    dimension: Dimension,
+    value: Any,
+    space: Sequence[Dimension],
+    validate: Validate,
+    before: set[str],
+) -> bool:
+    """Whether a value that does not fit the spec fits every value of another searched
+    key in its block: a later start of a schedule, whose end is searched too."""
+    block = dimension.path.rpartition(".")[0]
+    for other in space:
+        is_beside = other.path.rpartition(".")[0] == block and other is not dimension
+        if not is_beside or _sampler_message(other):
+            continue
+        settings = [{other.path: end, dimension.path: value} for end in extremes(other)]
+        if all(_fits(spec, paths, validate, before) for paths in settings):
+            return True
+    return False
+
+
+def _fits(
+    spec: Mapping[str, Any],
+    values: Mapping[str, Any],
+    validate: Validate,
+    before: set[str],
+) -> bool:
+    """Whether the spec has no new problem with these values at their paths."""
+    changed = spec
+    try:
+        for path, value in values.items():
+            changed = with_value(changed, path.split("."), value)
+    except SpecError:
+        return False
+    return all(str(problem) in before for problem in validate(changed)[1])
 
 
 def _meaningless(path: str) -> str:

@@ -235,9 +235,13 @@ def _check_workers(request: CompareRequest) -> None:
 
 def _global_twins(base: Spec) -> dict[str, tuple[str, str]]:
     """The names of optimizers and of their twins that need no lock, by path."""
+    optimizers = [
+        whole.stepping(path)
+        for path, whole in optimizer_paths(base.agent.net, base.agent.critic_net)
+    ]
     return {
         path: (optim.name, GLOBAL_TWIN[optim.name])
-        for path, optim in optimizer_paths(base.agent.net, base.agent.critic_net)
+        for path, optim in optimizers
         if optim.name in GLOBAL_TWIN
     }
 

@@ -96,6 +96,13 @@ def keys_of_net(**keys: Any) -> Data:
     return {f"agent__net__{key}": value for key, value in keys.items()}
 
 
+def lookahead(name: str) -> Data:
+    """An optimizer inside Lookahead, three fast steps at a time."""
+    return keys_of_net(
+        optim_spec={"name": "Lookahead", "optimizer": name, "lr": 1e-3, "k": 3}
+    )
+
+
 # A bias before batch normalisation has a gradient of rounding errors. Adam would make
 # steps of full size of them, and no two ways of computing could be compared.
 GENTLE = keys_of_net(optim_spec={"name": "SGD", "lr": 1e-2, "momentum": 0.9})
@@ -127,6 +134,11 @@ PRIORITIZED = {
 }
 BY_PRIORITY = {"agent__memory": PRIORITIZED}
 DELAYED = {"update_frequency": 64}
+NOISY = {
+    **keys_of_net(noisy=True),
+    "agent__algorithm__action_policy": "default",
+    "agent__algorithm__explore_var_spec": None,
+}
 
 
 def past(memory: str, **keys: Any) -> Data:
@@ -142,9 +154,17 @@ SARSA = rows_of(sarsa)
 PQN = rows_of(pqn)
 SPARSE = {"agent__algorithm__training_frequency": 32}
 """Twelve training events in a run show as much as more would."""
-VANILLA, DQN, DOUBLE, C51, QRDQN = (
+VANILLA, DQN, DOUBLE, MUNCHAUSEN, C51, QRDQN, IQN = (
     rows_of(partial(q_learning, name, **SPARSE))
-    for name in ("VanillaDQN", "DQN", "DoubleDQN", "C51", "QRDQN")
+    for name in (
+        "VanillaDQN",
+        "DQN",
+        "DoubleDQN",
+        "MunchausenDQN",
+        "C51",
+        "QRDQN",
+        "IQN",
+    )
 )
 SAC, CROSS_Q, TD3 = (
     rows_of(partial(soft, name, **SPARSE))
@@ -155,6 +175,9 @@ SIL, PPOSIL = partial(A2C, name="SIL"), partial(PPO, name="PPOSIL")
 ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     "PPO": {
         "separate": PPO(),
+        "scheduled_numbers": PPO(
+            gamma=decay(0.9, 0.99), lam=decay(0.8, 1.0), val_loss_coef=decay(1.0, 0.5)
+        ),
         "shared": PPO(SHARED),
         "continuous": PPO(CONTINUOUS, NORMALIZED, bounded=False),
         "free_log_std": alike(PPO(TWO_ACTIONS, FREE_LOG_STD, bounded=False)),
@@ -190,6 +213,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
                 lr_scheduler_spec={"name": "StepLR", "step_size": 20},
             )
         ),
+        "lookahead": PPO(lookahead("RAdam")),
         "norm_layers": PPO(NORM_LAYERS),
         "images": PPO(IMAGES, net("ConvNet", CONV)),
         "recurrent": PPO(RNN),
@@ -225,6 +249,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     "ActorCritic": {
         "recurrent": A2C(RNN),
         "gae": A2C(),
+        "scheduled_numbers": alike(A2C(gamma=decay(0.9, 0.99), lam=decay(0.8, 1.0))),
         "n_step": A2C(SHARED, lam=None, num_step_returns=3),
         "episodes": A2C(EPISODES),
         "continuous": alike(A2C(CONTINUOUS, bounded=False)),
@@ -259,10 +284,17 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     },
     "DQN": {
         "replaced": DQN(),
+        "scheduled_numbers": DQN(
+            {"agent__memory": {**PRIORITIZED, "alpha": decay(0.2, 0.8)}},
+            keys_of_net(update_type="polyak", polyak_coef=decay(0.5, 0.05)),
+            gamma=decay(0.9, 0.99),
+            num_step_returns=2,
+        ),
         "n_step_combined": DQN({"agent__memory__use_cer": True}, num_step_returns=3),
         "normalized_stacked": DQN(STACKED, BY_PRIORITY, num_step_returns=3),
         "argmax": DQN(pdtype("Argmax"), training_iter=2),
         "sampled": alike(DQN(pdtype("Categorical"), action_policy="default")),
+        "noisy": DQN(NOISY),
     },
     "DoubleDQN": {
         "averaged": DOUBLE(
@@ -284,13 +316,23 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     },
     "C51": {
         "plain": C51(num_atoms=11, v_min=0.0, v_max=20.0),
-        "rainbow_without_noise": C51(
+        "rainbow": C51(
             BY_PRIORITY,
-            keys_of_net(type="DuelingMLPNet"),
+            NOISY,
+            keys_of_net(type="DuelingMLPNet", hid_layers=[16, 16]),
             double=True,
             num_step_returns=3,
         ),
         "images": C51(IMAGES, net("DuelingConvNet", CONV, **DELAYED), num_atoms=11),
+        "images_rainbow_half_precision": alike(
+            C51(
+                IMAGES,
+                net("DuelingConvNet", CONV, precision="bf16", **DELAYED),
+                NOISY,
+                num_atoms=11,
+                double=True,
+            )
+        ),
     },
     "QRDQN": {
         "plain": QRDQN(num_quantiles=8),
@@ -298,6 +340,26 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
             STACKED, BY_PRIORITY, num_quantiles=5, kappa=0.0, double=True
         ),
         "half_precision": QRDQN(HALF, num_quantiles=8),
+    },
+    "IQN": {
+        "plain": IQN(num_quantiles=4, num_samples=6, num_target_samples=5),
+        "rainbow": IQN(
+            BY_PRIORITY,
+            NOISY,
+            keys_of_net(type="DuelingMLPNet", hid_layers=[16, 16]),
+            double=True,
+            num_step_returns=3,
+            num_quantiles=4,
+            num_samples=6,
+        ),
+        "images": IQN(IMAGES, net("ConvNet", CONV, **DELAYED), num_quantiles=4),
+        "half_precision": IQN(HALF, num_quantiles=4),
+    },
+    "MunchausenDQN": {
+        "plain": MUNCHAUSEN(),
+        "prioritized_dueling": MUNCHAUSEN(
+            BY_PRIORITY, keys_of_net(type="DuelingMLPNet"), munchausen_tau=0.5
+        ),
     },
     "SoftActorCritic": {
         "continuous": SAC(TWO_ACTIONS),
@@ -308,11 +370,15 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
             CONTINUOUS, BY_PRIORITY, symlog=True, policy_delay=2
         ),
         "fixed_alpha": SAC(fixed_alpha=0.2),
+        "scheduled_numbers": SAC(
+            TWO_ACTIONS, target_entropy=decay(0.5, -2.0), gamma=decay(0.9, 0.99)
+        ),
         "entropy_penalty": SAC(entropy_penalty_coef=0.5),
         "annealed_alpha": SAC(fixed_alpha=decay(0.5, 0.1)),
         "spectral_norm": SAC(TWO_ACTIONS, spectral_norm=True),
         "n_step_three_critics": SAC(TWO_ACTIONS, num_critics=3, num_step_returns=3),
         "half_precision": SAC(TWO_ACTIONS, HALF),
+        "lookahead_half_precision": SAC(TWO_ACTIONS, HALF, lookahead("GlobalAdam")),
         "wide_by_numpy": SAC(TWO_ACTIONS, BY_NUMPY),
         "images_spectral_norm": alike(
             SAC(
@@ -329,6 +395,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     },
     "TD3": {
         "continuous": TD3(TWO_ACTIONS),
+        "scheduled_numbers": alike(TD3(TWO_ACTIONS, target_noise=decay(0.2, 0.0))),
         "normalized": TD3(CONTINUOUS, NORMALIZED, explore_var_spec=decay(0.5, 0.1)),
         "ddpg": TD3(
             CONTINUOUS,

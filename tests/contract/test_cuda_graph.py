@@ -32,12 +32,16 @@ GRAPHED = (
     "TD3",
     "C51",
     "QRDQN",
+    "IQN",
+    "MunchausenDQN",
 )
-ROWS = [
+GRAPHED_ROWS = [
     case
     for case in cases(learning=True)
     if case.values[0].name in GRAPHED and "recurrent" not in case.id
 ]
+CHANGING = [case for case in GRAPHED_ROWS if case.values[0].spec.agent.has_schedules]
+ROWS = [case for case in GRAPHED_ROWS if case not in CHANGING]
 LINEAR = {"agent__net__lr_scheduler_spec": {"name": "LinearToZero", "frame": 600}}
 SCHEDULED = {
     "PPO": ppo(
@@ -124,6 +128,13 @@ def test_a_replayed_step_is_the_step_itself(monkeypatch, row, request):
     spec = with_nets(row.spec, optim_spec=ADAM)
     plain = "norm" not in variant and row.name != "CrossQ"
     check_graphs(monkeypatch, spec, 8, plain)
+
+
+@pytest.mark.parametrize("row", CHANGING)
+def test_a_step_is_not_recorded_if_its_own_numbers_change(row):
+    play = Play(with_nets(row.spec, cuda_graph=True))
+    with closing(play.env):
+        assert not isinstance(play.agent.learner.step, RecordedStep)
 
 
 @pytest.mark.parametrize("name", SCHEDULED)

@@ -31,7 +31,8 @@ class PerParameterOptimizer(Optimizer):
     """
 
     def __init__(self, spec, flat, bounds):
-        args = dict(spec.optim_spec.args)
+        _, optim = spec.optim_spec.stepping("")
+        args = {**optim.args, "lr": spec.optim_spec.args["lr"]}
         schedule = spec.lr_scheduler_spec
         rate = LearningRate(args["lr"])
         if schedule is not None:
@@ -42,11 +43,15 @@ class PerParameterOptimizer(Optimizer):
         for parameter in self.parameters:
             parameter.data = parameter.data.clone()
             parameter.grad = None
-        kind = getattr(torch.optim, spec.optim_spec.name.removeprefix("Global"))
+        kind = getattr(torch.optim, optim.name.removeprefix("Global"))
         fused = {"fused": True} if kind is torch.optim.Adam else {}
         self.optimizer = kind(self.parameters, **args, **fused)
         self.clip = spec.clip_grad_val
         self.num_steps = 0
+        self.lookahead = {}
+        if optim is not spec.optim_spec:
+            self.lookahead = spec.optim_spec.args
+        self.slow = []
 
     def backward(self, loss):
         self.optimizer.zero_grad()
@@ -59,9 +64,16 @@ class PerParameterOptimizer(Optimizer):
         assert skip is None
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate.value
+        k = self.lookahead.get("k", 1)
+        if self.num_steps % k == 0:
+            self.slow = [parameter.detach().clone() for parameter in self.parameters]
         self.optimizer.step()
         self.num_steps += 1
         with torch.no_grad():
+            if self.lookahead and self.num_steps % k == 0:
+                for parameter, slow in zip(self.parameters, self.slow, strict=True):
+                    way = self.lookahead["alpha"] * (parameter - slow)
+                    parameter.copy_(slow + way)
             for parameter in self.parameters if self._bounds is not None else ():
                 parameter.clamp_(*self._bounds)
             self.flat.vector.copy_(nn.utils.parameters_to_vector(self.parameters))

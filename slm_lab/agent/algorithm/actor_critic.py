@@ -1,6 +1,8 @@
 """Advantage actor-critic: A2C, and A3C where Sessions share their weights
 (arXiv:1602.01783)."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 from typing_extensions import override
@@ -67,6 +69,10 @@ class ActorCritic(Learner[Rollout]):
             learner=learner,
             horizon=spec.training_frequency,
         )
+
+    @override
+    def take_numbers(self, numbers: Mapping[str, float]) -> None:
+        self.spec = self.spec.with_numbers(numbers)
 
     @override
     def learn(self, batch: Rollout, frame: int) -> Report:

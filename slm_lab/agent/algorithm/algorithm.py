@@ -23,6 +23,7 @@ from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.optimizer import StepReport, TrainState
 from slm_lab.agent.optim.rule import Number
 from slm_lab.agent.recurrent_state import RecurrentLayout
+from slm_lab.core.errors import LabError
 from slm_lab.core.state import HasState
 from slm_lab.core.types import Array, BoolArray, Column, StateDict
 from slm_lab.spec.schema.agent import AgentSpec
@@ -112,6 +113,15 @@ class Learner(HasState, Generic[BatchT]):
             "grad_norm": step.grad_norm,
             "lr": self.train_state.lr,
         }
+
+    def take_numbers(self, numbers: Mapping[str, float]) -> None:
+        """Takes the values that scheduled keys of its algorithm have from now on.
+        Raises LabError: an algorithm that can do so overrides it."""
+        keys = ", ".join(f"agent.algorithm.{key}" for key in numbers)
+        raise LabError(
+            f"{keys}: {type(self).__name__} cannot change it over the run; give a "
+            "number in place of the schedule"
+        )
 
     def own_state(self) -> StateDict:
         """Other state that the next update depends on."""
@@ -224,9 +234,11 @@ def train_on_replay(
     update: Callable[[Transitions], Update],
 ) -> Report:
     """Takes gradient steps on the batches that are due; then the target networks may
-    follow. Returns the mean report. Raises NonFiniteLossError with the statistics of
-    the batch that caused it."""
+    follow, with the τ of this frame. Returns the mean report. Raises NonFiniteLossError
+    with the statistics of the batch that caused it."""
     learner.train_state.set_frame(frame)
+    for network in learner.target_networks.values():
+        network.set_frame(frame)
     reports: list[Report] = []
     seen: deque[tuple[Tensor, Transitions]] = deque(maxlen=MOST_UNREAD)
     failed = learner.train_state.failed

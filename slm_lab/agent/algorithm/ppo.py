@@ -1,6 +1,6 @@
 """Proximal policy optimisation, arXiv:1707.06347."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -159,6 +159,10 @@ class PPO(Learner[Rollout]):
             learner=learner,
             horizon=spec.time_horizon,
         )
+
+    @override
+    def take_numbers(self, numbers: Mapping[str, float]) -> None:
+        self.spec = self.spec.with_numbers(numbers)
 
     @override
     def learn(self, batch: Rollout, frame: int) -> Report:

@@ -1,5 +1,6 @@
 """Parallel Q-learning, arXiv:2407.04811."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple, final
 
@@ -66,6 +67,10 @@ class PQN(Learner[Rollout]):
             learner=learner,
             horizon=spec.time_horizon,
         )
+
+    @override
+    def take_numbers(self, numbers: Mapping[str, float]) -> None:
+        self.spec = self.spec.with_numbers(numbers)
 
     @override
     def learn(self, batch: Rollout, frame: int) -> Report:

@@ -1,5 +1,6 @@
 """REINFORCE: Williams, "Simple statistical gradient-following algorithms" (1992)."""
 
+from collections.abc import Mapping
 from functools import partial
 
 import torch
@@ -56,6 +57,10 @@ class Reinforce(Learner[Rollout]):
             learner=learner,
             horizon=spec.training_frequency,
         )
+
+    @override
+    def take_numbers(self, numbers: Mapping[str, float]) -> None:
+        self.spec = self.spec.with_numbers(numbers)
 
     @override
     def learn(self, batch: Rollout, frame: int) -> Report:

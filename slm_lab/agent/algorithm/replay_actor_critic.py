@@ -2,7 +2,7 @@
 have in common."""
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import NamedTuple
@@ -180,6 +180,10 @@ class ReplayActorCritic(Learner[TransitionSource]):
     def actor_value(self, obs: Tensor, action: Tensor | None) -> Tensor:
         """The value that the actor maximises, see `Critics.actor_value`."""
         return self.critic.actor_value(obs, action)
+
+    @override
+    def take_numbers(self, numbers: Mapping[str, float]) -> None:
+        self.spec = self.spec.with_numbers(numbers)
 
     @override
     def learn(self, batch: TransitionSource, frame: int) -> Report:

@@ -1,6 +1,7 @@
 """Soft actor-critic (arXiv:1812.05905) and CrossQ (arXiv:1902.05605), for any kind of
 action."""
 
+from collections.abc import Mapping
 from typing import final
 
 import torch
@@ -31,6 +32,12 @@ class SoftLearner(ReplayActorCritic):
     """A learner whose policies are rewarded for their entropy."""
 
     metric_names = ("policy_loss", "value_loss", "q_value", "alpha", "update_to_data")
+
+    @override
+    def take_numbers(self, numbers: Mapping[str, float]) -> None:
+        super().take_numbers(numbers)
+        if self.temperature is not None and "target_entropy" in numbers:
+            self.temperature.aim_at(numbers["target_entropy"])
 
     @classmethod
     def with_nets(cls, agent: AgentSpec) -> AgentSpec:

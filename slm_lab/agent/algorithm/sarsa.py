@@ -1,6 +1,7 @@
 """SARSA: Rummery & Niranjan, "On-line Q-learning using connectionist systems"
 (1994)."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import final
 
@@ -63,6 +64,10 @@ class SARSA(Learner[Rollout]):
             learner=learner,
             horizon=spec.training_frequency,
         )
+
+    @override
+    def take_numbers(self, numbers: Mapping[str, float]) -> None:
+        self.spec = self.spec.with_numbers(numbers)
 
     @override
     def learn(self, batch: Rollout, frame: int) -> Report:

@@ -1,5 +1,6 @@
 """Self-imitation learning (arXiv:1806.05635), on top of ActorCritic or of PPO."""
 
+from collections.abc import Mapping
 from typing import final
 
 from torch import Tensor
@@ -36,7 +37,10 @@ class SelfImitation(Learner[ImitationBatch]):
         parts = cls.inner_kind.build(context)
         assert isinstance(parts.learner, ActorCritic | PPO)
         config = ReplayConfig(
-            TrainingSchedule(1, 0), spec.gamma, 1, context.seeds.sampling
+            schedule=TrainingSchedule(1, 0),
+            gamma=spec.gamma,
+            num_steps=1,
+            seed=context.seeds.sampling,
         )
         return parts._replace(learner=cls(spec, parts.learner), replay=config)
 
@@ -49,6 +53,11 @@ class SelfImitation(Learner[ImitationBatch]):
             "sil_value_loss",
             "sil_share",
         )
+
+    @override
+    def take_numbers(self, numbers: Mapping[str, float]) -> None:
+        self.spec = self.spec.with_numbers(numbers)
+        self.inner.take_numbers(numbers)
 
     @override
     def learn(self, batch: ImitationBatch, frame: int) -> Report:

@@ -1,6 +1,7 @@
 """Twin delayed deep deterministic policy gradient, TD3 (arXiv:1802.09477). With one
 critic, no delay and no smoothing it is DDPG (arXiv:1509.02971)."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import final
 
@@ -48,6 +49,13 @@ class TD3(ReplayActorCritic):
             context.spec, parts.actor, family, context.obs_shape
         )
         return replace(parts, actor_target=target)
+
+    @override
+    def take_numbers(self, numbers: Mapping[str, float]) -> None:
+        super().take_numbers(numbers)
+        spec = self.spec
+        assert isinstance(spec, TD3Spec)
+        self.next_policy = smoothed(spec.target_noise, spec.target_noise_clip)
 
     @override
     def next_params(self, next_obs: Tensor) -> Tensor:

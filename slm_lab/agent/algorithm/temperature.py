@@ -20,9 +20,7 @@ from slm_lab.agent.optim.rule import Number
 from slm_lab.agent.schedule import Schedule
 from slm_lab.core.errors import LabError
 from slm_lab.spec.schema.agent import AgentSpec, net_for_role
-from slm_lab.spec.schema.optim import OptimSpec
 from slm_lab.spec.schema.replay_actor_critic import EntropyRegularisedSpec
-from slm_lab.spec.schema.torch_table import entries
 
 DISCRETE_ENTROPY_SHARE = 0.98
 """H̄ for discrete actions as a share of the largest entropy, ln n
@@ -49,6 +47,9 @@ class Temperature:
     def update(self, entropy: Tensor) -> None:
         """Updates a tuned α from the policy's entropies (B,)."""
 
+    def aim_at(self, target_entropy: float) -> None:
+        """Tunes α towards another entropy from now on."""
+
 
 class LogAlpha(nn.Module):
     """One trained number, ln α."""
@@ -70,8 +71,7 @@ class TunedTemperature(Temperature):
         self.log_alpha = log_alpha.value
         self.loss: Callable[[nn.Parameter, Number], Loss] = _loss
         self.optimizer: Optimizer = optimizer
-        # α stays where entropies equal it
-        self._target_entropy = float(np.float32(target_entropy))
+        self.aim_at(target_entropy)
 
     @override
     def scheduled(self, frame: int) -> float:
@@ -83,6 +83,11 @@ class TunedTemperature(Temperature):
         if isinstance(log_alpha, Tensor):
             return log_alpha.exp()
         return math.exp(log_alpha)
+
+    @override
+    def aim_at(self, target_entropy: float) -> None:
+        # α stays where entropies equal it
+        self._target_entropy = float(np.float32(target_entropy))
 
     @override
     def update(self, entropy: Tensor) -> None:
@@ -106,13 +111,10 @@ def build_temperature(
     actors = net_spec.optim_spec
     # Class, learning rate and schedule are the actor's; all other arguments have
     # torch's defaults, as in the authors' code. So a β₁ that is meant for a network is
-    # not that of one number.
-    args = {"lr": actors.args["lr"] if spec.alpha_lr is None else spec.alpha_lr}
-    if "weight_decay" in entries("optimizers")[actors.name].arguments:
-        args["weight_decay"] = 0.0  # decay would pull α towards 1, away from its target
-    optim_spec = OptimSpec.model_validate({"name": actors.name, **args})
+    # not that of one number. Weight decay would pull α towards 1, away from its target.
+    rate = actors.args["lr"] if spec.alpha_lr is None else spec.alpha_lr
     alpha_spec = net_spec.model_copy(
-        update={"optim_spec": optim_spec, "clip_grad_val": None}
+        update={"optim_spec": actors.with_defaults(rate), "clip_grad_val": None}
     )
     log_alpha = LogAlpha(min(0.0, spec.log_alpha_max)).to(resolve_device(net_spec.gpu))
     bounds = spec.log_alpha_min, spec.log_alpha_max
@@ -132,9 +134,13 @@ def _target_entropy(spec: EntropyRegularisedSpec, family: DistributionFamily) ->
         default = DISCRETE_ENTROPY_SHARE * greatest
     if spec.target_entropy == "auto":
         return default
-    if spec.target_entropy >= greatest:
+    highest = spec.target_entropy
+    schedule = spec.schedules.get("target_entropy")
+    if schedule is not None and schedule.end_val is not None:
+        highest = max(highest, schedule.end_val)
+    if highest >= greatest:
         raise LabError(
-            f"agent.algorithm.target_entropy = {spec.target_entropy}: must be < "
+            f"agent.algorithm.target_entropy = {highest}: must be < "
             f"{greatest:.3f}, the entropy of actions that are all alike likely, or α "
             "rises without end"
         )

@@ -39,10 +39,11 @@ from slm_lab.agent.fast.recorded_step import RecordedStep
 from slm_lab.agent.net.mlp import MLPNet
 
 
-def choose(parts: AgentParts) -> None:
+def choose(parts: AgentParts, records: bool = True) -> None:
     """Lets an agent act and learn in the fastest way that its networks, their devices
     and its losses allow. On a CPU that is by arrays, with gradients that are written
-    out; on a GPU by recorded steps; else by torch as it is."""
+    out; on a GPU by recorded steps, if it `records`; else by torch as it is. A recorded
+    step keeps the numbers that it was recorded with."""
     learner = parts.learner
     evaluate_by_arrays(learner)
     if isinstance(parts.actor, PolicyActor):
@@ -50,7 +51,8 @@ def choose(parts: AgentParts) -> None:
     if isinstance(learner, SelfImitation):
         learner = learner.inner
     write_out_steps(learner)
-    record_steps(learner)
+    if records:
+        record_steps(learner)
 
 
 def evaluate_by_arrays(learner: Learner[Any]) -> None:

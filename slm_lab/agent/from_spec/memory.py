@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from slm_lab.agent.from_spec.schedule import build_schedule
+from slm_lab.agent.from_spec.schedule import build_schedule, schedule_of
 from slm_lab.agent.memory.episodes import OnPolicyReplay
 from slm_lab.agent.memory.imitation import PastEpisodes, ReturnRing, SelfImitationMemory
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
@@ -53,7 +53,7 @@ def _replay(spec: ReplaySpec, layout: MemoryLayout) -> Replay:
         beta = None
         if spec.beta is not None:
             beta = build_schedule(spec.beta)
-        priority = Priority(spec.alpha, spec.epsilon, beta)
+        priority = Priority(schedule_of(spec, "alpha"), spec.epsilon, beta)
     return Replay(
         layout,
         max_size=spec.max_size,

@@ -1,7 +1,10 @@
-"""The keys of a schedule become its arguments."""
+"""The keys of schedules become numbers at the trial's clock."""
+
+from collections.abc import Mapping
+from typing import final
 
 from slm_lab.agent.schedule import Schedule
-from slm_lab.spec.schema.schedule import ScheduleSpec
+from slm_lab.spec.schema.schedule import ChangingBlock, ScheduleSpec
 
 
 def build_schedule(spec: ScheduleSpec) -> Schedule:
@@ -13,3 +16,25 @@ def build_schedule(spec: ScheduleSpec) -> Schedule:
         end_step=spec.end_step,
         shape=spec.name,
     )
+
+
+def schedule_of(block: ChangingBlock, key: str) -> Schedule:
+    """The schedule of a number of the block, constant if the spec has none."""
+    spec = block.schedules.get(key)
+    if spec is None:
+        return Schedule(dict(block)[key])
+    return build_schedule(spec)
+
+
+@final
+class ScheduledNumbers:
+    """The numbers of a block that have schedules."""
+
+    def __init__(self, block: ChangingBlock) -> None:
+        self._schedules = {
+            key: build_schedule(spec) for key, spec in block.schedules.items()
+        }
+
+    def at(self, frame: int) -> Mapping[str, float]:
+        """Their values at `frame`, by key."""
+        return {key: schedule.at(frame) for key, schedule in self._schedules.items()}

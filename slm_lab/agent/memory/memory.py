@@ -11,6 +11,7 @@ import torch
 
 from slm_lab.agent.batch import VectorStep
 from slm_lab.agent.recurrent_state import RecurrentLayout
+from slm_lab.agent.schedule import Schedule
 from slm_lab.core.state import HasState
 from slm_lab.core.types import Array, Normalization, StateDict
 
@@ -69,12 +70,15 @@ class ReplayConfig:
 
     schedule: TrainingSchedule
     gamma: float
+    """γ at the start of the run."""
     num_steps: int
     """n of n-step returns."""
     seed: int
     recurrent: RecurrentLayout | None = None
     """The recurrent state of the networks: with it sequences are sampled, not single
     steps."""
+    gamma_schedule: Schedule | None = None
+    """γ on the trial's clock; None: it does not change."""
 
 
 class AppendLog(ABC):

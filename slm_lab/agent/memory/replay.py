@@ -59,6 +59,7 @@ class Replay(SavedFields, Memory[TransitionSource], TransitionSource):
         self.log = self.ring
         self._sampler = _sampler(self.ring, config, priority)
         self._recurrent = config.recurrent
+        self._gamma = config.gamma_schedule
         self._schedule = config.schedule
         self._before_training = config.schedule.before_training(layout.num_envs)
         sequence = 1
@@ -112,6 +113,8 @@ class Replay(SavedFields, Memory[TransitionSource], TransitionSource):
     @override
     def sample(self, frame: int) -> Transitions:
         newest = self.ring.newest if self._use_cer else sampler.NOTHING
+        if self._gamma is not None:
+            self.ring.discount_by(self._gamma.at(frame))
         indices, weight = self._sampler.sample(self._batch_size, frame, newest)
         gathered = self.ring.gather(indices)
         if self._recurrent is not None:

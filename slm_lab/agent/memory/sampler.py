@@ -127,8 +127,8 @@ class SequenceSampler(Sampler):
 class Priority(NamedTuple):
     """The exponents by which errors become priorities and weights."""
 
-    alpha: float = 0.6
-    """0 samples uniformly, 1 in proportion to the error"""
+    alpha: Schedule = Schedule(0.6)
+    """Exponent of the priorities: 0 samples uniformly, 1 in proportion to the error"""
     epsilon: float = 1e-4
     """Added to every error"""
     beta: Schedule | None = None
@@ -146,6 +146,7 @@ class PrioritizedSampler(Sampler):
         super().__init__(seed)
         self._ring = ring
         self._alpha = priority.alpha
+        self._alpha_now = priority.alpha.at(0)
         self._epsilon = priority.epsilon
         self._beta = priority.beta
         self._tree = SumTree(ring.size)
@@ -164,6 +165,7 @@ class PrioritizedSampler(Sampler):
         divided by the largest of the batch. Given indices were not sampled by priority,
         so they have no bias to undo. They count as uniform samples, P(i) = 1/N, which
         is their weight in a uniform memory."""
+        self._alpha_now = self._alpha.at(frame)
         count = size - len(chosen)
         total = self._tree.total
         mass = (np.arange(count) + self._generator.random(count)) * (
@@ -179,10 +181,10 @@ class PrioritizedSampler(Sampler):
 
     @override
     def update_priorities(self, indices: Tensor, error: Tensor) -> None:
-        """p ← (|error| + ε)^α."""
+        """p ← (|error| + ε)^α, with α at the clock of the last sample."""
         priority = (
             np.abs(error.cpu().numpy()).astype(np.float64) + self._epsilon
-        ) ** self._alpha
+        ) ** self._alpha_now
         priority = np.maximum(priority, MIN_PRIORITY)
         self._max_priority = max(self._max_priority, float(priority.max()))
         self._tree.set(indices.numpy(), priority)

@@ -144,11 +144,23 @@ class TransitionRing(HasState, AppendLog):
         )
         """The width of the observation in a packed row; None if rows are not packed."""
         self._num_steps = num_steps
-        self._powers = (gamma ** np.arange(num_steps + 1)).astype(np.float32)
+        self._gamma = gamma
+        self._powers = self._powers_of(gamma)
         """γ^m"""
         self._pieces: Pieces | None = None
         self._envs = np.arange(self.num_envs)
         self._all_begin = np.ones(self.num_envs, np.bool_)
+
+    def discount_by(self, gamma: float) -> None:
+        """Reads n-step returns with this γ from now on."""
+        if gamma != self._gamma:
+            self._gamma = gamma
+            self._powers = self._powers_of(gamma)
+
+    def _powers_of(self, gamma: float) -> FloatArray:
+        """γ^m for m from 0 to n."""
+        powers: FloatArray = gamma ** np.arange(self._num_steps + 1)
+        return powers.astype(np.float32)
 
     @property
     def num_stored(self) -> int:

@@ -5,6 +5,7 @@ from typing import ClassVar, Literal, final
 import torch
 
 from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.agent.schedule import Schedule
 from slm_lab.core.state import SavedFields
 
 
@@ -25,12 +26,16 @@ class TargetNetwork(SavedFields):
         target: FlatParameters,
         update_type: Literal["replace", "polyak"] = "replace",
         update_frequency: int = 1,
-        tau: float = 1.0,
+        tau: Schedule | float = 1.0,
     ) -> None:
+        """τ is a number, or a schedule on the trial's clock."""
+        if not isinstance(tau, Schedule):
+            tau = Schedule(tau)
         self._online = online
         self.target = target
         self._frequency = update_frequency
-        self._tau = tau if update_type == "polyak" else 1.0
+        self._schedule = tau if update_type == "polyak" else Schedule(1.0)
+        self._tau = self._schedule.at(0)
         self._every_step = update_type == "polyak" and update_frequency == 1
         self._last_frame = 0
         self.copy_online()
@@ -38,6 +43,10 @@ class TargetNetwork(SavedFields):
     def copy_online(self) -> None:
         """Makes the target equal to the online network."""
         self.target.copy_(self._online)
+
+    def set_frame(self, frame: int) -> None:
+        """Takes τ at the trial's clock `frame`."""
+        self._tau = self._schedule.at(frame)
 
     def after_step(self) -> None:
         """Updates the target if it follows every gradient step."""

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.process_group import ProcessGroup, SoloGroup
-from slm_lab.agent.optim.rule import Adam, Number, TensorStateRule, UpdateRule
+from slm_lab.agent.optim.rule import Adam, Number, UpdateRule
 from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.core.types import StateDict
 
@@ -151,7 +151,7 @@ class Optimizer:
         """Steps go through `sync` from now on; `state` is shared state to continue
         with. Raises TypeError for a rule whose state cannot be shared."""
         if state is not None:
-            self._shareable_rule().bind(state)
+            self._rule.bind(state)
         self._sync = sync
 
     def state_tensors(self) -> list[Tensor]:
@@ -162,14 +162,7 @@ class Optimizer:
     def shareable_state(self) -> Mapping[str, Tensor]:
         """The rule's state, tensor by tensor. Raises TypeError where it cannot be
         shared."""
-        return self._shareable_rule().state
-
-    def _shareable_rule(self) -> TensorStateRule:
-        if not isinstance(self._rule, TensorStateRule):
-            raise TypeError(
-                f"the state of {type(self._rule).__name__} cannot be shared"
-            )
-        return self._rule
+        return self._rule.shareable_state()
 
     def begin_event(self, frame: int) -> None:
         """Moves learning rate and sync to the trial's clock, before a training

@@ -3,7 +3,7 @@
 Adam and RMSprop are a few in-place operations on whole vectors. Their state is
 allocated at construction, so that it can be in shared memory from the start.
 `GlobalAdam` and `GlobalRMSprop` name the same rules. Every other torch optimizer runs
-over the flat vector or over its views."""
+over the flat vector or over its views. `Lookahead` is a rule around any of them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -36,6 +36,16 @@ class UpdateRule(ABC):
     def tensors(self) -> list[Tensor]:
         """The moments and step count themselves, always in the same order."""
 
+    def shareable_state(self) -> Mapping[str, Tensor]:
+        """The whole state, tensor by tensor. Raises TypeError where it cannot be
+        shared."""
+        raise TypeError(f"the state of {type(self).__name__} cannot be shared")
+
+    def bind(self, state: Mapping[str, Tensor]) -> None:
+        """Continues with other tensors of the same names, and with their values. Raises
+        TypeError where the state cannot be shared."""
+        raise TypeError(f"the state of {type(self).__name__} cannot be shared")
+
     @abstractmethod
     def state_dict(self) -> StateDict:
         """Copies of the moments and step count."""
@@ -63,8 +73,12 @@ class TensorStateRule(UpdateRule):
 
     state: dict[str, Tensor]
 
+    @override
+    def shareable_state(self) -> Mapping[str, Tensor]:
+        return self.state
+
+    @override
     def bind(self, state: Mapping[str, Tensor]) -> None:
-        """Continues with other tensors of the same names, and with their values."""
         if state.keys() != self.state.keys():
             raise ValueError(f"cannot bind {list(self.state)} to {list(state)}")
         self.state = dict(state)
@@ -262,6 +276,81 @@ class TorchRule(UpdateRule):
         )
 
 
+class Lookahead(UpdateRule):
+    """Lookahead (arXiv:1907.08610, algorithm 1) around another rule. That rule takes k
+    fast steps. Then the slow weights move towards the fast weights, which begin again
+    from there:
+
+        φ ← φ + α (θ − φ),   θ ← φ
+
+    The state of the inner rule stays as it is, the paper's default. While no fast step
+    has been taken, the fast weights are the slow weights. So these are copied at the
+    first fast step, and a network may get other weights before.
+
+    Hogwild! workers share the state of both. Then k counts the steps of all workers.
+    One that steps between the two lines above loses its step."""
+
+    def __init__(
+        self, flat: FlatParameters, inner: UpdateRule, k: int, alpha: float
+    ) -> None:
+        self._inner = inner
+        self._k = k
+        self._alpha = alpha
+        self._slow = {
+            "slow": flat.vector.detach().clone(),
+            # on the CPU, where reading it does not wait for a GPU
+            "fast_steps": torch.zeros(()),
+        }
+
+    @override
+    def apply(
+        self, vector: Tensor, grad: Tensor, lr: Number, skip: Tensor | None = None
+    ) -> None:
+        if skip is not None and skip.item():  # waits for the GPU, which Adam need not
+            return
+        slow = self._slow["slow"]
+        fast_steps = self._slow["fast_steps"]
+        if fast_steps == 0:
+            slow.copy_(vector)
+        self._inner.apply(vector, grad, lr)
+        fast_steps.add_(1)
+        # another worker may have counted, too
+        if fast_steps >= self._k:
+            fast_steps.zero_()
+            slow.lerp_(vector, self._alpha)
+            vector.copy_(slow)
+
+    @override
+    def tensors(self) -> list[Tensor]:
+        return [*self._inner.tensors(), *self._slow.values()]
+
+    @override
+    def shareable_state(self) -> Mapping[str, Tensor]:
+        return {**self._inner.shareable_state(), **self._slow}
+
+    @override
+    def bind(self, state: Mapping[str, Tensor]) -> None:
+        inner = {name: state[name] for name in state if name not in self._slow}
+        self._inner.bind(inner)
+        self._slow = {name: state[name] for name in self._slow}
+
+    @override
+    def state_dict(self) -> StateDict:
+        slow = {name: tensor.cpu().clone() for name, tensor in self._slow.items()}
+        return {**self._inner.state_dict(), **slow}
+
+    @override
+    def _rearranged(self, state: StateDict, order: Order) -> StateDict:
+        inner = self._inner._rearranged(state, order)
+        return {**inner, "slow": rearranged(state["slow"], order)}
+
+    @override
+    def _load(self, state: StateDict) -> None:
+        self._inner._load(state)
+        for name, tensor in self._slow.items():
+            tensor.copy_(state[name])
+
+
 SHAPED_OPTIMIZERS: tuple[type[torch.optim.Optimizer], ...] = (torch.optim.Adafactor,)
 """Optimizers whose formulas depend on the shape of a parameter."""
 
@@ -271,7 +360,12 @@ IMPLEMENTATION_ARGS = ("foreach", "fused")
 
 
 def build_rule(name: str, args: Mapping[str, Any], flat: FlatParameters) -> UpdateRule:
-    """The update rule `name` with its arguments except the learning rate."""
+    """The update rule `name` with its arguments except the learning rate. The rule
+    inside Lookahead is the argument `optimizer`, a name with arguments."""
+    if name == "Lookahead":
+        optimizer = dict(args["optimizer"])
+        inner = build_rule(optimizer.pop("name"), optimizer, flat)
+        return Lookahead(flat, inner, args["k"], args["alpha"])
     if name in ("Adam", "GlobalAdam", "AdamW", "RMSprop", "GlobalRMSprop"):
         rule_args = {k: v for k, v in args.items() if k not in IMPLEMENTATION_ARGS}
         if name in ("RMSprop", "GlobalRMSprop"):
@@ -295,6 +389,7 @@ def check_same_rule(saved: Mapping[str, Any], built: Mapping[str, Any]) -> None:
 
 
 def _message(state: Mapping[str, Any]) -> str:
+    names = sorted(state.keys() - {"optimizer", "state"})
     if "optimizer" in state:
-        return str(state["optimizer"])
-    return ", ".join(sorted(state))
+        names.insert(0, str(state["optimizer"]))
+    return ", ".join(names)

@@ -9,18 +9,22 @@ from slm_lab.spec.schema.algorithm import AlgorithmSpec
 from slm_lab.spec.schema.block import Block
 from slm_lab.spec.schema.memory import OnPolicySpec
 from slm_lab.spec.schema.meta import MetaSpec
+from slm_lab.spec.schema.torch_table import entries
 
 TOP_LEVEL = {
     "body": "one agent acts in one environment",
     "spec_params": "fill ${var} with -s var=value",
 }
 NET_KEYS = ("net", "critic_net")
+SEARCHERS = {"RandomSearch": "random"}
+"""SLM Lab's words of `meta.search`, and the `meta.search_alg` of each."""
 OF_IMITATION = ("sil_replay_name", "batch_size", "max_size", "use_cer")
 
 
 def with_lab_names(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The spec with the lab's names of algorithm, memory and nets, and one line per
-    other name."""
+    """The spec with the lab's names of algorithm, memory, nets and searcher, and one
+    line per other name. Keys that belong to a name are added, unless the file has
+    them."""
     agent = raw.get("agent")
     meta = raw.get("meta")
     mode = None
@@ -33,11 +37,21 @@ def with_lab_names(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         if not isinstance(block, Mapping):
             continue
         name = block.get(kind.key)
-        lab_name = kind.lab_name(name, mode)
-        if lab_name:
-            blocks[key] = {**block, kind.key: lab_name}
-            notes.append(f'agent.{key}.{kind.key} "{name}" means {lab_name}')
-    return {**raw, "agent": blocks} if notes else dict(raw), notes
+        meaning = kind.meaning(name, mode)
+        if meaning is not None:
+            added = {k: v for k, v in meaning.keys.items() if k not in block}
+            blocks[key] = {**added, **block, kind.key: meaning.name}
+            meant = meaning._replace(keys=added)
+            notes.append(f'agent.{key}.{kind.key} "{name}" means {meant}')
+    spec = {**raw, "agent": blocks} if notes else dict(raw)
+    if isinstance(meta, Mapping) and "search_alg" not in meta:
+        word = meta.get("search")
+        searcher = SEARCHERS.get(word) if isinstance(word, str) else None
+        if searcher is not None:
+            others = {key: value for key, value in meta.items() if key != "search"}
+            spec["meta"] = {**others, "search_alg": searcher}
+            notes.append(f'meta.search "{word}" means search_alg {searcher}')
+    return spec, notes
 
 
 def drop_legacy_keys(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -76,14 +90,24 @@ def _legacy_of(
     model: type[Block], block: Mapping[str, Any], algorithm: object
 ) -> Mapping[str, str]:
     learner = ALGORITHM.model_of(algorithm)
-    imitates = (
-        learner is not None and issubclass(learner, AlgorithmSpec) and learner.TWIN
-    )
+    if learner is None or not issubclass(learner, AlgorithmSpec):
+        learner = AlgorithmSpec
+    if _has_refused_loss(block) and not learner.HAS_VALUE_LOSS:
+        return {**model.LEGACY, "loss_spec": "the algorithm has a loss of its own"}
+    imitates = learner.TWIN
     if imitates or not issubclass(model, OnPolicySpec):
         return model.LEGACY
     # defaults are not reported
     unused = [key for key in OF_IMITATION if block.get(key)]
     return {**model.LEGACY, **dict.fromkeys(unused, f"{block['name']} replays nothing")}
+
+
+def _has_refused_loss(block: Mapping[str, Any]) -> bool:
+    """Whether a net names a loss that no value function has."""
+    loss = block.get("loss_spec")
+    name = loss.get("name") if isinstance(loss, Mapping) else None
+    entry = entries("losses").get(name) if isinstance(name, str) else None
+    return entry is not None and entry.refused is not None
 
 
 def _without(

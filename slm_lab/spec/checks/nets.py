@@ -172,7 +172,8 @@ def _sharing_needs_global_optimizers(blocks: Blocks) -> Iterator[Problem]:
     meta = known(blocks.meta)
     if not meta.mode.lock_free:
         return
-    for path, optim in optimizer_paths(blocks.net, blocks.critic_net):
+    for whole_path, whole in optimizer_paths(blocks.net, blocks.critic_net):
+        path, optim = whole.stepping(whole_path)
         if not optim.name.startswith("Global"):
             fix = GLOBAL_TWIN.get(optim.name, "GlobalAdam or GlobalRMSprop")
             message = (

@@ -23,6 +23,9 @@ from slm_lab.spec.schema.spec import ROWS
 FEW_ROWS = 100
 """Fewer rows than this make a coarse curve."""
 
+MOST_OF_A_NET = 0.9
+"""A target that takes more than this of the net at each update is no slow average."""
+
 
 def unused_keys(blocks: Blocks) -> list[Problem]:
     """The keys without effect, each once. Of a block that is reported as a whole, no
@@ -107,10 +110,12 @@ def suspicious_settings(blocks: Blocks) -> list[Problem]:
 def _nothing_is_explored(blocks: Blocks) -> Iterator[Problem]:
     algorithm = known(blocks.algorithm)
     greedy = algorithm.action_pdtype in ("default", "Argmax")
-    if algorithm.ACTS_ON_Q and greedy and algorithm.action_policy == "default":
+    greedy = greedy and algorithm.action_policy == "default"
+    has_noise = blocks.net is not None and blocks.net.noisy
+    if algorithm.ACTS_ON_Q and greedy and not has_noise:
         message = (
             "takes the best action every time, so nothing is explored; use "
-            "epsilon_greedy or boltzmann with an explore_var_spec"
+            "epsilon_greedy or boltzmann with an explore_var_spec, or a noisy net"
         )
         yield Problem("agent.algorithm.action_policy", message, algorithm.action_policy)
     schedule = algorithm.explore_var_spec
@@ -146,6 +151,22 @@ def _targets_lag_behind(blocks: Blocks) -> Iterator[Problem]:
     )
     path = f"agent.{agent.net_key(role)}.update_frequency"
     yield Problem(path, message, net.update_frequency)
+
+
+def _targets_hardly_lag(blocks: Blocks) -> Iterator[Problem]:
+    """Warns of averages that keep less of the target than they take from the net."""
+    agent = known(blocks.agent)
+    if not agent.algorithm.HAS_TARGETS:
+        return
+    net = net_for_role(agent, targets_role(agent.algorithm))
+    tau = net.polyak_coef
+    if net.update_type != "polyak" or not MOST_OF_A_NET < tau < 1:
+        return
+    message = (
+        f"the target takes {tau:.1%} of the net at each update, so it hardly differs "
+        f"from it; old files of SLM Lab have 1 − τ, which is {1 - tau:.3g} here"
+    )
+    yield Problem(net.path_of("polyak_coef"), message, tau)
 
 
 def _algorithm_of_one(blocks: Blocks) -> AlgorithmSpec:
@@ -239,6 +260,7 @@ def _rows_are_few(blocks: Blocks) -> Iterator[Problem]:
 SUSPICIOUS = (
     _nothing_is_explored,
     _targets_lag_behind,
+    _targets_hardly_lag,
     _crossq_goes_without_its_norm,
     _nothing_is_learned,
     _nothing_is_published,

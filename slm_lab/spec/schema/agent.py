@@ -3,11 +3,12 @@ role, with `actor_*` and `critic_*` keys, critic_net and use_same_optim applied.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
+from typing_extensions import override
 
 from slm_lab.core.errors import LabError
 from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS, Registry
@@ -21,7 +22,7 @@ from slm_lab.spec.schema.block import (
     wrong_default,
 )
 from slm_lab.spec.schema.memory import MemorySpec
-from slm_lab.spec.schema.messages import unknown_name
+from slm_lab.spec.schema.messages import show, unknown_name
 from slm_lab.spec.schema.net import ROLES, MLPNetSpec, NetSpec, Role
 from slm_lab.spec.schema.optim import OptimSpec
 
@@ -29,9 +30,9 @@ NOT_SUPPORTED = {
     "HydraDQN": "is not supported: one agent in one environment; use DQN or DoubleDQN",
     "MultitaskDQN": "is not supported: one agent in one environment; use DQN or "
     "DoubleDQN",
-    "DDPG": "is TD3 with num_critics 1, policy_delay 1 and target_noise 0",
     "Rainbow": "is C51 with double true, num_step_returns 3, PrioritizedReplay and a "
-    "net of type DuelingMLPNet or DuelingConvNet; noisy layers are not available",
+    "net of type DuelingMLPNet or DuelingConvNet with noisy true, as in the recipe "
+    "rainbow",
     **dict.fromkeys(("TRPO", "ARS"), "is not available; PPO may do"),
     "HER": "is not available: goals are not relabelled; SoftActorCritic learns without "
     "that",
@@ -39,29 +40,75 @@ NOT_SUPPORTED = {
     "choose invalid actions; let the environment ignore or punish them",
 }
 
-USUAL_NAMES = {
+
+class Meaning(NamedTuple):
+    """What a name of the field stands for here."""
+
+    name: str
+    """The lab's name of the part."""
+    keys: Mapping[str, Any] = {}
+    """The keys of its block that belong to the name."""
+    elsewhere: str = ""
+    """The key outside the block that belongs to it, which only the file can set."""
+
+    @override
+    def __str__(self) -> str:
+        conditions = [f"{key} {show(value)}" for key, value in self.keys.items()]
+        if self.elsewhere:
+            conditions.append(self.elsewhere)
+        if not conditions:
+            return self.name
+        *first, last = conditions
+        listed = last
+        if first:
+            listed = f"{', '.join(first)} and {last}"
+        return f"{self.name}, with {listed}"
+
+
+DUELING = "the net type DuelingMLPNet or DuelingConvNet"
+
+USUAL_NAMES: Mapping[str, Mapping[str, Meaning]] = {
     "algorithm": {
-        "SAC": "SoftActorCritic",
-        "A2C": "ActorCritic",
-        "DDQN": "DoubleDQN",
-        "QR-DQN": "QRDQN",
-        "CategoricalDQN": "C51",
-        "DuelingDQN": "DQN, with the net type DuelingMLPNet or DuelingConvNet",
-        "D3QN": "DoubleDQN, with the net type DuelingMLPNet or DuelingConvNet",
-        "RecurrentPPO": "PPO, with the net type RecurrentNet",
-        "PG": "Reinforce",
-        "VPG": "Reinforce",
+        "SAC": Meaning("SoftActorCritic"),
+        "DiscreteSAC": Meaning("SoftActorCritic"),
+        "DDPG": Meaning(
+            "TD3", {"num_critics": 1, "policy_delay": 1, "target_noise": 0.0}
+        ),
+        "A2C": Meaning("ActorCritic"),
+        "AC": Meaning("ActorCritic"),
+        "PPO2": Meaning("PPO"),
+        "DDQN": Meaning("DoubleDQN"),
+        "CategoricalDQN": Meaning("C51"),
+        "M-DQN": Meaning("MunchausenDQN"),
+        "NoisyDQN": Meaning("DQN", elsewhere="a net that has noisy true"),
+        "DuelingDQN": Meaning("DQN", elsewhere=DUELING),
+        "D3QN": Meaning("DoubleDQN", elsewhere=DUELING),
+        "RecurrentPPO": Meaning("PPO", elsewhere="the net type RecurrentNet"),
+        "PG": Meaning("Reinforce"),
+        "VPG": Meaning("Reinforce"),
     },
-    "memory": {"PER": "PrioritizedReplay", "CER": "Replay, with use_cer true"},
+    "memory": {
+        "PER": Meaning("PrioritizedReplay"),
+        "CER": Meaning("Replay", {"use_cer": True}),
+        "ReplayBuffer": Meaning("Replay"),
+        "PrioritizedReplayBuffer": Meaning("PrioritizedReplay"),
+        "RolloutBuffer": Meaning("OnPolicyBatchReplay"),
+    },
     "net": {
-        "CNN": "ConvNet",
+        "CNN": Meaning("ConvNet"),
+        "MLP": Meaning("MLPNet"),
         **{
-            cell: f"RecurrentNet, with cell_type {cell}"
+            cell: Meaning("RecurrentNet", {"cell_type": cell})
             for cell in ("GRU", "LSTM", "RNN")
         },
     },
 }
-"""Common names of a part in papers and other libraries, and the lab's name for it."""
+"""Names of parts in papers and other libraries."""
+
+
+def _spelling(name: str) -> str:
+    """The letters and digits of a name, in lower case: "QR-DQN" is "qrdqn"."""
+    return "".join(filter(str.isalnum, name.lower()))
 
 
 @dataclass(frozen=True)
@@ -123,34 +170,37 @@ class Registered:
             )
         return model
 
-    def lab_name(self, name: object, mode: object) -> str | None:
-        """The lab's name of the part that other libraries call `name` ("SAC":
-        SoftActorCritic) in a spec with this `meta.distributed`. None for a lab's name,
-        and where more keys differ."""
-        lab_names = self.registry.names()
-        if not isinstance(name, str) or name in lab_names:
+    def meaning(self, name: object, mode: object) -> Meaning | None:
+        """The lab's part that papers and other libraries call `name`, or that is spelt
+        so ("SAC": SoftActorCritic, "QR-DQN": QRDQN), in a spec with this
+        `meta.distributed`. None for a lab's name, for an unknown one, and where a key
+        outside the block must be set, too."""
+        if not isinstance(name, str) or name in self.registry.names():
             return None
-        meant = self._usual_names().get(name.lower(), "")
-        meant = meant.removesuffix(f', with meta.distributed "{mode}"')
-        if meant in lab_names:
-            return meant
-        return None
+        meaning = self._meanings().get(_spelling(name))
+        if meaning is not None and meaning.elsewhere == f'meta.distributed "{mode}"':
+            meaning = meaning._replace(elsewhere="")
+        if meaning is None or meaning.elsewhere:
+            return None
+        return meaning
 
-    def _usual_names(self) -> dict[str, str]:
-        """The lab's names by the usual ones in lower case, with the keys that they
-        need."""
-        names = dict(USUAL_NAMES[self.registry.kind])
+    def _meanings(self) -> dict[str, Meaning]:
+        """The meanings of names by their spelling: the lab's own names come first."""
+        meanings = dict(USUAL_NAMES[self.registry.kind])
         for word in words_of(lambda mode: mode.algorithms) if self is ALGORITHM else ():
             for usual_name, lab_name in mode_of(word).algorithms.items():
-                names[usual_name] = f'{lab_name}, with meta.distributed "{word}"'
-        return {name.lower(): lab_name for name, lab_name in names.items()}
+                place = f'meta.distributed "{word}"'
+                meanings[usual_name] = Meaning(lab_name, elsewhere=place)
+        meanings |= {name: Meaning(name) for name in self.registry.names()}
+        return {_spelling(name): meaning for name, meaning in meanings.items()}
 
     def _why_unknown(self, name: str) -> str:
-        if name in NOT_SUPPORTED:
-            return NOT_SUPPORTED[name]
-        meant = self._usual_names().get(name.lower())
-        if meant:
-            return f"unknown {self.registry.kind}; did you mean {meant}?"
+        for other, why in NOT_SUPPORTED.items():
+            if _spelling(name) == _spelling(other):
+                return why
+        meaning = self._meanings().get(_spelling(name))
+        if meaning is not None:
+            return f"unknown {self.registry.kind}; did you mean {meaning}?"
         return unknown_name(self.registry.kind, name, self.registry.names())
 
     def __get_pydantic_core_schema__(
@@ -216,6 +266,12 @@ class AgentSpec(Block):
             critic = critic.model_copy(update=device)
         nets = {"net": self.net, "critic_net": critic}
         return {key: net for key, net in nets.items() if net is not None}
+
+    @property
+    def has_schedules(self) -> bool:
+        """Whether numbers of a gradient step change over the run."""
+        nets = (net for spec in self.nets.values() for net in spec.for_roles)
+        return any(block.schedules for block in (self.algorithm, *nets))
 
     def for_acting(self) -> "AgentSpec":
         """The agent without memory, and in float32: outside training it acts alike on

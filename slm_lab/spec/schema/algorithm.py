@@ -9,7 +9,6 @@ from pydantic import Field
 from typing_extensions import override
 
 from slm_lab.spec.schema import bounds
-from slm_lab.spec.schema.block import Block
 from slm_lab.spec.schema.fields import Count, Frames
 from slm_lab.spec.schema.memory import (
     NOT_ONE_SAMPLE,
@@ -21,7 +20,7 @@ from slm_lab.spec.schema.memory import (
 )
 from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.spec.schema.rules import ANY, Limit, Needed, NoEffect, Refused
-from slm_lab.spec.schema.schedule import NonNegative
+from slm_lab.spec.schema.schedule import MAY_CHANGE, ChangingBlock, NonNegative
 
 ActionPdtype: TypeAlias = Literal[
     "default",
@@ -92,7 +91,7 @@ SHORT_EVENTS = Refused(
 )
 
 
-class AlgorithmSpec(Block):
+class AlgorithmSpec(ChangingBlock):
     """The keys and facts of every algorithm."""
 
     MEMORY: ClassVar[Family | None] = None
@@ -137,6 +136,9 @@ class AlgorithmSpec(Block):
     LEARNS_SEQUENCES: ClassVar[bool] = True
     """Whether it can learn recurrent nets."""
 
+    HAS_NOISE: ClassVar[bool] = False
+    """Whether it draws the noise of noisy nets for acting and for gradient steps."""
+
     HAS_VALUE_LOSS: ClassVar[bool] = True
     """Whether the loss of a net's `loss_spec` trains it."""
 
@@ -180,7 +182,7 @@ class AlgorithmSpec(Block):
     ] = Field(
         None, description="ε of epsilon_greedy, or the temperature τ of boltzmann"
     )
-    gamma: float | None = Field(
+    gamma: Annotated[float | None, MAY_CHANGE] = Field(
         None, ge=0, le=1, description="discount γ, per environment step"
     )
 
@@ -232,6 +234,17 @@ class AlgorithmSpec(Block):
         """The kind of distribution of the return that it learns, and its arguments;
         None if it learns the mean alone."""
         return None
+
+    @property
+    def num_cosines(self) -> int | None:
+        """The cosines by which a net sees the probability of a quantile that it is to
+        put out; None if its outputs are fixed."""
+        return None
+
+    @property
+    def needs_embedding(self) -> bool:
+        """Whether its net must have an embedding of the observation."""
+        return self.num_cosines is not None
 
     @property
     def entropy_penalty(self) -> float:
@@ -346,7 +359,9 @@ class PlugInSpec(AlgorithmSpec):
 class LearningSpec(AlgorithmSpec):
     """An algorithm that learns."""
 
-    gamma: float = Field(ge=0, le=1, description="discount γ, per environment step")
+    gamma: Annotated[float, MAY_CHANGE] = Field(
+        ge=0, le=1, description="discount γ, per environment step"
+    )
 
 
 class OnPolicyLearningSpec(LearningSpec):

@@ -112,7 +112,8 @@ class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds *
     )
     normalize_reward: bool = Field(
         False,
-        description="divide rewards by the running deviation of the discounted return",
+        description="divide rewards by the running deviation of the discounted "
+        "return; a γ with a schedule counts as at its start",
     )
     clip_obs: Annotated[
         float | None,

@@ -6,10 +6,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from slm_lab.spec.schema import bounds
-from slm_lab.spec.schema.block import Block
 from slm_lab.spec.schema.fields import Count
 from slm_lab.spec.schema.rules import ANY, Limit, Needed, NoEffect, Refused
-from slm_lab.spec.schema.schedule import Fraction
+from slm_lab.spec.schema.schedule import MAY_CHANGE, ChangingBlock, Fraction
 
 Family = Literal["on_policy", "replay"]
 
@@ -23,7 +22,7 @@ NOT_ONE_SAMPLE = Refused(
 )
 
 
-class MemorySpec(Block):
+class MemorySpec(ChangingBlock):
     """The keys of every memory."""
 
     FAMILY: ClassVar[Family | None] = None
@@ -168,7 +167,7 @@ class PrioritizedReplaySpec(ReplaySpec):
             value=ANY,
         ),
     ] = Field("PrioritizedReplay", description="kind of memory")
-    alpha: float = Field(
+    alpha: Annotated[float, MAY_CHANGE] = Field(
         0.6,
         ge=0,
         le=1,

@@ -1,5 +1,6 @@
 """`meta`: Sessions, seeds, rows, devices, and the mode of parallel training."""
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, get_args
 
@@ -216,6 +217,10 @@ class MetaSpec(Block):
         "num_cpus": "processes are chosen by max_session and threads",
         "param_spec_process": "spec_params are not run in parallel; use -s var=value",
         "search": "search_alg chooses the searcher",
+        "max_generation": "no searcher has generations",
+        "resources": "processes are chosen by max_session and threads, those of a "
+        "trial by search_resources",
+        "max_tick_unit": "the budget env.max_frame counts frames",
     }
 
     distributed: Distributed = Field(
@@ -296,7 +301,7 @@ class MetaSpec(Block):
         description="modes with ranks: how the spec's totals are divided among ranks",
     )
     scale_lr: Annotated[
-        bool,
+        Literal[True, False, "sqrt"],
         BETWEEN_RANKS,
         NoEffect(
             'scale "strong" leaves the learning rate as it is',
@@ -305,7 +310,8 @@ class MetaSpec(Block):
     ] = Field(
         True,
         description="modes with ranks: scale learning rates and target updates with "
-        "the ranks",
+        'the ranks; true: rates by N; "sqrt": rates by √N, for optimizers such as Adam '
+        "and RMSprop (arXiv:2205.10287)",
     )
     actor_learner: ActorLearnerSpec = Field(
         ActorLearnerSpec(), description="settings of that mode"
@@ -378,6 +384,14 @@ class MetaSpec(Block):
     def scales_strongly(self) -> bool:
         """Whether updates of N ranks equal the updates of one process."""
         return self.scale == "strong"
+
+    def rate_factor(self, samples: float) -> float:
+        """The factor of scaled learning rates, when a step of all ranks has `samples`
+        times as many samples as a step of one process: this number, as for SGD
+        (arXiv:1706.02677), or its root, as for Adam and RMSprop (arXiv:2205.10287)."""
+        if self.scale_lr == "sqrt":
+            return math.sqrt(samples)
+        return samples
 
     @property
     def replaces_ratio(self) -> bool:

@@ -23,7 +23,6 @@ from typing_extensions import override
 from slm_lab.spec.schema import bounds, layers
 from slm_lab.spec.schema.arc import ArcSpec
 from slm_lab.spec.schema.block import (
-    Block,
     error_line,
     lines_of,
     spec_error,
@@ -33,6 +32,7 @@ from slm_lab.spec.schema.fields import Count, Int, IntList, numbers_up_to
 from slm_lab.spec.schema.messages import unknown_name
 from slm_lab.spec.schema.optim import LossSpec, LRSchedulerSpec, OptimSpec
 from slm_lab.spec.schema.rules import ANY, Limit, NoEffect, Refused
+from slm_lab.spec.schema.schedule import MAY_CHANGE, ChangingBlock
 from slm_lab.spec.schema.torch_table import activation_class, refusals
 
 Role: TypeAlias = Literal["actor", "critic"]
@@ -52,6 +52,16 @@ FOR_TWO_NETS = NoEffect(
 )
 OF_BOTH_NETS = NoEffect(
     "both nets are on the device of agent.net", at="agent.critic_net"
+)
+
+
+NEEDS_EMBEDDING = Refused(
+    "{algorithm.name} multiplies an embedding of the observation; use MLPNet, "
+    "DuelingMLPNet, ConvNet or DuelingConvNet",
+    when="algorithm.needs_embedding",
+    unless="HAS_EMBEDDING",
+    value=ANY,
+    at="agent.net",
 )
 
 
@@ -121,7 +131,7 @@ Widths: TypeAlias = Annotated[
 """Units per hidden layer."""
 
 
-class NetSpec(Block):
+class NetSpec(ChangingBlock):
     """The keys of every net. `actor_KEY` and `critic_KEY` set a key for one role only,
     but those of SAME_FOR_BOTH; `net_for_role` applies them."""
 
@@ -141,7 +151,11 @@ class NetSpec(Block):
     HAS_ARC: ClassVar[bool] = False
     """Whether `arc` defines its layers."""
 
-    type: str = Field(description="kind of net")
+    HAS_EMBEDDING: ClassVar[bool] = False
+    """Whether it computes its outputs from an embedding of the observation that other
+    numbers can modulate."""
+
+    type: Annotated[str, NEEDS_EMBEDDING] = Field(description="kind of net")
     shared: Annotated[
         bool,
         Refused(
@@ -185,6 +199,31 @@ class NetSpec(Block):
         description="normalisation before or after each activation; with after, batch "
         'normalisation of the input too; null: "after" in CrossQ, else "before"',
     )
+    noisy: Annotated[
+        bool,
+        Refused(
+            "is for the fully connected layers of MLPNet, DuelingMLPNet, ConvNet and "
+            "DuelingConvNet; use one of these, or epsilon_greedy",
+            unless="HAS_EMBEDDING",
+        ),
+        Refused(
+            "{algorithm.name} draws no noise of weights; it is for DQN and its "
+            "relatives with a replay memory; remove it",
+            unless="algorithm.HAS_NOISE",
+        ),
+    ] = Field(
+        False,
+        description="noise with a learned σ in the weights of the fully connected "
+        "layers, for exploration without ε (arXiv:1706.10295); the layer that sees an "
+        "observation vector has none",
+    )
+    noisy_sigma: Annotated[
+        float, NoEffect("the net has no noisy layers", unless="noisy")
+    ] = Field(
+        0.5,
+        gt=0,
+        description="σ_0: a weight of a noisy layer with p inputs starts at σ_0 / √p",
+    )
     clip_grad_val: float | None = Field(
         None, gt=0, description="maximum global norm of the gradient; null: no clipping"
     )
@@ -215,7 +254,7 @@ class NetSpec(Block):
     update_frequency: Annotated[Count, bounds.FRAMES] = Field(
         1, description="frames between updates of target networks"
     )
-    polyak_coef: float = Field(
+    polyak_coef: Annotated[float, MAY_CHANGE] = Field(
         0.0, ge=0, le=1, description="τ: target ← τ net + (1 − τ) target"
     )
     log_std_init: Annotated[
@@ -260,6 +299,10 @@ class NetSpec(Block):
         NoEffect(
             "the step of {blocks.unrecorded_optimizer} cannot be recorded",
             when="blocks.unrecorded_optimizer",
+        ),
+        NoEffect(
+            "a recorded step cannot change {blocks.step_schedules}",
+            when="blocks.step_schedules",
         ),
     ] = Field(
         False,
@@ -436,7 +479,7 @@ class NetSpec(Block):
 
     @model_serializer(mode="wrap")
     def _with_variants(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {**handler(self), **self._variants}
+        return {**handler(self), **self.schedule_data(), **self._variants}
 
 
 def _keys_of(role: Role, variants: Mapping[str, Any]) -> dict[str, Any]:
@@ -487,6 +530,8 @@ class MLPNetSpec(NetSpec):
         "normalize": "it divides images by 255; env.normalize_obs normalises other "
         "observations"
     }
+
+    HAS_EMBEDDING = True
 
     hid_layers: Widths = Field((64, 64), description="units per hidden layer")
 
@@ -541,6 +586,8 @@ class HydraMLPNetSpec(NetSpec):
 class ConvNetSpec(NetSpec):
     """Convolutions over images (C, H, W), then fully connected layers. `layer_norm`
     normalises an image over all its numbers and scales it by channel."""
+
+    HAS_EMBEDDING = True
 
     conv_hid_layers: layers.ConvLayers = Field(
         description="one [out channels, kernel, stride, padding, dilation] per layer; "
@@ -599,12 +646,13 @@ class RecurrentNetSpec(NetSpec):
     type: Annotated[
         str,
         Refused(
-            "{algorithm.name} learns from single steps; it is for PPO, PQN, ActorCritic, "
-            "Reinforce, VanillaDQN, DQN and DoubleDQN",
+            "{algorithm.name} learns from single steps; it is for PPO, PQN, "
+            "ActorCritic, Reinforce, VanillaDQN, DQN and DoubleDQN",
             unless="algorithm.LEARNS_SEQUENCES",
             value=ANY,
             at="agent.net",
         ),
+        NEEDS_EMBEDDING,
     ] = Field(description="kind of net")
 
     cell_type: Literal["GRU", "LSTM", "RNN"] = Field(

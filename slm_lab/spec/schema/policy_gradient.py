@@ -15,10 +15,16 @@ from slm_lab.spec.schema.algorithm import (
     MinibatchLearningSpec,
     OnPolicyLearningSpec,
 )
-from slm_lab.spec.schema.block import Block, key_error
+from slm_lab.spec.schema.block import key_error
 from slm_lab.spec.schema.fields import Count
 from slm_lab.spec.schema.rules import Refused
-from slm_lab.spec.schema.schedule import Coefficient, NonNegative, constant
+from slm_lab.spec.schema.schedule import (
+    MAY_CHANGE,
+    ChangingBlock,
+    Coefficient,
+    NonNegative,
+    constant,
+)
 
 NORMALIZED_TARGETS = (
     "value targets scaled to mean 0 and standard deviation 1, estimated from about "
@@ -32,6 +38,7 @@ class ReinforceSpec(OnPolicyLearningSpec):
     PDTYPES = OF_POLICIES
     CRITIC = "none"
     HAS_TARGETS = False
+    HAS_VALUE_LOSS = False
 
     center_return: bool = Field(
         False, description="subtract the mean return of the batch"
@@ -39,7 +46,9 @@ class ReinforceSpec(OnPolicyLearningSpec):
     entropy_coef_spec: Coefficient = Field(
         constant(0.0), description="weight of the entropy"
     )
-    policy_loss_coef: float = Field(1.0, ge=0, description="weight of the policy loss")
+    policy_loss_coef: Annotated[float, MAY_CHANGE] = Field(
+        1.0, ge=0, description="weight of the policy loss"
+    )
 
 
 class ActorCriticSpec(OnPolicyLearningSpec):
@@ -51,7 +60,7 @@ class ActorCriticSpec(OnPolicyLearningSpec):
     CRITIC = "may_share"
     HAS_TARGETS = False
 
-    lam: float | None = Field(
+    lam: Annotated[float | None, MAY_CHANGE] = Field(
         None, ge=0, le=1, description="λ of GAE (arXiv:1506.02438)"
     )
     num_step_returns: Annotated[Count | None, bounds.STEPS_OF_TARGET] = Field(
@@ -60,8 +69,12 @@ class ActorCriticSpec(OnPolicyLearningSpec):
     entropy_coef_spec: Coefficient = Field(
         constant(0.0), description="weight of the entropy"
     )
-    policy_loss_coef: float = Field(1.0, ge=0, description="weight of the policy loss")
-    val_loss_coef: float = Field(1.0, ge=0, description="weight of the value loss")
+    policy_loss_coef: Annotated[float, MAY_CHANGE] = Field(
+        1.0, ge=0, description="weight of the policy loss"
+    )
+    val_loss_coef: Annotated[float, MAY_CHANGE] = Field(
+        1.0, ge=0, description="weight of the value loss"
+    )
     normalize_v_targets: bool = Field(False, description=NORMALIZED_TARGETS)
 
     @model_validator(mode="after")
@@ -87,14 +100,18 @@ class PPOSpec(MinibatchLearningSpec):
         "training_frequency": "PPO trains every time_horizon steps"
     }
 
-    lam: float = Field(0.95, ge=0, le=1, description="λ of GAE (arXiv:1506.02438)")
+    lam: Annotated[float, MAY_CHANGE] = Field(
+        0.95, ge=0, le=1, description="λ of GAE (arXiv:1506.02438)"
+    )
     clip_eps_spec: NonNegative = Field(
         constant(0.2), description="clipping range ε of the probability ratio"
     )
     entropy_coef_spec: Coefficient = Field(
         constant(0.0), description="weight c₂ of the entropy"
     )
-    val_loss_coef: float = Field(1.0, ge=0, description="weight c₁ of the value loss")
+    val_loss_coef: Annotated[float, MAY_CHANGE] = Field(
+        1.0, ge=0, description="weight c₁ of the value loss"
+    )
     normalize_v_targets: bool = Field(False, description=NORMALIZED_TARGETS)
     clip_vloss: bool = Field(
         False, description="also clip the change of the value to ± ε"
@@ -106,7 +123,7 @@ class PPOSpec(MinibatchLearningSpec):
         "false)",
     )
     symlog: bool = Field(False, description=SYMLOG)
-    target_kl: float | None = Field(
+    target_kl: Annotated[float | None, MAY_CHANGE] = Field(
         None,
         gt=0,
         description="ends the epochs before a step at an approximate KL beyond 1.5 "
@@ -114,6 +131,7 @@ class PPOSpec(MinibatchLearningSpec):
     )
     rpo_alpha: Annotated[
         float,
+        MAY_CHANGE,
         Refused(
             "adds noise to the mean of Normal actions, and those are "
             "{own.action_pdtype}; set action_pdtype to Normal, or remove rpo_alpha",
@@ -147,15 +165,21 @@ class PPOSpec(MinibatchLearningSpec):
         return value
 
 
-class ImitatingSpec(Block):
+class ImitatingSpec(ChangingBlock):
     """The keys of self-imitation learning."""
 
     LEARNS_SEQUENCES: ClassVar[bool] = False
 
-    sil_policy_loss_coef: float = Field(
+    @classmethod
+    @override
+    def changing_keys(cls) -> list[str]:
+        """All but γ: a memory keeps the returns of past episodes."""
+        return [key for key in super().changing_keys() if key != "gamma"]
+
+    sil_policy_loss_coef: Annotated[float, MAY_CHANGE] = Field(
         1.0, ge=0, description="weight of the imitation policy loss"
     )
-    sil_val_loss_coef: float = Field(
+    sil_val_loss_coef: Annotated[float, MAY_CHANGE] = Field(
         1.0, ge=0, description="weight of the imitation value loss"
     )
     training_batch_iter: Annotated[Count, bounds.STEPS_OF_EVENT] = Field(

@@ -16,7 +16,7 @@ from slm_lab.spec.schema.algorithm import (
 from slm_lab.spec.schema.block import error_line, raise_errors
 from slm_lab.spec.schema.fields import AutoOrNumber, Count
 from slm_lab.spec.schema.rules import Limit, Needed, NoEffect
-from slm_lab.spec.schema.schedule import Constant, NonNegative, constant
+from slm_lab.spec.schema.schedule import MAY_CHANGE, NonNegative, constant
 
 OF_SAC = frozenset({"default", "Normal", "Categorical", "GumbelSoftmax"})
 OF_A_TUNED_ALPHA = NoEffect(
@@ -63,7 +63,7 @@ class EntropyRegularisedSpec(ReplayActorCriticSpec):
 
     PDTYPES = OF_SAC
 
-    target_entropy: AutoOrNumber = Field(
+    target_entropy: Annotated[AutoOrNumber, MAY_CHANGE] = Field(
         "auto",
         description="target entropy for tuning α, nats; auto: −A, or by the action "
         "count",
@@ -75,7 +75,7 @@ class EntropyRegularisedSpec(ReplayActorCriticSpec):
         "schedule are the actor's, too; all other arguments have torch's defaults, "
         "and there is no weight decay",
     )
-    fixed_alpha: Constant | None = Field(
+    fixed_alpha: NonNegative | None = Field(
         None, description="fixed α, not tuned: a number, or a schedule"
     )
     log_alpha_min: Annotated[float, bounds.LOG_ALPHA, OF_A_TUNED_ALPHA] = Field(
@@ -88,7 +88,7 @@ class EntropyRegularisedSpec(ReplayActorCriticSpec):
         description="maximum ln α; below 0, α begins at its exponential instead of at "
         "1",
     )
-    entropy_penalty_coef: float = Field(
+    entropy_penalty_coef: Annotated[float, MAY_CHANGE] = Field(
         0.0,
         ge=0,
         description="weight of the penalty on changes of the entropy, "
@@ -159,11 +159,18 @@ class TD3Spec(ReplayActorCriticSpec):
     policy_delay: Annotated[Count, bounds.FRAMES] = Field(
         2, description="critic updates per update of actor and target networks"
     )
-    target_noise: float = Field(
+    target_noise: Annotated[float, MAY_CHANGE] = Field(
         0.2,
         ge=0,
         description="standard deviation of the noise on the target actor's actions",
     )
     target_noise_clip: Annotated[
-        float, NoEffect("target_noise is 0", unless="algorithm.target_noise")
+        float,
+        MAY_CHANGE,
+        NoEffect("target_noise is 0", unless="algorithm.smooths_targets"),
     ] = Field(0.5, gt=0, description="largest noise on the target actor's actions")
+
+    @property
+    def smooths_targets(self) -> bool:
+        """Whether the target actor's actions have noise at any time."""
+        return self.target_noise > 0 or "target_noise" in self.schedules

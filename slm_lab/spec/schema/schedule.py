@@ -1,12 +1,33 @@
-"""Values that change over the run: exploration, entropy weight, clipping range."""
+"""Numbers that change over the run: a block in place of a number."""
 
-from collections.abc import Callable, Mapping
-from typing import Annotated, Literal, TypeAlias
+from collections.abc import Callable, Container, Iterator, Mapping
+from typing import Annotated, Any, Literal, Self, TypeAlias, final
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    GetJsonSchemaHandler,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, InitErrorDetails
+from typing_extensions import override
 
 from slm_lab.spec.schema import bounds
-from slm_lab.spec.schema.block import Block, error_line, raise_errors
+from slm_lab.spec.schema.block import (
+    Block,
+    error_line,
+    given_value,
+    lines_of,
+    raise_errors,
+)
 from slm_lab.spec.schema.fields import Frames
 from slm_lab.spec.schema.rules import Limit, Needed
 
@@ -47,6 +68,18 @@ def constant(value: float) -> ScheduleSpec:
     return ScheduleSpec(start_val=value)
 
 
+def scaled_number(value: Any, scale: Callable[[float], float]) -> Any:
+    """A number, or both ends of a schedule, as JSON data, through `scale`."""
+    if not isinstance(value, Mapping):
+        return scale(value)
+    ends = {
+        key: scale(value[key])
+        for key in ("start_val", "end_val")
+        if value.get(key) is not None
+    }
+    return {**value, **ends}
+
+
 def _both_values(
     allowed: Callable[[float], bool], message: str
 ) -> Callable[[ScheduleSpec], ScheduleSpec]:
@@ -62,30 +95,173 @@ def _both_values(
     return check
 
 
+NUMBER = BeforeValidator(
+    lambda value: (
+        value if isinstance(value, Mapping | BaseModel) else {"start_val": value}
+    )
+)
+"""A plain number is a constant schedule."""
+
+
+@final
+class _OrNumber:
+    """The JSON Schema of a schedule or a number."""
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {"anyOf": [handler(schema), {"type": "number"}]}
+
+
 NonNegative: TypeAlias = Annotated[
-    ScheduleSpec, AfterValidator(_both_values(lambda value: value >= 0, "must be >= 0"))
+    ScheduleSpec,
+    AfterValidator(_both_values(lambda value: value >= 0, "must be >= 0")),
+    NUMBER,
+    _OrNumber(),
 ]
 """A schedule of values >= 0."""
 
 Fraction: TypeAlias = Annotated[
     ScheduleSpec,
     AfterValidator(_both_values(lambda value: 0 <= value <= 1, "must be in [0, 1]")),
+    NUMBER,
+    _OrNumber(),
 ]
 """A schedule of values between 0 and 1."""
 
-
-Constant: TypeAlias = Annotated[
-    NonNegative,
-    BeforeValidator(
-        lambda value: (
-            value if isinstance(value, Mapping | BaseModel) else {"start_val": value}
-        )
-    ),
-]
-"""A number >= 0, or a schedule of such."""
-
 Coefficient: TypeAlias = Annotated[
     NonNegative,
-    BeforeValidator(lambda value: {"start_val": 0.0} if value is None else value),
+    BeforeValidator(lambda value: 0.0 if value is None else value),
 ]
 """The weight of a loss term, >= 0; null leaves the term out."""
+
+
+@final
+class MayChange:
+    """Marks the number of a key that may be a schedule instead."""
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        number = handler(schema)
+        schedule = handler(ScheduleSpec.__pydantic_core_schema__)
+        return {"anyOf": [*number.get("anyOf", [number]), schedule]}
+
+
+MAY_CHANGE = MayChange()
+
+
+class ChangingBlock(Block):
+    """A block whose marked numbers may be schedules. Such a key holds its value at the
+    start of the run; `schedules` holds the schedule. Both ends of a schedule keep the
+    limits of the number."""
+
+    _schedules: dict[str, ScheduleSpec] = PrivateAttr(default_factory=dict)
+
+    @property
+    def schedules(self) -> Mapping[str, ScheduleSpec]:
+        """The schedules by key."""
+        return self._schedules
+
+    @classmethod
+    def changing_keys(cls) -> list[str]:
+        """The keys that may be schedules."""
+        return [
+            key
+            for key, field in cls.model_fields.items()
+            if MAY_CHANGE in field.metadata
+        ]
+
+    @override
+    def changed(self, key: str) -> Iterator[str]:
+        if key in self._schedules:
+            yield key
+        else:
+            yield from super().changed(key)
+
+    def schedule_data(self) -> dict[str, Any]:
+        """The schedules by key, as JSON data."""
+        return {
+            key: schedule.model_dump(mode="json")
+            for key, schedule in self._schedules.items()
+        }
+
+    def with_numbers(self, numbers: Mapping[str, float]) -> Self:
+        """The block with these values of changing keys."""
+        return self.model_copy(update=dict(numbers))
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _gather_schedules(
+        cls, data: Any, handler: ModelWrapValidatorHandler[Self]
+    ) -> Self:
+        if not isinstance(data, Mapping):
+            return handler(data)
+        blocks = {
+            key: data[key]
+            for key in cls.changing_keys()
+            if isinstance(data.get(key), Mapping)
+        }
+        schedules: dict[str, ScheduleSpec] = {}
+        wrong: list[InitErrorDetails] = []
+        for key, block in blocks.items():
+            try:
+                schedules[key] = ScheduleSpec.model_validate(block)
+            except ValidationError as error:
+                wrong += lines_of(error, key)
+        changing = {key: blocks[key] for key in schedules}
+        ends = _values_at("end_val", changing)
+        if ends:
+            try:
+                handler({**data, **_values_at("start_val", blocks), **ends})
+            except ValidationError as error:
+                wrong += _lines_at("end_val", ends, error)
+        try:
+            valid = handler({**data, **_values_at("start_val", blocks)})
+        except ValidationError as error:
+            wrong += _lines_at("start_val", changing, error)
+            wrong += cls._other_lines(blocks, error)
+        raise_errors(wrong)
+        valid._schedules = schedules
+        return valid
+
+    @classmethod
+    def _other_lines(
+        cls, schedules: Container[object], error: ValidationError
+    ) -> Iterator[InitErrorDetails]:
+        """The lines about other keys. Of a schedule that may be none they say where one
+        may be."""
+        for details in error.errors(include_url=False):
+            loc = details["loc"]
+            if len(loc) == 1 and loc[0] in schedules:
+                continue
+            message = details["msg"]
+            value = given_value(details)
+            is_schedule = isinstance(value, Mapping) and "start_val" in value
+            if is_schedule and cls.changing_keys():
+                keys = ", ".join(cls.changing_keys())
+                message = f"{message}; only these may change over the run: {keys}"
+            yield error_line(loc, message, value)
+
+    @model_serializer(mode="wrap")
+    def _with_schedules(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {**handler(self), **self.schedule_data()}
+
+
+def _values_at(end: str, schedules: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of schedules at one end, as far as they have it."""
+    return {
+        key: schedule[end]
+        for key, schedule in schedules.items()
+        if schedule.get(end) is not None
+    }
+
+
+def _lines_at(
+    end: str, schedules: Container[object], error: ValidationError
+) -> Iterator[InitErrorDetails]:
+    """The lines about values of schedules, at the key of this end."""
+    for details in error.errors(include_url=False):
+        loc = details["loc"]
+        if len(loc) == 1 and loc[0] in schedules:
+            yield error_line((loc[0], end), details["msg"], given_value(details))

@@ -187,6 +187,21 @@ def test_learning_rates_can_be_kept(raw, scale, expected):
     assert differences(*rank_of(raw, scale, meta__scale_lr=False)) == left
 
 
+@pytest.mark.parametrize(("raw", "scale", "expected"), CASES)
+def test_square_root_scaling_changes_the_rates_alone(raw, scale, expected):
+    """Four ranks double every rate, also α's. All else is as with rates four times as
+    large: target networks too, because a step stands for four steps in both cases."""
+    is_rate = {key: key.endswith("lr") and scale != "strong" for key in expected}
+    roots = {
+        key: (before, before * 2.0) if is_rate[key] else (before, after)
+        for key, (before, after) in expected.items()
+    }
+    scaled_rates = differences(*rank_of(raw, scale, meta__scale_lr="sqrt"))
+    assert scaled_rates.keys() == roots.keys()
+    for key, values in roots.items():
+        assert scaled_rates[key] == pytest.approx(values), key
+
+
 @pytest.mark.parametrize("name", SCALED)
 @pytest.mark.parametrize("scale", SCALES)
 def test_no_other_key_of_the_spec_changes(name, scale):
@@ -486,6 +501,8 @@ def test_a_minibatch_that_the_rollout_of_a_rank_cannot_fill_becomes_that_rollout
         "algorithm.minibatch_size": (64, 32),
         **{key: (RATE, pytest.approx(2 * RATE)) for key in ("actor.lr", "critic.lr")},
     }
+    roots = differences(*rank_of(PPO, **given, meta__scale_lr="sqrt"))
+    assert roots["actor.lr"] == (RATE, pytest.approx(2**0.5 * RATE))
     left = differences(*rank_of(PPO, **given, meta__scale_lr=False))
     assert left == {**HORIZON, "algorithm.minibatch_size": (64, 32)}
     assert "algorithm.minibatch_size" not in differences(*rank_of(PPO, "weak", **given))

@@ -14,7 +14,7 @@ from slm_lab.spec.load import check_file, load_spec, load_specs, parse_spec, spe
 from slm_lab.spec.parse import parse
 from slm_lab.spec.read import find_file, read_file, shipped_files
 from slm_lab.spec.schema.agent import USUAL_NAMES
-from tests.unit.spec.spec_data import A3C, ALL, PPO, RANDOM, changed, fillings
+from tests.unit.spec.spec_data import A3C, ALL, PPO, RANDOM, SAC, changed, fillings
 
 
 @pytest.fixture
@@ -355,8 +355,9 @@ def test_other_problems_beside_a_bad_search_are_problems_of_a_training(write):
         ),
         (
             "algorithm",
-            {"name": "DDPG"},
-            "is TD3 with num_critics 1, policy_delay 1 and target_noise 0",
+            {"name": "rainbow"},
+            "is C51 with double true, num_step_returns 3, PrioritizedReplay and a net "
+            "of type DuelingMLPNet or DuelingConvNet",
         ),
         (
             "algorithm",
@@ -366,18 +367,13 @@ def test_other_problems_beside_a_bad_search_are_problems_of_a_training(write):
         ),
         (
             "net__optim_spec",
-            {"name": "Lookahead", "optimizer": "RAdam", "lr": 0.001},
-            "is not available; name the optimizer that it wraps",
+            {"name": "Ranger", "lr": 0.001},
+            'is Lookahead around RAdam: {"name": "Lookahead", "k": 6, …}',
         ),
         (
-            "memory",
-            {"name": "CER"},
-            "unknown memory; did you mean Replay, with use_cer true?",
-        ),
-        (
-            "net",
-            {"type": "lstm"},
-            "unknown net; did you mean RecurrentNet, with cell_type LSTM?",
+            "algorithm",
+            {"name": "Recurrent-PPO"},
+            "unknown algorithm; did you mean PPO, with the net type RecurrentNet?",
         ),
     ],
 )
@@ -392,9 +388,18 @@ def test_a_name_from_another_library_is_answered_with_the_labs_name(
     ("changes", "lab_name"),
     [
         ({"algorithm__name": "A2C"}, "ActorCritic"),
+        ({"algorithm__name": "SAC"}, "SoftActorCritic"),
+        ({"algorithm__name": "DDQN"}, "DoubleDQN"),
         ({"algorithm__name": "vpg"}, "Reinforce"),
+        ({"algorithm__name": "REINFORCE"}, "Reinforce"),
+        ({"algorithm__name": "Sarsa"}, "SARSA"),
+        ({"algorithm__name": "QR-DQN"}, "QRDQN"),
+        ({"algorithm__name": "double_dqn"}, "DoubleDQN"),
+        ({"algorithm__name": "ppo"}, "PPO"),
         ({"memory__name": "PER"}, "PrioritizedReplay"),
+        ({"memory__name": "ReplayBuffer"}, "Replay"),
         ({"net__type": "CNN"}, "ConvNet"),
+        ({"net__type": "mlp"}, "MLPNet"),
     ],
 )
 def test_a_name_of_another_library_is_replaced_and_reported(changes, lab_name):
@@ -408,10 +413,44 @@ def test_a_name_of_another_library_is_replaced_and_reported(changes, lab_name):
     assert parse("s", own).renamed == []
 
 
-def test_the_searcher_word_of_an_old_file_is_ignored():
+def test_random_search_of_an_old_file_is_the_random_searcher():
     parsed = parse("s", changed(PPO, meta__search="RandomSearch"))
+    assert parsed.spec == parse("s", PPO).spec
+    assert parsed.legacy == []
+    assert parsed.renamed == ['meta.search "RandomSearch" means search_alg random']
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"meta__search": "EvolutionarySearch", "meta__max_generation": 4},
+        {"meta__search": "RandomSearch", "meta__search_alg": "optuna"},
+        {"meta__search": ["RandomSearch"], "meta__resources": {"num_cpus": 12}},
+        {"meta__search": None, "meta__max_tick_unit": "total_t"},
+    ],
+)
+def test_other_words_for_the_search_of_an_old_file_are_ignored(changes):
+    parsed = parse("s", changed(PPO, **changes))
     assert parsed.problems == []
     assert "meta.search (search_alg chooses the searcher)" in parsed.legacy
+    expected = {path.replace("__", ".") for path in changes} - {"meta.search_alg"}
+    assert {note.partition(" ")[0] for note in parsed.legacy} == expected
+
+
+def test_a_loss_that_the_algorithm_does_not_have_is_ignored_whatever_it_is():
+    raw = changed(
+        PPO,
+        agent__algorithm={"name": "Reinforce", "gamma": 0.99},
+        agent__memory={"name": "OnPolicyReplay"},
+        agent__net={"type": "MLPNet", "loss_spec": {"name": "CrossEntropyLoss"}},
+    )
+    parsed = parse("s", raw)
+    assert parsed.problems == []
+    assert parsed.legacy == [
+        "agent.net.loss_spec (the algorithm has a loss of its own)"
+    ]
+    named = changed(raw, agent__net__loss_spec={"name": "CrossEntropyLos"})
+    assert "did you mean CrossEntropyLoss" in str(parse("s", named).problems[0])
 
 
 def test_a_name_that_stands_for_a_mode_too_needs_the_mode():
@@ -424,9 +463,58 @@ def test_a_name_that_stands_for_a_mode_too_needs_the_mode():
 
 def test_every_usual_name_is_answered_with_an_existing_part():
     for registry in (ALGORITHMS, MEMORIES, NETS):
-        for usual, meant in USUAL_NAMES[registry.kind].items():
-            assert usual not in registry.names()
-            assert meant.partition(",")[0] in registry.names()
+        own = {name.lower() for name in registry.names()}
+        for usual, meaning in USUAL_NAMES[registry.kind].items():
+            assert usual.lower() not in own
+            assert meaning.name in registry.names()
+
+
+DDPG = {"num_critics": 1, "policy_delay": 1, "target_noise": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("base", "block", "named", "meant", "note"),
+    [
+        (
+            SAC,
+            "algorithm",
+            {"name": "DDPG"},
+            {"name": "TD3", **DDPG},
+            "TD3, with num_critics 1, policy_delay 1 and target_noise 0.0",
+        ),
+        (
+            SAC,
+            "algorithm",
+            {"name": "ddpg", "policy_delay": 2, "target_noise": 0.1},
+            {"name": "TD3", **DDPG, "policy_delay": 2, "target_noise": 0.1},
+            "TD3, with num_critics 1",
+        ),
+        (
+            SAC,
+            "memory",
+            {"name": "CER", "batch_size": 16, "max_size": 200},
+            {"name": "Replay", "batch_size": 16, "max_size": 200, "use_cer": True},
+            "Replay, with use_cer true",
+        ),
+        (
+            PPO,
+            "net",
+            {"type": "LSTM", "rnn_hidden_size": 8},
+            {"type": "RecurrentNet", "rnn_hidden_size": 8, "cell_type": "LSTM"},
+            'RecurrentNet, with cell_type "LSTM"',
+        ),
+    ],
+)
+def test_the_keys_that_belong_to_a_name_are_added_unless_the_file_has_them(
+    base, block, named, meant, note
+):
+    gamma = {"gamma": 0.99} if block == "algorithm" else {}
+    raw = changed(base, **{f"agent__{block}": {**gamma, **named}})
+    own = changed(base, **{f"agent__{block}": {**gamma, **meant}})
+    parsed = parse("s", raw)
+    assert parsed.problems == []
+    assert parsed.spec == parse("s", own).spec
+    assert [line.partition(" means ")[2] for line in parsed.renamed] == [note]
 
 
 def test_legacy_keys_are_dropped_with_one_warning(write, caplog):

@@ -20,7 +20,8 @@ class Sampled:
 
     def __init__(self, kind, size=60, steps=10, **keys):
         self.ring = TransitionRing(layout(), size // NUM_ENVS, GAMMA, 1)
-        keys = {"alpha": 1.0, "epsilon": 0.0, "beta": WHOLE, **keys}
+        keys = {"epsilon": 0.0, "beta": WHOLE, **keys}
+        keys["alpha"] = Schedule(keys.get("alpha", 1.0))
         priority = [] if kind is UniformSampler else [Priority(**keys)]
         self.sampler = kind(self.ring, 0, *priority)
         self.size = size

@@ -201,14 +201,18 @@ def older(monkeypatch):
     return call
 
 
+ARGUMENTS = {
+    "SGD": {"momentum": 0.9},
+    "Lookahead": {"optimizer": {"name": "Adafactor"}, "k": 2, "alpha": 0.5},
+}
+
+
 def trained(seed, rule="Adam"):
     """A network with its optimizer after one step."""
     net = with_cell(nn.LSTM, 2, False, seed)
     flat = FlatParameters(net)
-    arguments = {"momentum": 0.9} if rule == "SGD" else {}
-    optimizer = Optimizer(
-        flat, build_rule(rule, arguments, flat), LearningRate(0.1), None
-    )
+    built = build_rule(rule, ARGUMENTS.get(rule, {}), flat)
+    optimizer = Optimizer(flat, built, LearningRate(0.1), None)
     step(net, optimizer)
     return net, optimizer
 
@@ -222,7 +226,9 @@ def assert_equal(net, other):
         torch.testing.assert_close(ours, wanted)
 
 
-@pytest.mark.parametrize("rule", ["Adam", "RMSprop", "SGD", "Adagrad", "Adafactor"])
+@pytest.mark.parametrize(
+    "rule", ["Adam", "RMSprop", "SGD", "Adagrad", "Adafactor", "Lookahead"]
+)
 def test_a_network_saved_in_the_order_of_its_modules_is_loaded_with_its_moments(
     older, rule
 ):

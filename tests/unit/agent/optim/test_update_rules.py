@@ -1,6 +1,7 @@
 """N updates of the flat vector equal N updates of each parameter by torch.optim."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -32,6 +33,19 @@ CASES = [
     ("NAdam", {}),
     ("Rprop", {}),
     ("Adafactor", {}),
+]
+
+
+def around(name: str, **args: Any) -> dict[str, Any]:
+    """The arguments of Lookahead around a rule, three fast steps at a time."""
+    return {"optimizer": {"name": name, **args}, "k": 3, "alpha": 0.5}
+
+
+WRAPPED = [
+    ("Lookahead", around("Adam", amsgrad=True)),
+    ("Lookahead", around("RMSprop", momentum=0.9)),
+    ("Lookahead", around("RAdam")),
+    ("Lookahead", around("Adafactor")),
 ]
 
 
@@ -103,7 +117,7 @@ def test_the_global_rule_is_the_plain_rule(name):
     assert torch.equal(plain.flat.vector, shared.flat.vector)
 
 
-@pytest.mark.parametrize(("name", "args"), CASES, ids=str)
+@pytest.mark.parametrize(("name", "args"), [*CASES, *WRAPPED], ids=str)
 def test_a_failed_step_changes_nothing_and_another_is_the_same_step(name, args):
     rule, flat = rule_of(name, args)
     other, other_flat = rule_of(name, args)
@@ -116,7 +130,7 @@ def test_a_failed_step_changes_nothing_and_another_is_the_same_step(name, args):
     assert same(rule.state_dict(), other.state_dict())
 
 
-@pytest.mark.parametrize(("name", "args"), CASES, ids=str)
+@pytest.mark.parametrize(("name", "args"), [*CASES, *WRAPPED], ids=str)
 def test_a_restored_optimizer_continues_bit_for_bit(name, args):
     net = network()
     optimizer = flat_optimizer(net, name, args)
@@ -202,6 +216,16 @@ def rule_of(name: str, args: dict, steps: int = 2) -> tuple[UpdateRule, FlatPara
             "saved as SGD and is built as exp_avg",
         ),
         (("RMSprop", {}), ("SGD", {}), "saved as square_avg and is built as SGD"),
+        (
+            ("Lookahead", around("SGD")),
+            ("SGD", {}),
+            "saved as SGD, fast_steps, slow and is built as SGD: the spec",
+        ),
+        (
+            ("Adam", {}),
+            ("Lookahead", around("Adam")),
+            "and is built as exp_avg, exp_avg_sq, fast_steps, slow, step",
+        ),
     ],
 )
 def test_the_state_of_another_rule_is_refused_and_changes_nothing(
@@ -216,3 +240,74 @@ def test_the_state_of_another_rule_is_refused_and_changes_nothing(
         rule.load_state_dict(state)
     assert expected_error in str(error.value)
     assert same(rule.state_dict(), before)
+
+
+class OneWeight:
+    """A network of one weight under Lookahead, with a constant learning rate."""
+
+    def __init__(self, k: int, lr: float, momentum: float = 0.0) -> None:
+        net = nn.Linear(1, 1, bias=False)
+        self.lr = lr
+        self.flat = FlatParameters(net)
+        inner = {"name": "SGD", "momentum": momentum}
+        args = {"optimizer": inner, "k": k, "alpha": 0.5}
+        self.rule = build_rule("Lookahead", args, self.flat)
+
+    def begin_at(self, weight: float) -> None:
+        self.flat.vector.fill_(weight)
+
+    def step(self, gradient: float | None = None) -> float:
+        """The weight after a step with this gradient; by default the weight itself,
+        the gradient of half its square."""
+        slope = self.flat.vector.clone()
+        if gradient is not None:
+            slope.fill_(gradient)
+        self.flat.grad.copy_(slope)
+        self.rule.apply(self.flat.vector, self.flat.grad, self.lr)
+        return float(self.flat.vector)
+
+
+def test_lookahead_goes_halfway_back_after_every_second_step():
+    """By hand: 8 → 4 → 2, and slow 8 + (2 − 8) / 2 = 5; 5 → 2.5 → 1.25, and slow
+    5 + (1.25 − 5) / 2 = 3.125. Weights that come after the rule was made count."""
+    agent = OneWeight(k=2, lr=0.5)
+    agent.begin_at(8.0)
+    assert [agent.step() for _ in range(5)] == [4.0, 5.0, 2.5, 3.125, 1.5625]
+
+
+def test_the_momentum_inside_lookahead_goes_on_over_a_synchronisation():
+    """By hand, with steps of 1, 1.5 and 1.75: 0 → −1 → −2.5, slow −1.25 → −3."""
+    agent = OneWeight(k=2, lr=1.0, momentum=0.5)
+    agent.begin_at(0.0)
+    assert [agent.step(gradient=1.0) for _ in range(3)] == [-1.0, -1.25, -3.0]
+
+
+@pytest.mark.parametrize(("name", "args"), CASES, ids=str)
+def test_lookahead_that_follows_each_step_wholly_is_the_rule_inside(name, args):
+    whole = {"optimizer": {"name": name, **args}, "k": 1, "alpha": 1.0}
+    nets = [network(), network()]
+    plain = flat_optimizer(nets[0], name, args)
+    wrapped = flat_optimizer(nets[1], "Lookahead", whole)
+    for batch in batches():
+        plain.step(loss_of(nets[0], batch))
+        wrapped.step(loss_of(nets[1], batch))
+    assert torch.equal(plain.flat.vector, wrapped.flat.vector)
+
+
+def test_networks_that_follow_slow_weights_are_those_of_torch_averaged_by_hand():
+    net = network()
+    optimizer = flat_optimizer(net, "Lookahead", around("RAdam"))
+    other = network()
+    inner = torch.optim.RAdam(other.parameters(), lr=1e-2)
+    slow = [p.detach().clone() for p in other.parameters()]
+    for turn, batch in enumerate(batches(), start=1):
+        optimizer.step(loss_of(net, batch))
+        inner.zero_grad()
+        loss_of(other, batch).backward()
+        inner.step()
+        if turn % 3 == 0:
+            for start, parameter in zip(slow, other.parameters(), strict=True):
+                start.add_(parameter.detach() - start, alpha=0.5)
+                parameter.data.copy_(start)
+    expected = nn.utils.parameters_to_vector(other.parameters()).detach()
+    torch.testing.assert_close(optimizer.flat.vector, expected)

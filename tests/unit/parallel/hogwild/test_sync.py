@@ -19,7 +19,7 @@ from slm_lab.core.errors import LabError, NonFiniteLossError
 from slm_lab.parallel.hogwild.sync import SharedSync, SharedTrainState, SyncedSync
 from tests.support import randn, seeded
 
-RULES = ["GlobalAdam", "GlobalRMSprop"]
+RULES = ["GlobalAdam", "GlobalRMSprop", "Lookahead"]
 BOTH = pytest.mark.parametrize("kind", [SharedSync, SyncedSync])
 
 
@@ -32,9 +32,13 @@ def network(seed=0):
     return net
 
 
+LOOKAHEAD = {"optimizer": {"name": "GlobalAdam"}, "k": 3, "alpha": 0.5}
+
+
 def optimizer_of(net, rule="GlobalAdam", clip=None):
     flat = FlatParameters(net)
-    return Optimizer(flat, build_rule(rule, {}, flat), LearningRate(1e-2), clip)
+    args = LOOKAHEAD if rule == "Lookahead" else {}
+    return Optimizer(flat, build_rule(rule, args, flat), LearningRate(1e-2), clip)
 
 
 def batch(seed):
@@ -90,11 +94,13 @@ def gradient(net, seed, clip):
     return flat * (clip / norm)
 
 
-def test_shared_workers_see_each_others_steps_at_once():
-    train_state = SharedTrainState.of(optimizer_of(network()), 2)
-    first, second = (Worker(train_state, SharedSync, index) for index in range(2))
+@pytest.mark.parametrize("rule", RULES)
+def test_shared_workers_see_each_others_steps_at_once(rule):
+    """The slow weights of Lookahead, too, which count the steps of both."""
+    train_state = SharedTrainState.of(optimizer_of(network(), rule), 2)
+    first, second = (Worker(train_state, SharedSync, index, rule) for index in range(2))
     plain_net = network()
-    plain = optimizer_of(plain_net)
+    plain = optimizer_of(plain_net, rule)
     for turn in range(6):
         (first, second)[turn % 2].step(turn)
         plain.step(loss(plain_net, turn))
@@ -193,9 +199,12 @@ def test_synced_statistics_are_those_of_what_all_have_seen():
     assert_close(train_state.statistics, torch.stack([*alone.buffers()]))
 
 
-def test_an_optimizer_with_private_state_cannot_be_shared():
+def test_an_optimizer_with_private_state_cannot_be_shared(monkeypatch):
     with pytest.raises(TypeError, match="cannot be shared"):
         SharedTrainState.of(optimizer_of(network(), "SGD"), 1)
+    monkeypatch.setitem(LOOKAHEAD, "optimizer", {"name": "RAdam"})
+    with pytest.raises(TypeError, match="cannot be shared"):
+        SharedTrainState.of(optimizer_of(network(), "Lookahead"), 1)
 
 
 def test_a_full_shared_memory_is_reported_with_what_to_do(monkeypatch):

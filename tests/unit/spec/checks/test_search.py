@@ -22,6 +22,18 @@ def searching(search=UNIFORM, **meta):
     )
 
 
+def decaying(search):
+    """A search over a schedule that ends after 500 frames."""
+    schedule = {
+        "name": "linear_decay",
+        "start_val": 0.01,
+        "end_val": 0.001,
+        "start_step": 0,
+        "end_step": 500,
+    }
+    return changed(searching(search), agent__algorithm__entropy_coef_spec=schedule)
+
+
 def scheduled(name, search=UNIFORM, max_trial=4, **args):
     """A search with this scheduler and its arguments."""
     block = {"name": name, **args}
@@ -165,6 +177,8 @@ BUDGETED = [
     ("median_stopping", "grace_period"),
     ("pbt", "perturbation_interval"),
 ]
+STARTS = "agent.algorithm.entropy_coef_spec.start_step__choice"
+ENDS = "agent.algorithm.entropy_coef_spec.end_step__choice"
 TWICE = "is given twice, once nested; keep one"
 HOLDS_NONE = "search.agent.net = {}: holds no key to vary"
 
@@ -231,6 +245,17 @@ ROWS = [
             {f"{LAYERS}__choice": [[8]], f"{LAYERS}_activation__choice": ["relu"]}
         ),
         None,
+    ),
+    # A value that does not fit the spec may fit whatever another key of its block is.
+    (decaying({STARTS: [600, 700], ENDS: [800, 900]}), None),
+    (decaying({ENDS: [800, 900], STARTS: [600, 800]}), None),
+    (
+        decaying({STARTS: [600, 850], ENDS: [800, 900]}),
+        f"search.{STARTS} = 850: must be <= end_step (500)",
+    ),
+    (
+        decaying({STARTS: [600], f"{RATE}__uniform": [1e-4, 1e-3]}),
+        f"search.{STARTS} = 600: must be <= end_step (500)",
     ),
     # A block of a search holds a key.
     *(

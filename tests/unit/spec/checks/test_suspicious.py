@@ -58,6 +58,14 @@ def replaying(start, num_envs=4, frequency=4, **changes):
     )
 
 
+def averaged(tau):
+    return soft(
+        "SoftActorCritic",
+        agent__net__update_type="polyak",
+        agent__net__critic_polyak_coef=tau,
+    )
+
+
 def following(num_envs, frequency, update_frequency, steps=1, **net):
     keys = {
         "env.num_envs": num_envs,
@@ -155,6 +163,10 @@ ROWS = [
         HARDLY.format(1),
     ),
     (soft("SoftActorCritic", agent__net__critic_update_type="polyak"), None),
+    (averaged(0.9), None),
+    (averaged(0.95), "…critic_polyak_coef = 0.95: …95.0% of the net … 0.05 here"),
+    (averaged(0.995), "…critic_polyak_coef = 0.995: …99.5% of the net … 0.005 here"),
+    (soft("CrossQ", agent__net__polyak_coef=0.995), None),
     (soft("CrossQ"), None),
     (q_learning("VanillaDQN", agent__net__update_frequency=1), None),
     # With an exact ratio events are as far apart as it says.

@@ -98,6 +98,16 @@ def test_where_one_mode_needs_a_global_twin_all_variants_have_it_and_a_note_says
         assert words in note
 
 
+def test_the_optimizer_inside_lookahead_gets_its_global_twin(plan_of):
+    lookahead = {"name": "Lookahead", "optimizer": "Adam", "lr": 1e-3}
+    plan = plan_of(ppo(agent__net__optim_spec=lookahead), ("shared",), (1,))
+    for spec in plan.specs.values():
+        _, inside = spec.agent.net.optim_spec.stepping("")
+        assert inside.name == "GlobalAdam"
+    (note,) = plan.notes
+    assert "agent.net.optim_spec.optimizer" in note
+
+
 def test_an_optimizer_that_every_mode_can_use_stays(plan_of):
     for plan in (plan_of(ppo()), plan_of(adam(), ("all_reduce",))):
         assert plan.notes == ()
