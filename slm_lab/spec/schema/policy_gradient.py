@@ -153,7 +153,7 @@ class PPOSpec(MinibatchLearningSpec):
     @property
     @override
     def mean_noise(self) -> float:
-        return self.rpo_alpha
+        return self.greatest("rpo_alpha")
 
     @field_validator("normalize_advantages", mode="before")
     @classmethod
