@@ -111,7 +111,7 @@ def run(
         str | None,
         Argument(
             help="A JSON or YAML file, the name of a shipped one (slm-lab spec list), "
-            "or an algorithm: ppo, a2c, dqn, sac, crossq. Default: the demo, or "
+            "or an algorithm: ppo, a2c, dqn, pqn, sac, crossq. Default: the demo, or "
             "the run's own spec.",
             autocompletion=completion.run_words,
         ),
@@ -275,7 +275,7 @@ def new(
         Option(
             "--algo",
             metavar="WORD",
-            help="ppo, a2c, dqn, rainbow, sac, crossq, …; ddqn for Atari.",
+            help="ppo, a2c, dqn, rainbow, pqn, sac, crossq, …; ddqn for Atari.",
         ),
     ] = "ppo",
     out: Annotated[

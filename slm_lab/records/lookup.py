@@ -56,7 +56,13 @@ def find_folder(
     if os.path.isdir(folder) and not (is_word and RunDir.at(folder) is None):
         run_dir = _run_at(folder, spec_name, of_search)
     else:
-        run_dir = _run_called(name, data_dir, spec_name, of_search, env)
+        run_dir = _run_called(
+            name=name,
+            data_dir=data_dir,
+            spec_name=spec_name,
+            of_search=of_search,
+            env=env,
+        )
     return _with_name(run_dir, spec_name), trial
 
 

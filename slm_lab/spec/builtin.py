@@ -21,6 +21,7 @@ PARTS = (
         "algorithm.reinforce:Reinforce",
     ),
     (ALGORITHMS, "SARSA", q_learning.SARSASpec, "algorithm.sarsa:SARSA"),
+    (ALGORITHMS, "PQN", q_learning.PQNSpec, "algorithm.pqn:PQN"),
     (
         ALGORITHMS,
         "ActorCritic",

@@ -25,7 +25,7 @@ from tests.contract.parts_table import (
     decay,
 )
 from tests.learning.probe_envs import register_probes
-from tests.support import actor_critic, ppo, q_learning, reinforce, sarsa, soft
+from tests.support import actor_critic, ppo, pqn, q_learning, reinforce, sarsa, soft
 
 register_probes()
 
@@ -151,6 +151,7 @@ PPO = rows_of(ppo)
 REINFORCE = rows_of(reinforce)
 A2C = rows_of(actor_critic)
 SARSA = rows_of(sarsa)
+PQN = rows_of(pqn)
 SPARSE = {"agent__algorithm__training_frequency": 32}
 """Twelve training events in a run show as much as more would."""
 VANILLA, DQN, DOUBLE, MUNCHAUSEN, C51, QRDQN, IQN = (
@@ -180,6 +181,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "shared": PPO(SHARED),
         "continuous": PPO(CONTINUOUS, NORMALIZED, bounded=False),
         "free_log_std": alike(PPO(TWO_ACTIONS, FREE_LOG_STD, bounded=False)),
+        "robust": PPO(TWO_ACTIONS, FREE_LOG_STD, rpo_alpha=0.5, bounded=False),
         "beta": alike(PPO(TWO_ACTIONS, pdtype("Beta"))),
         "log_normal": alike(PPO(TWO_ACTIONS, pdtype("LogNormal"), bounded=False)),
         "multivariate": alike(
@@ -264,6 +266,17 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         ),
         "dueling": alike(SARSA(keys_of_net(type="DuelingMLPNet"))),
         "n_step": SARSA(num_step_returns=3),
+    },
+    "PQN": {
+        "layer_norm": PQN(),
+        "written_out": PQN(keys_of_net(layer_norm=False), lam=1.0),
+        "boltzmann_normalized": PQN(STACKED, exploring("boltzmann"), lam=0.0),
+        "batch_norm": PQN(keys_of_net(layer_norm=False, batch_norm=True), GENTLE),
+        "radam": PQN(keys_of_net(optim_spec={"name": "RAdam", "lr": 1e-3})),
+        "dueling": alike(PQN(keys_of_net(type="DuelingMLPNet"))),
+        "images": PQN(IMAGES, net("ConvNet", CONV, layer_norm=True)),
+        "recurrent": PQN(RNN),
+        "half_precision": PQN(HALF),
     },
     "VanillaDQN": {
         "uniform": VANILLA(update_to_data=0.25, training_batch_iter=1),

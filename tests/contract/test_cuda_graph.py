@@ -23,6 +23,7 @@ ADAM = OptimSpec(name="GlobalAdam", lr=1e-3)
 GRAPHED = (
     "PPO",
     "PPOSIL",
+    "PQN",
     "VanillaDQN",
     "DQN",
     "DoubleDQN",

@@ -20,6 +20,7 @@ from tests.contract.table import (
     DQN,
     PPO,
     PPOSIL,
+    PQN,
     REINFORCE,
     SAC,
     SARSA,
@@ -38,6 +39,7 @@ SPECS = {
     "Reinforce": REINFORCE(policy_loss_coef=0.7),
     "ActorCritic": A2C(lam=0.9),
     "SARSA": SARSA(),
+    "PQN": PQN(),
     "DQN": DQN(POLYAK, BY_PRIORITY, num_step_returns=3),
     "SoftActorCritic": SAC(
         POLYAK, target_entropy=0.3, entropy_penalty_coef=0.2, num_step_returns=2

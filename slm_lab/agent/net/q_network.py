@@ -13,7 +13,7 @@ from torch.nn.utils import parametrizations
 from slm_lab.agent.net.layers import Linear
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.net.noise import WeightNoise
-from slm_lab.agent.net.policy_value import ActingNetwork
+from slm_lab.agent.net.policy_value import STATES_AT_ONCE, ActingNetwork
 from slm_lab.agent.net.return_distribution import ReturnNet
 from slm_lab.agent.net.target_network import TargetNetwork
 from slm_lab.agent.net.value_transform import ValueTransform
@@ -42,6 +42,11 @@ class QNetwork(ActingNetwork):
     def q(self, obs: Tensor) -> Tensor:
         """Q of every action, (B, n)."""
         return self.policy(obs)
+
+    def greatest_q(self, obs: Tensor) -> Tensor:
+        """max_a Q(s, a) of any number of states, (B,)."""
+        parts = torch.split(obs, STATES_AT_ONCE)
+        return torch.cat([self.q(part).amax(-1) for part in parts])
 
     def target_q(self, obs: Tensor) -> Tensor:
         """Target Q of every action, (B, n)."""

@@ -8,12 +8,14 @@ from typing_extensions import override
 
 from slm_lab.spec.schema import bounds
 from slm_lab.spec.schema.algorithm import (
+    MinibatchLearningSpec,
     NSteps,
     OnPolicyLearningSpec,
     ReplayLearningSpec,
 )
 from slm_lab.spec.schema.fields import Count
 from slm_lab.spec.schema.rules import Limit
+from slm_lab.spec.schema.schedule import MAY_CHANGE
 
 OF_Q_VALUES = frozenset({"default", "Argmax", "Categorical"})
 
@@ -29,6 +31,20 @@ class SARSASpec(OnPolicyLearningSpec):
     HAS_TARGETS = False
 
     num_step_returns: NSteps = 1
+
+
+class PQNSpec(MinibatchLearningSpec):
+    """Parallel Q-learning (arXiv:2407.04811): targets by λ-returns, without a replay
+    memory and without a target network. Set layer_norm of its net."""
+
+    ACTS_ON_Q = True
+    PDTYPES = OF_Q_VALUES
+    CRITIC = "none"
+    HAS_TARGETS = False
+
+    lam: Annotated[float, MAY_CHANGE] = Field(
+        0.65, ge=0, le=1, description="λ of the λ-returns"
+    )
 
 
 class DQNBaseSpec(ReplayLearningSpec):

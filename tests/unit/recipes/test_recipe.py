@@ -45,7 +45,7 @@ CHOICES = [
     ("td3", "Pendulum-v1", "td3_continuous"),
     *(
         (word, name, f"{word}{kind}")
-        for word in ("c51", "qrdqn", "iqn", "rainbow")
+        for word in ("c51", "qrdqn", "iqn", "rainbow", "pqn")
         for name, kind in (("CartPole-v1", ""), (ENVS["images"], "_image"))
     ),
 ]
@@ -127,12 +127,12 @@ def test_atari_games_have_their_own_templates():
         (
             "crossq",
             "CartPole-v1",
-            "choose one of: a2c, c51, dqn, iqn, ppo, qrdqn, rainbow, sac",
+            "choose one of: a2c, c51, dqn, iqn, ppo, pqn, qrdqn, rainbow, sac",
         ),
         (
             "sac",
             ENVS["images"],
-            "choose one of: a2c, c51, dqn, iqn, ppo, qrdqn, rainbow",
+            "choose one of: a2c, c51, dqn, iqn, ppo, pqn, qrdqn, rainbow",
         ),
         (
             "sac",
@@ -143,7 +143,7 @@ def test_atari_games_have_their_own_templates():
             "trpo",
             "Pendulum-v1",
             "trpo: there is no recipe; recipes are a2c, c51, crossq, dqn, iqn, ppo, "
-            "qrdqn, rainbow, sac, td3",
+            "pqn, qrdqn, rainbow, sac, td3",
         ),
     ],
 )
