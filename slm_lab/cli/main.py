@@ -275,7 +275,7 @@ def new(
         Option(
             "--algo",
             metavar="WORD",
-            help="ppo, a2c, dqn, rainbow, pqn, sac, crossq, …; ddqn for Atari.",
+            help="ppo, a2c, dqn, pqn, rainbow, sac, crossq, …; ddqn for Atari.",
         ),
     ] = "ppo",
     out: Annotated[

@@ -29,6 +29,8 @@ BENCHMARKS = {
     "benchmark/ppo/ppo_minigrid.json": ("ppo_minigrid", 0.9),
     "benchmark/sarsa/sarsa_cartpole.json": ("sarsa_cartpole", 440.0),
     "benchmark/sarsa/sarsa_acrobot.json": ("sarsa_acrobot", -140.0),
+    "benchmark/pqn/pqn_cartpole.json": ("pqn_cartpole", 450.0),
+    "benchmark/pqn/pqn_lunar.json": ("pqn_lunar", 200.0),
     "benchmark/sil/sil_cartpole.json": ("sil_cartpole", 450.0),
     "benchmark/sil/sil_mountaincar_continuous.json": (
         "sil_mountaincar_continuous",

@@ -43,6 +43,7 @@ LEARNERS = {
         actor_critic,
         {"agent__algorithm__training_frequency": 4, "env__num_envs": 16},
     ),
+    "PQN": (pqn, {"agent__algorithm__training_epoch": 4, "env__num_envs": 8}),
     **{
         name: (
             partial(q_learning, name),
@@ -57,7 +58,6 @@ LEARNERS = {
         )
         for name in ("DQN", "DoubleDQN", "MunchausenDQN", "C51", "QRDQN", "IQN")
     },
-    "PQN": (pqn, {"agent__algorithm__training_epoch": 4, "env__num_envs": 8}),
 }
 
 
@@ -296,6 +296,53 @@ def test_every_distribution_of_continuous_actions_finds_the_point(
     assert_allclose(session.agent.actor.act_greedily(obs), obs / 2, atol=0.3)
 
 
+Q_OF_PROBES = {
+    # γ is 0.8; the observations, and Q of both actions there
+    "ProbeConstantReward-v0": ([[0.0]], [[1.0, 1.0]]),
+    "ProbeRewardIsObs-v0": ([[1.0], [-1.0]], [[1.0, 1.0], [-1.0, -1.0]]),
+    "ProbeRewardIsAction-v0": ([[0.0]], [[-1.0, 1.0]]),
+    "ProbeCutShort-v0": ([[0.0], [1.0]], [[3.2, 3.2], [4.0, 4.0]]),
+}
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("env", Q_OF_PROBES)
+@pytest.mark.parametrize("lam", [0.65, pytest.param(1.0, marks=SLOW)])
+def test_parallel_q_learning_finds_the_value_of_every_action(env, lam, tmp_path):
+    session = train(
+        env,
+        tmp_path,
+        seed=0,
+        learner="PQN",
+        agent__algorithm__gamma=0.8,
+        agent__algorithm__lam=lam,
+        agent__algorithm__explore_var_spec={"name": "no_decay", "start_val": 1.0},
+        **adam(1e-2),
+        agent__net__lr_scheduler_spec={"name": "LinearToZero"},
+    )
+    obs, expected = Q_OF_PROBES[env]
+    with torch.no_grad():
+        q = session.agent.learner.network.q(torch.tensor(obs))
+    assert_allclose(q.numpy(), expected, atol=0.1)
+
+
+@pytest.mark.medium
+def test_parallel_q_learning_credits_the_first_of_two_steps(tmp_path):
+    """λ = 1: the second observation does not show which action was taken."""
+    session = train(
+        "ProbeTwoStepCredit-v0",
+        tmp_path,
+        seed=0,
+        learner="PQN",
+        agent__algorithm__lam=1.0,
+        agent__algorithm__explore_var_spec={"name": "no_decay", "start_val": 1.0},
+        agent__net__lr_scheduler_spec={"name": "LinearToZero"},
+    )
+    with torch.no_grad():
+        q = session.agent.learner.network.q(torch.tensor([[0.0]]))
+    assert_allclose(q.numpy(), [[-0.99, 0.99]], atol=0.15)
+
+
 RETURNS = {"agent__algorithm__v_min": -2.0, "agent__algorithm__v_max": 6.0}
 NOISY = {
     "agent__net__noisy": True,
@@ -373,78 +420,3 @@ def test_munchausen_q_has_the_bonus_of_its_own_policy(tmp_path):
     for _ in range(20):
         wanted[1] = 1.0 - alpha * tau * np.log1p(np.exp((-1.5 - wanted[1]) / tau))
     assert_allclose(q_of(session, [0.0])[0], wanted, atol=0.05)
-
-
-Q_OF_PROBES = {
-    # γ is 0.8; the observations, and Q of both actions there
-    "ProbeConstantReward-v0": ([[0.0]], [[1.0, 1.0]]),
-    "ProbeRewardIsObs-v0": ([[1.0], [-1.0]], [[1.0, 1.0], [-1.0, -1.0]]),
-    "ProbeRewardIsAction-v0": ([[0.0]], [[-1.0, 1.0]]),
-    "ProbeCutShort-v0": ([[0.0], [1.0]], [[3.2, 3.2], [4.0, 4.0]]),
-}
-
-
-@pytest.mark.medium
-@pytest.mark.parametrize("env", Q_OF_PROBES)
-@pytest.mark.parametrize("lam", [0.65, pytest.param(1.0, marks=SLOW)])
-def test_parallel_q_learning_finds_the_value_of_every_action(env, lam, tmp_path):
-    session = train(
-        env,
-        tmp_path,
-        seed=0,
-        learner="PQN",
-        agent__algorithm__gamma=0.8,
-        agent__algorithm__lam=lam,
-        agent__algorithm__explore_var_spec={"name": "no_decay", "start_val": 1.0},
-        **adam(1e-2),
-        agent__net__lr_scheduler_spec={"name": "LinearToZero"},
-    )
-    obs, expected = Q_OF_PROBES[env]
-    with torch.no_grad():
-        q = session.agent.learner.network.q(torch.tensor(obs))
-    assert_allclose(q.numpy(), expected, atol=0.1)
-
-
-@pytest.mark.medium
-def test_parallel_q_learning_credits_the_first_of_two_steps(tmp_path):
-    """λ = 1: the second observation does not show which action was taken."""
-    session = train(
-        "ProbeTwoStepCredit-v0",
-        tmp_path,
-        seed=0,
-        learner="PQN",
-        agent__algorithm__lam=1.0,
-        agent__algorithm__explore_var_spec={"name": "no_decay", "start_val": 1.0},
-        agent__net__lr_scheduler_spec={"name": "LinearToZero"},
-    )
-    with torch.no_grad():
-        q = session.agent.learner.network.q(torch.tensor([[0.0]]))
-    assert_allclose(q.numpy(), [[-0.99, 0.99]], atol=0.15)
-
-
-@pytest.mark.medium
-def test_parallel_q_learning_remembers_a_cue(tmp_path):
-    """With a recurrent net; without memory the return is 0 on average."""
-    session = train(
-        "ProbeRecallCue-v0",
-        tmp_path,
-        seed=0,
-        frames=30_000,
-        learner="PQN",
-        agent__net={
-            "type": "RecurrentNet",
-            "fc_hid_layers": [16],
-            "rnn_hidden_size": 16,
-            "seq_len": 6,
-            "optim_spec": {"name": "GlobalAdam", "lr": 3e-3},
-        },
-        agent__algorithm__time_horizon=24,
-        agent__algorithm__explore_var_spec={
-            "name": "linear_decay",
-            "start_val": 1.0,
-            "end_val": 0.02,
-            "start_step": 0,
-            "end_step": 10_000,
-        },
-    )
-    assert final_return(session) > 0.8

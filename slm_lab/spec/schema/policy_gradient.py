@@ -131,6 +131,7 @@ class PPOSpec(MinibatchLearningSpec):
     )
     rpo_alpha: Annotated[
         float,
+        MAY_CHANGE,
         Refused(
             "adds noise to the mean of Normal actions, and those are "
             "{own.action_pdtype}; set action_pdtype to Normal, or remove rpo_alpha",
