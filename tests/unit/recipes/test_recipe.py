@@ -43,6 +43,7 @@ CHOICES = [
     ("sac", "Pendulum-v1", "sac_continuous"),
     ("crossq", "Pendulum-v1", "crossq_continuous"),
     ("pqn", "CartPole-v1", "pqn"),
+    ("pqn", ENVS["images"], "pqn_image"),
     ("td3", "Pendulum-v1", "td3_continuous"),
     *(
         (word, name, f"{word}{kind}")
