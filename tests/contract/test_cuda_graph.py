@@ -27,6 +27,7 @@ GRAPHED = (
     "DQN",
     "DoubleDQN",
     "SoftActorCritic",
+    "REDQ",
     "CrossQ",
     "TD3",
     "C51",
