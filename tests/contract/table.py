@@ -166,9 +166,9 @@ VANILLA, DQN, DOUBLE, MUNCHAUSEN, C51, QRDQN, IQN = (
         "IQN",
     )
 )
-SAC, CROSS_Q, TD3 = (
+SAC, REDQ, CROSS_Q, TD3 = (
     rows_of(partial(soft, name, **SPARSE))
-    for name in ("SoftActorCritic", "CrossQ", "TD3")
+    for name in ("SoftActorCritic", "REDQ", "CrossQ", "TD3")
 )
 SIL, PPOSIL = partial(A2C, name="SIL"), partial(PPO, name="PPOSIL")
 
@@ -387,6 +387,25 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
                 spectral_norm=True,
             )
         ),
+    },
+    "REDQ": {
+        "continuous": REDQ(TWO_ACTIONS, num_critics=4, policy_delay=2),
+        "discrete": REDQ(num_critics=3, policy_delay=2),
+        "prioritized_symlog_n_step": alike(
+            REDQ(
+                CONTINUOUS,
+                BY_PRIORITY,
+                num_critics=3,
+                num_target_critics=1,
+                policy_delay=1,
+                symlog=True,
+                num_step_returns=3,
+            )
+        ),
+        "spectral_norm": alike(
+            REDQ(TWO_ACTIONS, num_critics=3, policy_delay=2, spectral_norm=True)
+        ),
+        "half_precision": REDQ(TWO_ACTIONS, HALF, num_critics=3, policy_delay=2),
     },
     "CrossQ": {
         "continuous": CROSS_Q(TWO_ACTIONS, GENTLE),

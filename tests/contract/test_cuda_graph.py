@@ -28,6 +28,7 @@ GRAPHED = (
     "DQN",
     "DoubleDQN",
     "SoftActorCritic",
+    "REDQ",
     "CrossQ",
     "TD3",
     "C51",

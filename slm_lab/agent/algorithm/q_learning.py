@@ -37,7 +37,7 @@ from slm_lab.spec.schema.q_learning import (
 )
 
 
-class Draws(NamedTuple):
+class QDraws(NamedTuple):
     """The random numbers of a gradient step."""
 
     noise: Tensor | None = None
@@ -91,24 +91,24 @@ class QLearner(Learner[TransitionSource]):
         )
 
     @abstractmethod
-    def next_value(self, next_obs: Tensor, draws: Draws) -> Tensor:
+    def next_value(self, next_obs: Tensor, draws: QDraws) -> Tensor:
         """V(s') of the next states, (B,), or outputs for its distribution, (B, K)."""
 
-    def target(self, batch: Transitions, draws: Draws) -> Tensor:
+    def target(self, batch: Transitions, draws: QDraws) -> Tensor:
         """r + γ^m V(s'), (B,), or its distribution, (B, K)."""
         return batch.reward + batch.discount * self.next_value(batch.next_obs, draws)
 
-    def predict(self, batch: Transitions, target: Tensor, draws: Draws) -> QPrediction:
+    def predict(self, batch: Transitions, target: Tensor, draws: QDraws) -> QPrediction:
         """The loss of Q(s, a) against its target."""
         return self.objective(batch.obs, batch.action, lambda _: target, batch.weight)
 
-    def draw(self, size: int) -> Draws:
+    def draw(self, size: int) -> QDraws:
         """The random numbers of a step on a batch of this size."""
         if not self.network.noise:
-            return Draws()
+            return QDraws()
         noise = self.network.noise.draw(3, self.generator)
         now, following, of_target = torch.split(moved(noise, self.network.device), 1)
-        return Draws(noise=now, next_noise=following, target_noise=of_target)
+        return QDraws(noise=now, next_noise=following, target_noise=of_target)
 
     @override
     def take_numbers(self, numbers: Mapping[str, float]) -> None:
@@ -130,7 +130,7 @@ class QLearner(Learner[TransitionSource]):
         self.opt_step += 1
         return update
 
-    def _step(self, batch: Transitions, draws: Draws) -> Update:
+    def _step(self, batch: Transitions, draws: QDraws) -> Update:
         """One step on w l(Q(s, a), r + γ^m V(s')), eq. 2 of arXiv:1312.5602 for n
         steps."""
         network = self.network
@@ -169,7 +169,7 @@ class VanillaDQN(QLearner):
     """Q-learning with replay, without a target network (arXiv:1312.5602)."""
 
     @override
-    def next_value(self, next_obs: Tensor, draws: Draws) -> Tensor:
+    def next_value(self, next_obs: Tensor, draws: QDraws) -> Tensor:
         """max_a Q(s', a)."""
         return self.network.q(next_obs).amax(-1)
 
@@ -179,7 +179,7 @@ class DQN(QLearner):
     """Q-learning with a target network: Mnih et al., "Human-level control" (2015)."""
 
     @override
-    def next_value(self, next_obs: Tensor, draws: Draws) -> Tensor:
+    def next_value(self, next_obs: Tensor, draws: QDraws) -> Tensor:
         """max_a Q̂(s', a)."""
         return self.network.target_q(next_obs).amax(-1)
 
@@ -189,7 +189,7 @@ class DoubleDQN(QLearner):
     """The online network chooses, the target network values: arXiv:1509.06461."""
 
     @override
-    def next_value(self, next_obs: Tensor, draws: Draws) -> Tensor:
+    def next_value(self, next_obs: Tensor, draws: QDraws) -> Tensor:
         """Q̂(s', argmax_a Q(s', a))."""
         best = self.network.q(next_obs).argmax(-1, keepdim=True)
         return self.network.target_q(next_obs).gather(-1, best).squeeze(-1)
@@ -209,13 +209,13 @@ class MunchausenDQN(QLearner):
         self._lowest = spec.munchausen_clip
 
     @override
-    def next_value(self, next_obs: Tensor, draws: Draws) -> Tensor:
+    def next_value(self, next_obs: Tensor, draws: QDraws) -> Tensor:
         """Σ_a π(a|s') (Q̂(s', a) − τ log π(a|s')) = τ log Σ_a e^(Q̂(s', a) / τ)."""
         q = self.network.target_q(next_obs)
         return self._tau * (q / self._tau).logsumexp(-1)
 
     @override
-    def target(self, batch: Transitions, draws: Draws) -> Tensor:
+    def target(self, batch: Transitions, draws: QDraws) -> Tensor:
         """r + α [τ log π(a|s)] + γ V(s'), eq. 1 and section 3.1, with the brackets for
         bounds l_0 and 0."""
         q = self.network.target_q(batch.obs)
@@ -242,7 +242,7 @@ class DistributionalDQN(QLearner):
         self.draws_numbers |= spec.num_levels is not None
 
     @override
-    def draw(self, size: int) -> Draws:
+    def draw(self, size: int) -> QDraws:
         draws = super().draw(size)
         if self.num_levels is None:
             return draws
@@ -254,7 +254,7 @@ class DistributionalDQN(QLearner):
         return draws._replace(levels=levels, next_levels=next_levels)
 
     @override
-    def next_value(self, next_obs: Tensor, draws: Draws) -> Tensor:
+    def next_value(self, next_obs: Tensor, draws: QDraws) -> Tensor:
         outputs = self.network.target_distributions(next_obs, draws.next_levels)
         if self.is_double:
             q = self.network.q(next_obs)
@@ -265,12 +265,12 @@ class DistributionalDQN(QLearner):
         return outputs_of(outputs, q.argmax(-1))
 
     @override
-    def target(self, batch: Transitions, draws: Draws) -> Tensor:
+    def target(self, batch: Transitions, draws: QDraws) -> Tensor:
         outputs = self.next_value(batch.next_obs, draws)
         return self.returns.target(batch.reward, batch.discount, outputs)
 
     @override
-    def predict(self, batch: Transitions, target: Tensor, draws: Draws) -> QPrediction:
+    def predict(self, batch: Transitions, target: Tensor, draws: QDraws) -> QPrediction:
         of_all = self.network.distributions(batch.obs, draws.levels)
         outputs = outputs_of(of_all, batch.action)
         q = self.returns.mean(outputs.detach())

@@ -82,6 +82,27 @@ class ActorCriticParts:
         return networks
 
 
+class UpdateDraws(NamedTuple):
+    """The random numbers of one update, which are drawn before it."""
+
+    next_noise: Tensor
+    """Noise for the policy in the next states."""
+    noise: Tensor | None
+    """Noise for the policy in this batch's states; None: the actor does not learn in
+    this update."""
+    subset: Tensor | None
+    """The numbers (M,) of the critics whose smallest target is bootstrapped from; None:
+    of all."""
+
+    def on(self, device: torch.device) -> "UpdateDraws":
+        """The same numbers on a device."""
+        return UpdateDraws(
+            next_noise=moved(self.next_noise, device),
+            noise=None if self.noise is None else moved(self.noise, device),
+            subset=None if self.subset is None else moved(self.subset, device),
+        )
+
+
 class CriticObjective(NamedTuple):
     """The loss of a critic step, and the numbers that it rests on: both (B,) without a
     gradient, in the critics' own units."""
@@ -125,9 +146,9 @@ class ReplayActorCritic(Learner[TransitionSource]):
         self.generator = parts.generator
         self.value_loss_fn = parts.value_loss_fn
         self.critic_objective: Callable[
-            [Transitions, Tensor, Number], CriticObjective
+            [Transitions, UpdateDraws, Number], CriticObjective
         ] = self.torch_critic_objective
-        """Takes a batch, noise for the next states, and α."""
+        """Takes a batch, the draws of the update, and α."""
         self.actor_objective: Callable[
             [Transitions, Tensor, Number], ActorObjective
         ] = self.torch_actor_objective
@@ -157,29 +178,25 @@ class ReplayActorCritic(Learner[TransitionSource]):
         """All parts. Raises LabError for actions that it cannot learn."""
 
     def predict(
-        self, obs: Tensor, action: Tensor, next_obs: Tensor, noise: Tensor
+        self, obs: Tensor, action: Tensor, next_obs: Tensor, draws: UpdateDraws
     ) -> Prediction:
-        """The critics' predictions for B transitions, by noise for the next states,
-        which the target networks value."""
-        following = self.following(next_obs, noise)
+        """The critics' predictions for B transitions. The target networks value the
+        next states."""
+        following = self.following(next_obs, draws)
         return Prediction(self.critic.q_values(obs, action), following)
 
     @torch.no_grad()
-    def following(self, next_obs: Tensor, noise: Tensor) -> Expectation:
+    def following(self, next_obs: Tensor, draws: UpdateDraws) -> Expectation:
         """The target networks' expectation over the actions in the next states."""
         return self.next_policy.of(
             self.next_params(next_obs),
-            lambda next_action: self.critic.target(next_obs, next_action),
-            noise,
+            lambda next_action: self.critic.target(next_obs, next_action, draws.subset),
+            draws.next_noise,
         )
 
     def next_params(self, next_obs: Tensor) -> Tensor:
         """The parameters (B, param_dim) of the policy in the next states."""
         return self.actor.policy(next_obs)
-
-    def actor_value(self, obs: Tensor, action: Tensor | None) -> Tensor:
-        """The value that the actor maximises, see `Critics.actor_value`."""
-        return self.critic.actor_value(obs, action)
 
     @override
     def take_numbers(self, numbers: Mapping[str, float]) -> None:
@@ -200,30 +217,32 @@ class ReplayActorCritic(Learner[TransitionSource]):
         too."""
         device = self.critic.device
         shape = (len(batch.obs), self.num_actions)
-        noise = [self.next_policy.draw(shape, self.generator)]
+        next_noise = self.next_policy.draw(shape, self.generator)
+        noise = None
         if (self.opt_step + 1) % self.spec.policy_delay == 0:
-            noise.append(self.policy.draw(shape, self.generator))
+            noise = self.policy.draw(shape, self.generator)
+        subset = self.critic.draw_subset(self.generator)
         scheduled_alpha = 0.0
         if self.temperature is not None:
             scheduled_alpha = self.temperature.scheduled(frame)
         update = self.step(
             batch.to(device),
-            tuple(moved(draw, device) for draw in noise),
+            UpdateDraws(next_noise, noise, subset).on(device),
             scheduled_alpha,
         )
         self.opt_step += 1
         return update
 
     def _step(
-        self, batch: Transitions, noise: tuple[Tensor, ...], scheduled_alpha: Number
+        self, batch: Transitions, draws: UpdateDraws, scheduled_alpha: Number
     ) -> Update:
-        """Updates the critics; updates actor and temperature too if `noise` has two
-        entries."""
+        """Updates the critics; updates actor and temperature too if noise is drawn for
+        them."""
         alpha: Number = 0.0
         if self.temperature is not None:
             alpha = self.temperature.alpha(scheduled_alpha)
         self.critic.train(True)
-        objective = self.critic_objective(batch, noise[0], alpha)
+        objective = self.critic_objective(batch, draws, alpha)
         step = self.critic.optimizer.step(objective.loss)
         self.critic.train(False)
         report: dict[str, Number] = {
@@ -235,19 +254,18 @@ class ReplayActorCritic(Learner[TransitionSource]):
         if self.temperature is not None:
             report["alpha"] = alpha
         error = objective.target - objective.q
-        trains_actor = len(noise) > 1
-        if trains_actor:
-            report |= self._update_actor(batch, noise[1], alpha)
-        if trains_actor or not self.spec.DELAYS_TARGETS:
+        if draws.noise is not None:
+            report |= self._update_actor(batch, draws.noise, alpha)
+        if draws.noise is not None or not self.spec.DELAYS_TARGETS:
             for network in self.target_networks.values():
                 network.after_step()
         return Update(report, error)
 
     def torch_critic_objective(
-        self, batch: Transitions, noise: Tensor, alpha: Number
+        self, batch: Transitions, draws: UpdateDraws, alpha: Number
     ) -> CriticObjective:
         """The sum of all critics' losses by autograd."""
-        q, following = self.predict(batch.obs, batch.action, batch.next_obs, noise)
+        q, following = self.predict(batch.obs, batch.action, batch.next_obs, draws)
         target = self.target(batch, following, alpha)
         losses = [self.value_loss_fn(values, target, batch.weight) for values in q]
         return CriticObjective(reduce(torch.add, losses), q[0].detach(), target)
@@ -281,7 +299,7 @@ class ReplayActorCritic(Learner[TransitionSource]):
         """−(E[Q(s, a)] + α H(s)) by autograd."""
         value, entropy = self.policy.of(
             self.actor.policy(batch.obs),
-            lambda action: self.actor_value(batch.obs, action),
+            lambda action: self.critic.actor_value(batch.obs, action),
             noise,
         )
         loss = -(value + alpha * entropy).mean()

@@ -1,5 +1,5 @@
-"""Soft actor-critic (arXiv:1812.05905) and CrossQ (arXiv:1902.05605), for any kind of
-action."""
+"""Soft actor-critic (arXiv:1812.05905), REDQ (arXiv:2101.05982) and CrossQ
+(arXiv:1902.05605), for any kind of action."""
 
 from collections.abc import Mapping
 from typing import final
@@ -19,6 +19,7 @@ from slm_lab.agent.algorithm.replay_actor_critic import (
     ActorCriticParts,
     Prediction,
     ReplayActorCritic,
+    UpdateDraws,
     build_actor_critic,
 )
 from slm_lab.agent.algorithm.temperature import build_temperature
@@ -71,6 +72,13 @@ class SoftActorCritic(SoftLearner):
 
 
 @final
+class REDQ(SoftLearner):
+    """Randomized ensembled double Q-learning. Each update bootstraps from the smallest
+    target of a few critics, drawn at random: algorithm 1 of arXiv:2101.05982. The actor
+    maximises the mean of all critics."""
+
+
+@final
 class CrossQ(SoftLearner):
     """CrossQ has no target networks. Its batch-renormalised critics see this state and
     the next in one batch. `_with_norm` says where the norm stands."""
@@ -83,7 +91,7 @@ class CrossQ(SoftLearner):
 
     @override
     def predict(
-        self, obs: Tensor, action: Tensor, next_obs: Tensor, noise: Tensor
+        self, obs: Tensor, action: Tensor, next_obs: Tensor, draws: UpdateDraws
     ) -> Prediction:
         predicted: list[list[Tensor]] = []
 
@@ -96,7 +104,9 @@ class CrossQ(SoftLearner):
             return value
 
         with torch.no_grad():
-            following = self.policy.of(self.actor.policy(next_obs), next_value, noise)
+            following = self.policy.of(
+                self.actor.policy(next_obs), next_value, draws.next_noise
+            )
         return Prediction(predicted[0], following)
 
 

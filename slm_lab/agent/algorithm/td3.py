@@ -61,8 +61,3 @@ class TD3(ReplayActorCritic):
     def next_params(self, next_obs: Tensor) -> Tensor:
         params: Tensor = self.actor_target(next_obs)[0]
         return params
-
-    @override
-    def actor_value(self, obs: Tensor, action: Tensor | None) -> Tensor:
-        assert action is not None
-        return self.critic.first_value(obs, action)

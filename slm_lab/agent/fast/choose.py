@@ -16,7 +16,7 @@ from slm_lab.agent.algorithm.pqn import PQN
 from slm_lab.agent.algorithm.q_learning import QLearner
 from slm_lab.agent.algorithm.reinforce import Reinforce
 from slm_lab.agent.algorithm.replay_actor_critic import ReplayActorCritic
-from slm_lab.agent.algorithm.sac import SoftActorCritic
+from slm_lab.agent.algorithm.sac import REDQ, SoftActorCritic
 from slm_lab.agent.algorithm.sarsa import SARSA
 from slm_lab.agent.algorithm.sil import SelfImitation
 from slm_lab.agent.algorithm.td3 import TD3
@@ -130,9 +130,9 @@ def write_out_replay_steps(learner: ReplayActorCritic) -> None:
     if isinstance(learner, TD3):
         learner.critic_objective = WrittenCritics(learner, critics, value_loss)
         learner.actor_objective = WrittenActor(
-            learner, actor[0], critics[:1], deterministic_sample
+            learner, actor[0], critics, deterministic_sample
         )
-    elif isinstance(learner, SoftActorCritic) and learner.policy is SQUASHED:
+    elif isinstance(learner, SoftActorCritic | REDQ) and learner.policy is SQUASHED:
         learner.critic_objective = WrittenCritics(learner, critics, value_loss)
         learner.actor_objective = WrittenActor(
             learner, actor[0], critics, squashed_sample

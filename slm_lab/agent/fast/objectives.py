@@ -18,6 +18,7 @@ from slm_lab.agent.algorithm.replay_actor_critic import (
     ActorObjective,
     CriticObjective,
     ReplayActorCritic,
+    UpdateDraws,
 )
 from slm_lab.agent.batch import Transitions
 from slm_lab.agent.fast import losses
@@ -208,10 +209,10 @@ class WrittenCritics:
         self._elementwise = value_loss
 
     def __call__(
-        self, batch: Transitions, noise: Tensor, alpha: Number
+        self, batch: Transitions, draws: UpdateDraws, alpha: Number
     ) -> CriticObjective:
         """The sum of all critics' losses."""
-        following = self._learner.following(batch.next_obs, noise)
+        following = self._learner.following(batch.next_obs, draws)
         target = self._learner.target(batch, following, alpha)
         both = torch.cat([batch.obs, batch.action], -1).numpy()
         traces = [net.trace(both) for net in self._nets]
@@ -232,8 +233,8 @@ class WrittenCritics:
 
 @final
 class WrittenActor:
-    """`ReplayActorCritic.torch_actor_objective` of continuous actions: the smallest
-    value of `critics`, for one reparametrised action."""
+    """`ReplayActorCritic.torch_actor_objective` of continuous actions, for one
+    reparametrised action."""
 
     def __init__(
         self,
@@ -244,13 +245,14 @@ class WrittenActor:
     ) -> None:
         self._learner = learner
         self._actor = actor
-        self._critics = critics
+        self._climbed = learner.critic.climbed
+        self._critics = critics[:1] if self._climbed == "first" else critics
         self._sample = sample
 
     def __call__(
         self, batch: Transitions, noise: Tensor, alpha: Number
     ) -> ActorObjective:
-        """−(min_i Q_i + α H(s))."""
+        """−(Q + α H(s)); Q is the critics' smallest, mean or first value."""
         obs = batch.obs.numpy()
         actor = self._actor.trace(obs)
         sample = self._sample(actor.outputs[0], noise)
@@ -259,10 +261,16 @@ class WrittenActor:
             net.trace(both, learns=False, passes_on=True) for net in self._critics
         ]
         values = np.stack([critic.outputs[0][:, 0] for critic in critics])
-        least = values.argmin(0)
+        if self._climbed == "mean":
+            climbed = np.add.reduce(values) / len(values)
+            shares = np.full_like(values, ONE / len(values))
+        else:
+            climbed = values.min(0)
+            numbers = np.arange(len(values))[:, None]
+            shares = values.argmin(0) == numbers
         entropy = -sample.log_prob
         size = len(entropy)
-        gain = values.min(0) + alpha * entropy
+        gain = climbed + alpha * entropy
         value = -(np.add.reduce(gain) / size)
         coef = self._learner.spec.entropy_penalty
         penalty = None
@@ -274,8 +282,8 @@ class WrittenActor:
         def backward() -> None:
             of_gain = np.full(size, -ONE / size, np.float32)
             of_critics = [
-                critic.backward((of_gain * (least == number))[:, None])
-                for number, critic in enumerate(critics)
+                critic.backward((of_gain * share)[:, None])
+                for critic, share in zip(critics, shares, strict=True)
             ]
             of_both = reduce(np.add, of_critics)
             of_entropy = of_gain * alpha

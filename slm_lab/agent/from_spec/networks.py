@@ -222,6 +222,8 @@ def build_critics(
         transform=ValueTransform(algorithm.symlog, normalize=False),
         optimizer=build_optimizer(net_spec, flat),
         target_network=target_network,
+        climbed=algorithm.CLIMBED,
+        subset_size=algorithm.target_critics,
     )
 
 

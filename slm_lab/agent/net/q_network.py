@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
-from typing import final
+from typing import Literal, TypeAlias, final
 
 import torch
 from torch import Tensor, nn
@@ -70,11 +70,16 @@ class QNetwork(ActingNetwork):
         return report
 
 
+Climbed: TypeAlias = Literal["smallest", "mean", "first"]
+"""Which of the critics' values of continuous actions an actor maximises."""
+
+
 @final
 @dataclass(eq=False)
 class Critics:
     """Q_1, …, Q_n in one flat vector with one optimizer, with target networks or
-    without. The smallest of them is bootstrapped from (n = 2: arXiv:1802.09477). For
+    without. The smallest of them is bootstrapped from (n = 2: arXiv:1802.09477), or the
+    smallest of `subset_size` that are drawn at random (arXiv:2101.05982). For
     continuous actions each takes observation and action side by side and puts out one
     value. For discrete actions it takes the observation and puts out the value of
     each."""
@@ -85,6 +90,8 @@ class Critics:
     transform: ValueTransform
     optimizer: Optimizer
     target_network: TargetNetwork | None
+    climbed: Climbed = "smallest"
+    subset_size: int | None = None
 
     def __post_init__(self) -> None:
         self.device = self.optimizer.flat.vector.device
@@ -96,6 +103,13 @@ class Critics:
         if network is None:
             return {}
         return {"target_network": network}
+
+    def draw_subset(self, generator: torch.Generator) -> Tensor | None:
+        """The numbers of `subset_size` critics, all different, on the CPU; None if all
+        critics count."""
+        if self.subset_size is None or self.subset_size == len(self.nets):
+            return None
+        return torch.randperm(len(self.nets), generator=generator)[: self.subset_size]
 
     def q_values(self, obs: Tensor, action: Tensor) -> list[Tensor]:
         """The outputs of all nets for the actions that were taken, (B,) each."""
@@ -122,26 +136,31 @@ class Critics:
         return now, self.transform.decode(least(following))
 
     def actor_value(self, obs: Tensor, action: Tensor | None) -> Tensor:
-        """The value that a soft actor maximises. Of continuous actions (B, A) it is the
-        smallest Q, (B,). For `action` None it is the mean of all for every discrete
-        action, (B, n). The critics know little of an action that is seldom taken, and
-        the smallest value is low. A policy over discrete actions that maximises it
-        gives such actions up before they have been tried."""
-        values = [_value(net, obs, action) for net in self.nets]
+        """The value that an actor maximises. Of continuous actions (B, A) it is the one
+        that `climbed` names, (B,). For `action` None it is the mean of all for every
+        discrete action, (B, n). The critics know little of an action that is seldom
+        taken, and the smallest value is low. A policy over discrete actions that
+        maximises it gives such actions up before they have been tried."""
         decode = self.transform.decode
-        if self.discrete:
+        if self.climbed == "first":
+            return decode(_value(self.nets[0], obs, action))
+        values = [_value(net, obs, action) for net in self.nets]
+        if self.discrete or self.climbed == "mean":
             return reduce(torch.add, map(decode, values)) / len(values)
         return decode(least(values))
 
-    def first_value(self, obs: Tensor, action: Tensor) -> Tensor:
-        """Q_1 of continuous actions (B, A), (B,)."""
-        return self.transform.decode(_value(self.nets[0], obs, action))
-
-    def target(self, obs: Tensor, action: Tensor | None) -> Tensor:
-        """The smallest Q of the target networks, (B,) or (B, n)."""
+    def target(
+        self, obs: Tensor, action: Tensor | None, subset: Tensor | None = None
+    ) -> Tensor:
+        """The smallest Q of the target networks, or of those whose numbers (M,) are in
+        `subset`: (B,) or (B, n)."""
         assert self.targets is not None
         values = [_value(net, obs, action) for net in self.targets]
-        return self.transform.decode(least(values))
+        if subset is None:
+            return self.transform.decode(least(values))
+        # a recorded step draws other numbers each time: so all networks compute
+        drawn = torch.stack(values).index_select(0, subset)
+        return self.transform.decode(drawn.amin(0))
 
     @contextmanager
     def frozen(self) -> Iterator[None]:

@@ -1,7 +1,7 @@
-"""Algorithms with an actor and critics that learn from replay: soft actor-critic,
+"""Algorithms with an actor and critics that learn from replay: soft actor-critic, REDQ,
 CrossQ and TD3."""
 
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 from typing_extensions import override
@@ -34,6 +34,8 @@ class ReplayActorCriticSpec(ReplayLearningSpec):
 
     DELAYS_TARGETS: ClassVar[bool] = False
     """Whether target networks follow only with the actor."""
+    CLIMBED: ClassVar[Literal["smallest", "mean", "first"]] = "smallest"
+    """Which of the critics' values of continuous actions the actor maximises."""
 
     random_warmup: bool = Field(
         True,
@@ -57,9 +59,14 @@ class ReplayActorCriticSpec(ReplayLearningSpec):
     def steps_of_return(self) -> int:
         return self.num_step_returns
 
+    @property
+    def target_critics(self) -> int | None:
+        """How many critics, drawn at random, an update bootstraps from; None: all."""
+        return None
+
 
 class EntropyRegularisedSpec(ReplayActorCriticSpec):
-    """The common keys of SoftActorCritic and CrossQ."""
+    """The common keys of SoftActorCritic, REDQ and CrossQ."""
 
     PDTYPES = OF_SAC
 
@@ -126,6 +133,29 @@ class SoftActorCriticSpec(EntropyRegularisedSpec):
     HAS_TARGETS = True
 
 
+class REDQSpec(EntropyRegularisedSpec):
+    """REDQ (arXiv:2101.05982): many critics, of which each update bootstraps from a
+    few, and many updates per frame."""
+
+    HAS_TARGETS = True
+    CLIMBED = "mean"
+
+    num_critics: Annotated[Count, bounds.CRITICS] = Field(10, description="critics N")
+    num_target_critics: Annotated[Count, Limit(sign="<=", of="num_critics")] = Field(
+        2,
+        description="critics M, drawn anew for each update, whose smallest target "
+        "counts",
+    )
+    policy_delay: Annotated[Count, bounds.FRAMES] = Field(
+        20, description="critic updates per actor update"
+    )
+
+    @property
+    @override
+    def target_critics(self) -> int | None:
+        return self.num_target_critics
+
+
 class CrossQSpec(EntropyRegularisedSpec):
     """CrossQ (arXiv:1902.05605): no target networks, batch-normalised critics."""
 
@@ -139,6 +169,7 @@ class TD3Spec(ReplayActorCriticSpec):
     is DDPG (arXiv:1509.02971)."""
 
     IS_DETERMINISTIC = True
+    CLIMBED = "first"
     PDTYPES = frozenset({"default", "Deterministic"})
     HAS_TARGETS = True
     DELAYS_TARGETS = True

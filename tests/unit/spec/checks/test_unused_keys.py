@@ -33,6 +33,7 @@ WITH_TARGETS = {
     "DQN": q_learning("DQN"),
     "DoubleDQN": q_learning("DoubleDQN"),
     "SoftActorCritic": soft("SoftActorCritic"),
+    "REDQ": soft("REDQ"),
     "TD3": soft("TD3"),
 }
 EVERY = {**WITHOUT_TARGETS, **WITH_TARGETS}
