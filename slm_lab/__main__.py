@@ -38,10 +38,10 @@ def run_lab() -> None:
     run_command_line()
 
 
-def run_called() -> None:
+def run_for_caller() -> None:
     """The command of a process that the Python API has started."""
     _end_at_stop_signals()
-    from slm_lab.cli.dispatch import run_called as run_request
+    from slm_lab.cli.dispatch import run_for_caller as run_request
 
     run_request()
 

@@ -26,6 +26,7 @@ __all__ = [
     "make_session",
     "parse",
     "ppo",
+    "pqn",
     "q_learning",
     "read_rows",
     "reinforce",
@@ -149,6 +150,22 @@ def sarsa(**changes: Any) -> dict[str, Any]:
         "explore_var_spec": EXPLORE,
     }
     return _changed(ppo(agent__algorithm=algorithm), changes)
+
+
+def pqn(**changes: Any) -> dict[str, Any]:
+    """A small PQN spec, ε-greedy, with layer normalisation."""
+    algorithm = {
+        "name": "PQN",
+        "gamma": 0.99,
+        "lam": 0.65,
+        "time_horizon": 16,
+        "minibatch_size": 32,
+        "training_epoch": 2,
+        "action_policy": "epsilon_greedy",
+        "explore_var_spec": EXPLORE,
+    }
+    spec = ppo(agent__algorithm=algorithm)
+    return _changed(spec, {"agent__net__layer_norm": True, **changes})
 
 
 def q_learning(name: str, **changes: Any) -> dict[str, Any]:

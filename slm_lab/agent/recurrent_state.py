@@ -110,6 +110,18 @@ def flatten_steps(steps: Tensor, recurrent: RecurrentLayout | None) -> Tensor:
     return steps.transpose(0, 1).flatten(0, 1)
 
 
+def unflatten_steps(
+    rows: Tensor, steps: Tensor, recurrent: RecurrentLayout | None
+) -> Tensor:
+    """(T·N,) to (T, N) on the device of `steps` (T, N): the inverse of
+    `flatten_steps`."""
+    num_steps, num_envs = steps.shape
+    rows = rows.to(steps.device)
+    if recurrent is None:
+        return rows.view(num_steps, num_envs)
+    return rows.view(num_envs, num_steps).T
+
+
 def flatten_obs(obs: Tensor, recurrent: RecurrentLayout | None) -> Tensor:
     """`flatten_steps` of network inputs. A new sequence starts every L steps."""
     if recurrent is None:

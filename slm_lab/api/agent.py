@@ -74,9 +74,9 @@ class Agent:
         """The environment steps after which it was saved, over all environments of its
         training."""
         self.observation_space = self._adapter.env_observation_space
-        """The space of one observation for `act`, that of `make_env()`."""
+        """The space of one observation for `act`, which `make_env()` has too."""
         self.action_space = self._adapter.env_action_space
-        """The space of one action of `act`, that of `make_env()`."""
+        """The space of one action of `act`, which `make_env()` has too."""
 
     @property
     def module(self) -> nn.Module:

@@ -24,9 +24,10 @@ from slm_lab.studies.compare import CompareRequest
 
 MAIN = (
     "import sys; sys.argv = ['slm_lab.{verb}']; sys.path += {last}; "
-    "from slm_lab.__main__ import run_called; run_called()"
+    "from slm_lab.__main__ import run_for_caller; run_for_caller()"
 )
-"""What the process runs. Unlike a file or a module, Sessions do not import it again."""
+"""The code that the process runs. Unlike a file or a module, Sessions do not import it
+again."""
 RELAY_SECONDS = 5.0
 """How long the rest of the output may take after the process has ended."""
 REFUSED = 2
@@ -139,12 +140,12 @@ class LabProcess:
         if code == REFUSED:
             raise UsageError("slm-lab refuses an argument; its message is above")
         if code not in (0, STOPPED):
-            how = (
+            reason = (
                 f"was killed by signal {-code}"
                 if code < 0
                 else f"ended with exit code {code}"
             )
-            raise TrainingFailed(f"slm-lab {how}; its messages are above")
+            raise TrainingFailed(f"slm-lab {reason}; its messages are above")
 
     def _received(self) -> Any:
         with suppress(EOFError, OSError):
@@ -187,8 +188,8 @@ def _relay(
 
 
 def _notebook_display() -> Iterator[Callable[..., Any]] | None:
-    """What shows pictures below the running cell: the first, then those that replace
-    it. None outside a notebook."""
+    """Functions that show a picture below the running cell: the first shows it, all
+    others replace it. None outside a notebook."""
     if "ipykernel" not in sys.modules:
         return None
     from IPython import get_ipython
@@ -216,8 +217,8 @@ class Started:
     ) -> None:
         self.folder = folder
         self.source = str(folder)
-        """What `slm_lab.load` finds it by: the folder, FOLDER:t3, or the file of a
-        shared run."""
+        """The name by which `slm_lab.load` finds it: the folder, FOLDER:t3, or the file
+        of a shared run."""
         self._process = process
         self._callbacks = callbacks or Callbacks()
         self._thread: threading.Thread | None = None

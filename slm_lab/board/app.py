@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.exceptions import PreventUpdate
@@ -15,7 +15,7 @@ from werkzeug.serving import BaseWSGIServer
 from slm_lab.board import run_page, runs_page
 from slm_lab.board.elements import problem
 from slm_lab.board.query import Query
-from slm_lab.board.refresh import Part, Parts
+from slm_lab.board.refresh import Made, Part, Parts
 from slm_lab.board.security import BoundedServer, secure
 from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.text import error_summary
@@ -38,7 +38,6 @@ logger = logging.getLogger(__name__)
 def make_app(data_dir: Path) -> Dash:
     """The pages about the runs in `data_dir`."""
     catalog = Catalog(data_dir)
-    made = Parts()
     app = Dash(
         __name__,
         title="slm-lab board",
@@ -49,17 +48,17 @@ def make_app(data_dir: Path) -> Dash:
     )
     app.server.config["MAX_CONTENT_LENGTH"] = MOST_ASKED
     app.layout = partial(_frame, catalog.root)  # with the time of each visit
+    _connect(app, Answers(catalog))
+    secure(app.server, catalog.root, app.csp_hashes())
+    return app
 
-    @app.callback(
+
+def _connect(app: Dash, answers: "Answers") -> None:
+    """Says which part of a page each answer fills, and what asks for it."""
+    app.callback(
         Output("page", "children"), Input("url", "pathname"), State("url", "search")
-    )
-    def show(pathname: str, search: str) -> Any:
-        query = Query.parse(search)
-        if pathname not in PAGES:
-            return problem(f"there is no page {pathname}")
-        return _make_or_explain(lambda: PAGES[pathname].layout(catalog, query))
-
-    @app.callback(
+    )(answers.page)
+    app.callback(
         Output("url", "search"),
         Output({"control": ALL}, "value"),
         Output({"grid": ALL}, "selectedRows"),
@@ -69,9 +68,55 @@ def make_app(data_dir: Path) -> Dash:
         Input({"grid": ALL}, "selectedRows"),
         State({"control": ALL}, "id"),
         prevent_initial_call=True,
+    )(answers.choices)
+    app.callback(
+        Output({"part": ALL}, "children"),
+        Output({"grid": ALL}, "rowData"),
+        Output("seen", "data"),
+        Output("answered", "data"),
+        Input({"part": ALL}, "id"),
+        Input("url", "search"),
+        Input("tick", "n_intervals"),
+        State({"grid": ALL}, "id"),
+        State("url", "pathname"),
+        State("seen", "data"),
+    )(answers.changed_parts)
+    app.clientside_callback(  # type: ignore[no-untyped-call]
+        _ALARM,
+        Output("alarm", "children"),
+        Input("tick", "n_intervals"),
+        State("answered", "data"),
     )
-    def choose(search: str, values: list[str], grids: list[Any], ids: list[Any]) -> Any:
-        """Keeps address and controls alike, whichever has changed."""
+    app.clientside_callback(  # type: ignore[no-untyped-call]
+        runs_page.FIT_NARROW,
+        Output({"grid": ALL}, "columnDefs"),
+        Input("page", "children"),
+        State({"grid": ALL}, "columnDefs"),
+        prevent_initial_call=True,
+    )
+
+
+@final
+class Answers:
+    """The server's answers to a browser. Each method is called by Dash, with values of
+    the page; its result fills parts of the page."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._parts = Parts()
+
+    def page(self, pathname: str, search: str) -> Any:
+        """The page at an address."""
+        if pathname not in PAGES:
+            return problem(f"there is no page {pathname}")
+        layout = partial(PAGES[pathname].layout, self._catalog, Query.parse(search))
+        return _make_or_explain(layout)
+
+    def choices(
+        self, search: str, values: list[str], grids: list[Any], ids: list[Any]
+    ) -> Any:
+        """The address, the values of controls, and the ticked rows and options of each
+        grid. Address and controls are kept alike, whichever has changed."""
         asked = Query.parse(search)
         names = [control["control"] for control in ids]
         chosen = asked._replace(**dict(zip(names, values, strict=True)))
@@ -90,19 +135,8 @@ def make_app(data_dir: Path) -> Dash:
         keep = [no_update] * len(grids)
         return chosen.search, [no_update] * len(names), keep, [options] * len(grids)
 
-    @app.callback(
-        Output({"part": ALL}, "children"),
-        Output({"grid": ALL}, "rowData"),
-        Output("seen", "data"),
-        Output("answered", "data"),
-        Input({"part": ALL}, "id"),
-        Input("url", "search"),
-        Input("tick", "n_intervals"),
-        State({"grid": ALL}, "id"),
-        State("url", "pathname"),
-        State("seen", "data"),
-    )
-    def refresh(
+    def changed_parts(
+        self,
         ids: list[Any],
         search: str,
         _: int,
@@ -110,39 +144,28 @@ def make_app(data_dir: Path) -> Dash:
         path: str,
         seen: dict[str, str],
     ) -> Any:
-        """What has changed since the browser has last asked."""
+        """The parts and the rows of grids that have changed since the browser last
+        asked; the serials of all of them, and the time."""
         query = Query.parse(search)
-        parts = PAGES.get(path, runs_page).parts(catalog, query)
-        parts["grid"] = runs_page.grid_part(catalog)
-        serials: dict[str, str] = {}
+        parts = PAGES.get(path, runs_page).parts(self._catalog, query)
+        names = [place["part"] for place in ids]
+        newest = {
+            name: self._newest((path, query, name), parts.get(name, Part((), list)))
+            for name in names
+        }
+        if grids:
+            newest["grid"] = self._newest("grid", runs_page.grid_part(self._catalog))
+        serials = {name: made.serial for name, made in newest.items()}
+        updates = {
+            name: no_update if seen.get(name) == made.serial else made.shown
+            for name, made in newest.items()
+        }
+        children = [updates[name] for name in names]
+        return children, [updates["grid"] for _ in grids], serials, time.time()
 
-        def newest(name: str) -> Any:
-            part = parts.get(name, Part((), list))
-            key = "grid" if name == "grid" else (path, query, name)
-            new = made.get(key, Part(part.stamp, partial(_make_or_explain, part.make)))
-            serials[name] = new.serial
-            if seen.get(name) == new.serial:
-                return no_update
-            return new.shown
-
-        children = [newest(place["part"]) for place in ids]
-        return children, [newest("grid") for _ in grids], serials, time.time()
-
-    app.clientside_callback(  # type: ignore[no-untyped-call]
-        _ALARM,
-        Output("alarm", "children"),
-        Input("tick", "n_intervals"),
-        State("answered", "data"),
-    )
-    app.clientside_callback(  # type: ignore[no-untyped-call]
-        runs_page.FIT_NARROW,
-        Output({"grid": ALL}, "columnDefs"),
-        Input("page", "children"),
-        State({"grid": ALL}, "columnDefs"),
-        prevent_initial_call=True,
-    )
-    secure(app.server, catalog.root, app.csp_hashes())
-    return app
+    def _newest(self, key: object, part: Part) -> Made:
+        make = partial(_make_or_explain, part.make)
+        return self._parts.get(key, Part(part.stamp, make))
 
 
 def _frame(root: Path) -> html.Div:
@@ -154,7 +177,7 @@ def _frame(root: Path) -> html.Div:
 
 
 def _merge_ticks(before: tuple[str, ...], selected: Any) -> tuple[str, ...]:
-    """The ticked runs, new ones behind those of before."""
+    """The ticked runs: first the earlier ones, in their order, then the new ones."""
     if isinstance(selected, dict):
         names = list(selected["ids"])
     else:

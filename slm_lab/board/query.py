@@ -1,5 +1,5 @@
-"""What a page shows, as its address holds it: a page can be reloaded, kept, and opened
-twice."""
+"""The choices that the address of a page holds: a page can be reloaded, kept, and
+opened twice."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -30,6 +30,15 @@ class Made(NamedTuple):
     shown: Any
 
 
+class _Kept(NamedTuple):
+    """A part in memory, the stamp that it was made with, and the time until which it is
+    not made again."""
+
+    stamp: Stamp
+    due: float
+    made: Made
+
+
 @final
 class Parts:
     """The newest of each part. A part that takes long is made again later than its
@@ -37,22 +46,21 @@ class Parts:
 
     def __init__(self) -> None:
         self._lock = RLock()
-        self._known: dict[object, tuple[Stamp, float, Made]] = {}
+        self._kept: dict[object, _Kept] = {}
         self._serials = count(time.time_ns())
 
     def get(self, key: object, part: Part) -> Made:
         """The part, made now if it is new, or its stamp has changed and the time has
         come."""
         with self._lock:
-            known = self._known.pop(key, None)
-            if known is None or (
-                known[0] != part.stamp and time.monotonic() >= known[1]
-            ):
+            kept = self._kept.pop(key, None)
+            now = time.monotonic()
+            if kept is None or (kept.stamp != part.stamp and now >= kept.due):
                 began = time.thread_time()
-                at = time.monotonic()
                 made = Made(str(next(self._serials)), part.make())
-                known = part.stamp, at + (time.thread_time() - began) / SHARE, made
-            self._known[key] = known  # the last one used is the last one to go
-            while len(self._known) > MOST_PARTS:
-                del self._known[next(iter(self._known))]
-            return known[2]
+                seconds = time.thread_time() - began
+                kept = _Kept(part.stamp, now + seconds / SHARE, made)
+            self._kept[key] = kept  # the last one used is the last one to go
+            while len(self._kept) > MOST_PARTS:
+                del self._kept[next(iter(self._kept))]
+            return kept.made

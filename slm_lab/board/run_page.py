@@ -9,18 +9,7 @@ from typing import Any
 import numpy as np
 from dash import html
 
-from slm_lab.board.elements import (
-    chip,
-    command,
-    page,
-    panel_graph,
-    part,
-    problem,
-    rows_table,
-    section,
-    select,
-    video,
-)
+from slm_lab.board import elements
 from slm_lab.board.query import Query, file_link, run_link
 from slm_lab.board.refresh import Part
 from slm_lab.charts.columns import column_panels, session_ink
@@ -31,15 +20,16 @@ from slm_lab.charts.search_summary import (
     short_names,
     status_text,
 )
+from slm_lab.core.errors import LabError
 from slm_lab.core.files import stamp_of, tail
 from slm_lab.core.text import duration_text, error_summary, significant
 from slm_lab.doctor.diagnosis import findings_of
 from slm_lab.metrics.row import COLUMNS
 from slm_lab.metrics.trial_state import ranked
 from slm_lab.records.catalog import Catalog, CatalogEntry
-from slm_lab.records.commands import next_commands
 from slm_lab.records.run_record import RunRecord, RunStatus
-from slm_lab.storage.run_dir import videos
+from slm_lab.records.trust import command_text, named_by, resume_words
+from slm_lab.storage.run_dir import PLAN_BLOCK, PLAN_FILE, RUN_BLOCK, videos
 from slm_lab.studies.search.outcomes import summarise
 
 SEARCH_PAGE = "*_experiment_graph.html"
@@ -48,30 +38,34 @@ MOST_FILES = 100
 MOST_VIDEOS = 6
 MOST_TRIALS = 200
 """Files, videos and trials of a run that are shown."""
+WITHOUT_IMPORTS = ("watch", "draw")
+"""The purposes of commands that import no module of the run."""
 
 
 def layout(catalog: Catalog, query: Query) -> list[Any]:
     """The page, with a place for each of its parts."""
     entry = catalog.entries().get(query.run)
     if entry is None:
-        return [problem(f"there is no run {query.run} in {catalog.root}")]
+        return [elements.problem(f"there is no run {query.run} in {catalog.root}")]
     if entry.run is None:  # a comparison, or a damaged folder
-        return [part(name) for name in ("head", "results", "commands", "files")]
+        return [
+            elements.part(name) for name in ("head", "results", "commands", "files")
+        ]
     sessions = [query.session]
     with suppress(Exception):  # a damaged spec, which the parts report
         sessions = list(map(str, range(entry.trial(query.trial).meta.num_sessions)))
     of_rows = [
-        select("x", "over", query.x),
-        select("smooth", "smoothed over", query.smooth),
+        elements.select("x", "over", query.x),
+        elements.select("smooth", "smoothed over", query.smooth),
     ]
     options = [{"label": session, "value": session} for session in sessions]
-    of_log = select("session", "Session", query.session, options)
+    of_log = elements.select("session", "Session", query.session, options)
     return [
-        *map(part, ("head", "findings", "results")),
+        *map(elements.part, ("head", "findings", "results")),
         html.Div(of_rows, className="controls"),
-        *map(part, ("panels", "sessions", "commands", "files")),
+        *map(elements.part, ("panels", "sessions", "commands", "files")),
         html.Div(of_log, className="controls"),
-        *map(part, ("log", "spec")),
+        *map(elements.part, ("log", "spec")),
     ]
 
 
@@ -79,7 +73,9 @@ def parts(catalog: Catalog, query: Query) -> dict[str, Part]:
     """The parts of the page."""
     entry = catalog.entries().get(query.run)
     if entry is None:  # it was deleted while its page was open
-        return {"head": Part((), partial(problem, f"there is no run {query.run}"))}
+        return {
+            "head": Part((), partial(elements.problem, f"there is no run {query.run}"))
+        }
     pages = {
         "head": Part((entry.overview,), partial(_head, entry, query)),
         "files": Part(entry.stamp, partial(_files, catalog, entry)),
@@ -105,21 +101,21 @@ def _head(entry: CatalogEntry, query: Query) -> Any:
     frames = f"{run.frames:,} frames"
     if run.budget:
         frames = f"{run.frames:,} of {run.budget:,} frames"
-    facts = [
-        f"{run.name} on {run.env}" * bool(run.env),
-        run.mode,
-        frames,
-        f"{texts['frames_per_s']} frames/s" * bool(run.frames_per_s),
-        f"{texts['left']} left" * bool(texts["left"]),
-        f"return {texts['final_return']}",
-        texts["changed"],
-        texts["bytes"],
-    ]
+    facts = [run.mode, frames]
+    if run.env:
+        facts.insert(0, f"{run.name} on {run.env}")
+    if run.frames_per_s:
+        facts.append(f"{texts['frames_per_s']} frames/s")
+    if texts["left"]:
+        facts.append(f"{texts['left']} left")
+    facts += [f"return {texts['final_return']}", texts["changed"], texts["bytes"]]
     shown = html.P([html.Span(fact, className="fact") for fact in facts if fact])
     if entry.problem:
-        shown = problem(f"damaged: {entry.problem}")
-    trial = f" · trial {query.trial}" * bool(query.trial)
-    head = [html.H1([f"{entry.name}{trial} ", chip(run.status)]), shown]
+        shown = elements.problem(f"damaged: {entry.problem}")
+    title = entry.name
+    if query.trial:
+        title = f"{entry.name} · trial {query.trial}"
+    head = [html.H1([f"{title} ", elements.chip(run.status)]), shown]
     if run.budget and run.status is RunStatus.TRAINING:
         frames_so_far = str(min(run.frames, run.budget))
         head.append(html.Progress(value=frames_so_far, max=str(run.budget)))
@@ -134,7 +130,7 @@ def _search(catalog: Catalog, entry: CatalogEntry) -> Any:
     lines = [
         (
             html.A(f"t{trial.trial}", href=run_link(entry.name, trial.trial)),
-            chip(trial.status),
+            elements.chip(trial.status),
             ", ".join(point_texts(trial, names)),
             number_text(trial.known_score, 4),
             f"{trial.frame:,}",
@@ -144,26 +140,66 @@ def _search(catalog: Catalog, entry: CatalogEntry) -> Any:
         for trial in ranked(summary.trials)[:MOST_TRIALS]
     ]
     header = ("trial", "status", "values", "score", "frame", "time", "error")
-    table = rows_table(header, lines, words=2)
-    trials = section("Trials", table, hint=status_text(summary.trials))
-    return [trials, *page(catalog.root, entry.folder, SEARCH_PAGE)]
+    table = elements.rows_table(header, lines, words=2)
+    trials = elements.section("Trials", table, hint=status_text(summary.trials))
+    return [trials, *elements.page(catalog.root, entry.folder, SEARCH_PAGE)]
 
 
 def _comparison(catalog: Catalog, entry: CatalogEntry) -> Any:
     """The page of the trainings that have finished."""
-    return page(catalog.root, entry.folder, "*_compare.html")
+    return elements.page(catalog.root, entry.folder, "*_compare.html")
 
 
 def _commands(entry: CatalogEntry, query: Query) -> Any:
-    """What one may do next, each as a command to copy; about one trial of a search if
+    """Commands to copy for what a user may do next; they name one trial of a search if
     the page shows one."""
     # pasted into a terminal, control characters act as keys
     if not str(entry.folder).isprintable():
-        return problem("no commands: the name of the folder has control characters")
-    commands = next_commands(
-        entry.folder, entry.run, entry.overview.status, query.trial
+        return elements.problem(
+            "no commands: the name of the folder has control characters"
+        )
+    commands = _next_commands(entry, query.trial)
+    return elements.section(
+        "Commands", *(elements.command(*text) for text in commands.items())
     )
-    return section("Commands", *(command(*text) for text in commands.items()))
+
+
+def _next_commands(entry: CatalogEntry, trial: str) -> dict[str, str]:
+    """Commands by their purpose, for a run, a search or a comparison; about one `trial`
+    of a search if it is named. They have `--import` for the modules that files of the
+    run name."""
+    place = str(entry.folder)
+    target = place
+    if trial:
+        target = f"{place}:t{trial}"
+    run = entry.run
+    status = entry.overview.status
+    may_resume = status not in (RunStatus.TRAINING, RunStatus.DONE)
+    commands: dict[str, list[str]] = {}
+    if run is None:  # a comparison
+        block = PLAN_BLOCK
+        files = [*entry.folder.glob(PLAN_FILE.format("*"))]
+        if may_resume:
+            commands["resume"] = ["compare", "--resume", place]
+    else:
+        block = RUN_BLOCK
+        files = [run.spec_file]
+        if may_resume:
+            cluster = RunRecord(run).cluster
+            commands["resume"] = resume_words(run.root, run.is_search, cluster)
+        if status is RunStatus.TRAINING:
+            commands["watch"] = ["watch", place]
+        commands["evaluate"] = ["run", f"eval@{target}"]
+        commands["see it play"] = ["run", f"enjoy@{target}", "--render"]
+        commands["examine"] = ["doctor", target]
+    commands["draw"] = ["plot", target]
+    modules: tuple[str, ...] = ()
+    with suppress(LabError):  # files that cannot be read name none
+        modules = named_by(files, block)
+    return {
+        purpose: command_text(words, () if purpose in WITHOUT_IMPORTS else modules)
+        for purpose, words in commands.items()
+    }
 
 
 def _files(catalog: Catalog, entry: CatalogEntry) -> Any:
@@ -173,7 +209,7 @@ def _files(catalog: Catalog, entry: CatalogEntry) -> Any:
             [
                 html.A(run.folder.name, href=run_link(run.name)),
                 " ",
-                chip(run.overview.status),
+                elements.chip(run.overview.status),
             ]
         )
         for run in catalog.inside(entry.name)
@@ -188,10 +224,10 @@ def _files(catalog: Catalog, entry: CatalogEntry) -> Any:
             address = file_link(catalog.root, file)
             links.append(html.Li(html.A(text, href=address, target="_blank")))
         newest = videos(entry.folder)[-MOST_VIDEOS:]
-        films = [video(catalog.root, file) for file in newest]
+        films = [elements.video(catalog.root, file) for file in newest]
     if not links and not films:
         return []
-    return section(
+    return elements.section(
         "Pages and files",
         html.Ul(links, className="files"),
         html.Div(films, className="videos"),
@@ -211,8 +247,8 @@ def _panels(entry: CatalogEntry, query: Query) -> Any:
     as text."""
     record = entry.trial(query.trial)
     rows, evaluations, problems = record.readable_rows()
-    warnings: list[Any] = [problem(text) for text in problems]
-    if record.of_search and not query.trial:
+    warnings: list[Any] = [elements.problem(text) for text in problems]
+    if record.is_trial_of_search and not query.trial:
         note = f"trial {record.trial}, the best so far"
         warnings.append(html.P(note, className="note"))
     if not rows:
@@ -226,7 +262,7 @@ def _panels(entry: CatalogEntry, query: Query) -> Any:
         meaning = ""
         if y.column in COLUMNS:
             meaning = COLUMNS[y.column].meaning
-        graph = panel_graph(panel, f"{y.column} {query.x}", height=200)
+        graph = elements.panel_graph(panel, f"{y.column} {query.x}", height=200)
         figures.append(html.Figure([html.Figcaption(y.label, title=meaning), graph]))
     keys = [
         html.Span(names[session], style={"color": colour(*session_ink(session))})
@@ -261,12 +297,13 @@ def _sessions(entry: CatalogEntry, query: Query) -> Any:
         )
     header = ("Session", "ended", "frame", "frames/s", "return", "reason")
     if lines:
-        return section("Sessions", rows_table(header, lines, words=1))
+        return elements.section("Sessions", elements.rows_table(header, lines, words=1))
     return []
 
 
 def _findings(entry: CatalogEntry, query: Query) -> Any:
-    """What the doctor finds in the rows; `slm-lab doctor` also looks at the agent."""
+    """The doctor's findings about the rows; `slm-lab doctor` also looks at the
+    agent."""
     findings = findings_of(entry.trial(query.trial))
     if findings:
         items = [
@@ -279,17 +316,17 @@ def _findings(entry: CatalogEntry, query: Query) -> Any:
             )
             for finding in findings
         ]
-        return section("The doctor", html.Ul(items))
+        return elements.section("The doctor", html.Ul(items))
     if entry.overview.status is RunStatus.TRAINING:
         return []
-    return section("The doctor", html.P("nothing wrong found"))
+    return elements.section("The doctor", html.P("nothing wrong found"))
 
 
 def _log(entry: CatalogEntry, query: Query) -> Any:
     record = entry.trial(query.trial)
     file = record.run_dir.session(record.trial, int(query.session)).log
     text = html.Div(html.Pre(tail(file)), className="log")
-    return section("Log", text, hint=file.name)
+    return elements.section("Log", text, hint=file.name)
 
 
 def _spec(entry: CatalogEntry, query: Query) -> Any:

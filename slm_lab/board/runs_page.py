@@ -8,21 +8,13 @@ from typing import Any
 import dash_ag_grid as dag
 from dash import dcc, html
 
-from slm_lab.board.elements import (
-    panel_graph,
-    part,
-    problem,
-    rows_table,
-    section,
-    select,
-    video,
-)
+from slm_lab.board import elements
 from slm_lab.board.query import EVALUATION, Query, run_link
 from slm_lab.board.refresh import Part
 from slm_lab.charts.axis import CLOCKS
 from slm_lab.charts.diff import difference_tables
 from slm_lab.charts.final_returns import improvement_text, results, text_table
-from slm_lab.charts.plot import about_few_seeds, grouped, overlay_panel
+from slm_lab.charts.plot import few_seeds_notes, grouped, overlay_panel
 from slm_lab.charts.trainings import read_trials
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import stamp_of
@@ -71,7 +63,7 @@ def layout(catalog: Catalog, query: Query) -> list[Any]:
     hint = "filter: part of a name, environment, status …"
     field = dcc.Input(query.q, "search", 0.2, hint, id={"control": "q"})
     return [
-        html.Div([field, part("ticked")], className="bar"),
+        html.Div([field, elements.part("ticked")], className="bar"),
         dag.AgGrid(
             id={"grid": "runs"},
             columnDefs=[_column(name) for name in _TEXTS],
@@ -83,7 +75,7 @@ def layout(catalog: Catalog, query: Query) -> list[Any]:
             dashGridOptions=grid_options(query),
             style={"height": f"{ROW * (min(len(rows), shown) + 1) + 20}px"},
         ),
-        *map(part, ("controls", "curves", "endings", "differences", "videos")),
+        *map(elements.part, ("controls", "curves", "endings", "differences", "videos")),
     ]
 
 
@@ -122,8 +114,11 @@ def _row(entry: CatalogEntry, started: str) -> dict[str, Any]:
     """Values to sort by, and the texts that are shown. `started` keeps it below its
     outer run: the grid's sort is stable."""
     run = entry.overview
-    *outer, folder = entry.name.split("/")
-    texts = {**run.cells(), "run": "↳ " * bool(outer) + folder}
+    outer, _, folder = entry.name.rpartition("/")
+    shown_name = folder
+    if outer:
+        shown_name = f"↳ {folder}"
+    texts = {**run.cells(), "run": shown_name}
     fields = ("run", "env", "mode", *_NUMBERS[1:])
     return {
         **{name: getattr(run, name) for name in fields},
@@ -222,10 +217,10 @@ def _controls(entries: Sequence[CatalogEntry], query: Query) -> Any:
     names = [name for name in {**columns, query.y: None} if name not in CLOCKS]
     options = [{"label": name.replace("_", " "), "value": name} for name in names]
     controls = [
-        select("y", "column", query.y, options),
-        select("x", "over", query.x),
-        select("of", "of the seeds", query.of),
-        select("smooth", "smoothed over", query.smooth),
+        elements.select("y", "column", query.y, options),
+        elements.select("x", "over", query.x),
+        elements.select("of", "of the seeds", query.of),
+        elements.select("smooth", "smoothed over", query.smooth),
     ]
     return html.Div(controls, className="controls")
 
@@ -235,14 +230,14 @@ def _curves(entries: Sequence[CatalogEntry], query: Query) -> Any:
         return []
     trials, problems = _trials(entries)
     with_values, without = read_trials(trials, query.x, query.axis)
-    warnings = [problem(text) for text in (*problems, *without)]
+    warnings = [elements.problem(text) for text in (*problems, *without)]
     if not with_values:
         return warnings
     panel, notes = overlay_panel(with_values, query.x, query.of)
     name = repr((query.y, query.x, query.runs))
-    shown = panel_graph(panel, name, height=430, legend=True)
+    shown = elements.panel_graph(panel, name, height=430, legend=True)
     texts = [html.P(note, className="note") for note in notes]
-    return section(query.axis.label, shown, *texts, *warnings, hint=panel.hint)
+    return elements.section(query.axis.label, shown, *texts, *warnings, hint=panel.hint)
 
 
 def _endings(entries: Sequence[CatalogEntry], query: Query) -> Any:
@@ -252,11 +247,11 @@ def _endings(entries: Sequence[CatalogEntry], query: Query) -> Any:
     methods, _ = grouped(trials, query.x)
     rows, better = results([method.seeds for method in methods])
     table = text_table(rows)
-    texts = [html.P(note, className="note") for note in about_few_seeds(rows)]
+    texts = [html.P(note, className="note") for note in few_seeds_notes(rows)]
     if better is not None:
         texts.insert(0, html.P(improvement_text(better)))
-    cells = rows_table(table.header, table.rows, table.words)
-    return section("Final returns", cells, *texts)
+    cells = elements.rows_table(table.header, table.rows, table.words)
+    return elements.section("Final returns", cells, *texts)
 
 
 def _differences(entries: Sequence[CatalogEntry]) -> Any:
@@ -267,8 +262,8 @@ def _differences(entries: Sequence[CatalogEntry]) -> Any:
     sections = []
     for title, table in difference_tables([*trials], [*trials.values()]).items():
         rows = table.rows[:MAX_DIFFERENCES]
-        lines = rows_table(["key", *names], rows, table.words)
-        sections.append(section(title, lines if rows else html.P("none")))
+        lines = elements.rows_table(["key", *names], rows, table.words)
+        sections.append(elements.section(title, lines if rows else html.P("none")))
     return sections
 
 
@@ -276,11 +271,14 @@ def _videos(catalog: Catalog, entries: Sequence[CatalogEntry]) -> Any:
     """The newest video of each run."""
     shown = [
         html.Figure(
-            [video(catalog.root, file), html.Figcaption(f"{entry.name}: {file.stem}")]
+            [
+                elements.video(catalog.root, file),
+                html.Figcaption(f"{entry.name}: {file.stem}"),
+            ]
         )
         for entry in entries
         for file in videos(entry.folder)[-1:]
     ]
     if shown:
-        return section("Videos", html.Div(shown, className="videos"))
+        return elements.section("Videos", html.Div(shown, className="videos"))
     return []

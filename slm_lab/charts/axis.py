@@ -43,7 +43,7 @@ EVAL_RETURNS = Axis(
 EVAL_SPREAD = Axis(
     "return_std", "eval_return_std", "standard deviation over its episodes"
 )
-"""Of the greedy episodes of one evaluation."""
+"""The mean return of the greedy episodes of one evaluation, and its spread."""
 
 
 TOTAL_FRAMES = Axis("total_frame", "total_frames", "total frames")
@@ -51,7 +51,7 @@ TOTAL_FRAMES = Axis("total_frame", "total_frames", "total frames")
 
 X_WORDS = ("frames", "total_frames", "wall_t")
 Y_AXES = {axis.file: axis for axis in (RETURNS[1], RETURNS[0], EVAL_RETURNS)}
-"""What can be drawn, by the word in the command; the first is the default."""
+"""The y axes, by the word in the command; the first is the default."""
 CLOCKS = ("frame", "total_frame", "wall_t", "cpu_t")
 """Columns that only grow with time."""
 

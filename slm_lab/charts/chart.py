@@ -67,7 +67,7 @@ class Bar(NamedTuple):
 
     label: str
     height: float | None
-    """None: only `text` is shown."""
+    """The height in units of the axis; None: only `text` is shown."""
     text: str
     mark: float
     """The height of a mark across the bar; NaN for none."""
@@ -80,7 +80,7 @@ class Bar(NamedTuple):
 
     @property
     def fill(self) -> Ink:
-        """The colour inside; that of its edge is `ink`."""
+        """The colour inside; its edge has the colour `ink`."""
         if self.hollow:
             return self.ink._replace(strength=HOLLOW)
         return self.ink
@@ -170,7 +170,7 @@ class Table(NamedTuple):
 
     @property
     def widths(self) -> list[float]:
-        """The share of each column: that of its longest cell, and of a gap."""
+        """The share of each column, by the letters of its longest cell and a gap."""
         longest = [
             max(map(len, column)) + 3 for column in zip(*self.cells, strict=True)
         ]
@@ -206,7 +206,7 @@ class Chart(NamedTuple):
     """Whether the pointer in one panel of a page acts on all."""
     shading: Shading | None = None
     paper_width: float | None = None
-    """In 1/72 inch, of a chart for print; None for a screen."""
+    """The width of a chart for print, in 1/72 inch; None for a screen."""
     about: str = ""
     """Kept in the file, such as the command that made it."""
 

@@ -25,7 +25,7 @@ FIRST = (
     "sync_share",
     "fps",
 )
-"""The panels after those of returns; other columns follow in the order of the file."""
+"""The panels that follow the returns; other columns follow in the order of the file."""
 NOT_DRAWN = (
     *axis.CLOCKS,
     "epi",

@@ -33,13 +33,17 @@ def diff(a: str, b: str, data_dir: Path) -> Diff:
     `find_trial`. Different labels replace the folders' names. Raises UsageError, and
     SpecError for an unreadable spec."""
     trials = [find_trial(target, data_dir) for target in (a, b)]
-    names = [each.label or Path(each.where).name for each in trials]
+    names = [trial.label or Path(trial.where).name for trial in trials]
     if names[0] == names[1]:
-        names = [Path(each.where).name for each in trials]
-    reads = [read_trial(each, "frames", Y_AXES["mean_returns_ma"]) for each in trials]
+        names = [Path(trial.where).name for trial in trials]
+    y = Y_AXES["mean_returns_ma"]
+    curves = [read_trial(trial, "frames", y) for trial in trials]
     x = x_axis("frames", 0.0)
-    named = zip(names, reads, strict=True)
-    groups = [seeds_of(name, [read], x) for name, read in named if read.trainings]
+    groups = [
+        seeds_of(name, [curve], x)
+        for name, curve in zip(names, curves, strict=True)
+        if curve.trainings
+    ]
     return Diff(difference_tables(names, trials), *results(groups))
 
 
@@ -50,27 +54,25 @@ def difference_tables(
     a column for each Trial, and values as JSON; – where a Trial has none."""
     blocks: dict[str, list[Mapping[str, Any]]] = {
         "Differences of the specs": [
-            {**each.spec, **each.initial_weights} for each in trials
+            {**trial.spec, **trial.initial_weights} for trial in trials
         ],
         "Versions and machine": [
             {key: trial.origin.get(key) for key in ABOUT} for trial in trials
         ],
     }
-    return {title: _table(names, each) for title, each in blocks.items()}
+    return {title: _table(names, values) for title, values in blocks.items()}
 
 
 def _table(names: Sequence[str], blocks: Sequence[Mapping[str, Any]]) -> TextTable:
-    flat = [leaves(each) for each in blocks]
+    flat = [leaves(block) for block in blocks]
     paths = dict.fromkeys(chain(*flat))
-    rows = [
-        (
-            path,
-            *(
-                "–" if each.get(path) in (None, {}) else json.dumps(each[path])
-                for each in flat
-            ),
-        )
-        for path in paths
-    ]
+    rows = [(path, *(_text(values.get(path)) for values in flat)) for path in paths]
     differing = tuple(row for row in rows if len({*row[1:]}) > 1)
     return TextTable(("key", *names), differing, len(names))
+
+
+def _text(value: object) -> str:
+    """A value as JSON; – for none, and for an empty block."""
+    if value in (None, {}):
+        return "–"
+    return json.dumps(value)

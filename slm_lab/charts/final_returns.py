@@ -83,7 +83,8 @@ def ending(group: Seeds, generator: np.random.Generator) -> TableRow:
 def improvement(
     groups: Sequence[Seeds], generator: np.random.Generator
 ) -> Improvement | None:
-    """None unless there are two groups with three seeds each, of each task."""
+    """The better of two groups; None unless there are two with three seeds each, of
+    each task."""
     sizes = [len(task) for group in groups for task in group.of_tasks]
     if len(groups) != 2 or min(sizes) < ENOUGH_TO_RANK:
         return None

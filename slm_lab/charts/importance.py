@@ -13,25 +13,27 @@ from slm_lab.metrics.trial_state import TrialState
 from slm_lab.spec.search import Dimension
 
 FEWEST_TRIALS = 5
-"""With fewer, nothing can be distinguished from chance."""
+"""The fewest Trials whose differences can be distinguished from chance."""
 RISK = 0.05
 """Family-wise false-positive rate."""
 SHUFFLES = 499
 
 _COMPARABLE = ("finished", "stopped")
 _WIDTHS = (0.15, 0.4, math.inf)
-"""Of the kernel, as shares of the trials: a bend, a slow turn, a straight line."""
+"""The widths of the kernel, as shares of the Trials: a bend, a slow turn, a straight
+line."""
 _STEADY = 1e-3
-"""Of the kernel's mass: neighbours at one place have a mean, not a slope."""
+"""The share of the kernel's mass that is added to its spread: neighbours at one place
+have a mean, not a slope."""
 _SEED = 0
 
 
 class Importance(NamedTuple):
-    """Of one variable: the `share` of the variation of the Trials' ranks that it
-    explains alone. A variable without any effect stays below `chance` in 95 % of all
-    searches like this. `p_value` is how often it gets as high as this one; `sure`
-    whether chance is ruled out. All are None where `reason` says why. `trials` is their
-    number."""
+    """The importance of one variable: the `share` of the variation of the Trials' ranks
+    that it explains alone. A variable without any effect stays below `chance` in 95 %
+    of all searches like this one. `p_value` is how often it gets as high; `sure` is
+    whether chance is ruled out. They are None where `reason` says why. `trials` is the
+    number of Trials."""
 
     path: str
     trials: int
@@ -70,8 +72,8 @@ def comparable(trial: TrialState) -> bool:
 
 
 def trial_ranks(trials: Sequence[TrialState]) -> FloatArray:
-    """(n,): the rank of each among comparable Trials, the best highest; equals share
-    theirs."""
+    """(n,): the rank of each among comparable Trials, the best highest; equal Trials
+    share the mean of their ranks."""
     keys = []
     for trial in trials:
         is_finished = trial.status == "finished"
@@ -82,7 +84,7 @@ def trial_ranks(trials: Sequence[TrialState]) -> FloatArray:
 
 
 def midranks(values: FloatArray) -> FloatArray:
-    """(n,): ranks from 0 to 1; equal values share the mean of theirs."""
+    """(n,): ranks from 0 to 1; equal values share the mean of their ranks."""
     _, which, count = np.unique(values, return_inverse=True, return_counts=True)
     middle = np.cumsum(count) - (count + 1) / 2
     return middle[which] / max(len(values) - 1, 1)
@@ -121,7 +123,8 @@ def _importance(variable: Dimension, trials: Sequence[TrialState]) -> Importance
 
 
 def _by_holm(importances: Sequence[Importance]) -> list[Importance]:
-    """With `sure` where chance is ruled out for it and all that are surer."""
+    """The same, `sure` where chance is ruled out for this variable and all with a
+    smaller p-value."""
     tested = [
         importance.p_value
         for importance in importances
@@ -173,8 +176,8 @@ def local_line(x: FloatArray, width: float) -> FloatArray:
 
 
 def same_value(kind: IntArray) -> FloatArray:
-    """The mean of the others of a Trial's kind, to which that of all others is added as
-    one."""
+    """The mean of the other Trials of a kind; the mean of all others counts as one
+    more."""
     same = (kind[:, None] == kind[None, :]).astype(np.float64)
     np.fill_diagonal(same, 0.0)
     others = (1 - np.eye(len(kind))) / (len(kind) - 1)

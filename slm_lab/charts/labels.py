@@ -42,8 +42,10 @@ def labels(trainings: Sequence[Named]) -> list[str]:
     counts = Counter(texts)
     unique = []
     for label, training in zip(texts, trainings, strict=True):
-        stamp = training.stamp * (counts[label] > 1)
-        unique.append(APART.join(filter(None, (label, stamp))))
+        if counts[label] > 1 and training.stamp:
+            unique.append(f"{label}{APART}{training.stamp}")
+        else:
+            unique.append(label)
     return unique
 
 
@@ -80,8 +82,8 @@ def _difference(chosen: Named, namesakes: Sequence[Named]) -> str:
 
 
 def _joined(parts: Iterable[str]) -> str:
-    """As many whole parts as there is room for, one at least, and "…" for those left
-    out."""
+    """One part at least, and as many more as there is room for; "…" stands for the
+    rest."""
     text = ""
     for part in parts:
         longer = ", ".join(filter(None, (text, part)))

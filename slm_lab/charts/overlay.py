@@ -29,7 +29,7 @@ from slm_lab.core.types import FloatArray
 from slm_lab.metrics.lines import Line, Spread, common_grid, on_grid, spread
 
 Aggregate: TypeAlias = Literal["mean", "iqm"]
-"""What a curve shows of its seeds: their mean, or their interquartile mean."""
+"""The statistic over seeds that a curve shows: their mean or interquartile mean."""
 
 _BOOTSTRAP_POINTS = 250
 """The points of a curve with bootstrap intervals, each of which has its 2000

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from slm_lab.charts import look
 from slm_lab.charts.chart import (
     BAR_WIDTH,
     Chart,
@@ -22,17 +23,6 @@ from slm_lab.charts.chart import (
     group_places,
     limits,
 )
-from slm_lab.charts.look import (
-    BAND_OPACITY,
-    BIG,
-    GRID,
-    HUGE,
-    MARGIN_BELOW,
-    MUTED,
-    STROKES,
-    TEXT,
-    colour,
-)
 from slm_lab.core.text import printable
 from slm_lab.core.types import BoolArray, FloatArray
 
@@ -41,7 +31,7 @@ Trace: TypeAlias = dict[str, Any]
 
 _FONT = "DejaVu Sans, Verdana, Segoe UI, Helvetica, sans-serif"
 _AXIS = {
-    "gridcolor": GRID,
+    "gridcolor": look.GRID,
     "zeroline": False,
     "automargin": True,
     "exponentformat": "e",
@@ -51,9 +41,9 @@ _AXIS = {
 }
 _TEMPLATE = {
     "layout": {
-        "font": {"family": _FONT, "size": 14, "color": TEXT},
+        "font": {"family": _FONT, "size": 14, "color": look.TEXT},
         "title": {"x": 0.02, "xanchor": "left"},
-        "xaxis": {**_AXIS, "showline": True, "linecolor": MUTED},
+        "xaxis": {**_AXIS, "showline": True, "linecolor": look.MUTED},
         "yaxis": _AXIS,
         "margin": {"l": 60, "r": 30, "t": 70, "b": 50},
         "legend": {
@@ -142,9 +132,9 @@ def render_page(charts: Sequence[Chart], plotly_js: str | None) -> bytes:
         title=markup(title),
         about=about,
         font=_FONT,
-        text=TEXT,
-        muted=MUTED,
-        grid=GRID,
+        text=look.TEXT,
+        muted=look.MUTED,
+        grid=look.GRID,
         script=_script(plotly_js),
         body="\n".join(_section(chart, i) for i, chart in enumerate(charts)),
     )
@@ -221,7 +211,7 @@ def _table_html(table: Table) -> str:
             style = ""
             if number and table.inks and column == 0:
                 ink = table.inks[number - 1]
-                style = f' style="color:{colour(*ink)}"'
+                style = f' style="color:{look.colour(*ink)}"'
             align = ' class="words"' if column in table.left else ""
             cells.append(f"<{kind}{align}{style}>{markup(text)}</{kind}>")
         lines.append(f"<tr>{''.join(cells)}</tr>")
@@ -241,7 +231,7 @@ def graph(chart: Chart, layout: Mapping[str, Any] | None = None) -> Any:
 def content(chart: Chart) -> dict[str, Any]:
     """The traces ("data") and the layout of a chart, which plotly has not validated:
     its own classes take several times as long."""
-    subtitle = {"text": markup(chart.subtitle), "font": {"color": MUTED}}
+    subtitle = {"text": markup(chart.subtitle), "font": {"color": look.MUTED}}
     hover = "closest"
     if chart.legend:
         hover = "x unified"
@@ -263,7 +253,7 @@ def content(chart: Chart) -> dict[str, Any]:
         layout["coloraxis"] = {
             "colorscale": "Viridis",
             "reversescale": True,
-            "cmin": low - MARGIN_BELOW * (high - low),
+            "cmin": low - look.MARGIN_BELOW * (high - low),
             "cmax": high,
             "colorbar": {**_COLOUR_BAR, "title": title},
         }
@@ -320,7 +310,7 @@ def _add_axes(
         if scale.link and links.setdefault(scale.link, name) != name:
             axis["matches"] = links[scale.link]
     if panel.base is not None:
-        line = {"color": MUTED, "width": 1.5, "dash": "dash"}
+        line = {"color": look.MUTED, "width": 1.5, "dash": "dash"}
         ends = {"x0": 0, "x1": 1, "xref": f"x{suffix} domain"}
         heights = {"y0": panel.base, "y1": panel.base, "yref": f"y{suffix}"}
         layout["shapes"].append({"type": "line", "line": line, **ends, **heights})
@@ -348,7 +338,7 @@ def _words(panel: Panel, suffix: str) -> list[dict[str, Any]]:
     if panel.title:
         lines.append(f"<b>{markup(panel.title)}</b>")
     if panel.hint:
-        style = f"font-size:12px;color:{MUTED}"
+        style = f"font-size:12px;color:{look.MUTED}"
         lines.append(f'<span style="{style}">{markup(panel.hint)}</span>')
     words = []
     if lines:
@@ -384,7 +374,7 @@ def _axis(scale: Scale, is_empty: bool) -> dict[str, Any]:
 def _number_format(scale: Scale) -> str | None:
     """Plotly's format of the numbers on an axis; None: its own choice."""
     largest = max(map(abs, scale.ends))
-    if BIG <= largest < HUGE:
+    if look.BIG <= largest < look.HUGE:
         return "~s"  # 50k; small numbers it would write as 500m
     if scale.whole:
         return "d"
@@ -415,14 +405,14 @@ def panel_traces(panel: Panel, chart: Chart) -> list[Trace]:
 
 
 def _line(curve: Curve, is_named: bool) -> Trace:
-    stroke = STROKES[curve.style]
+    stroke = look.STROKES[curve.style]
     line: Trace = {
         "type": "scatter",
         "x": curve.x,
         "y": curve.mean,
         "mode": "lines",
         "line": {
-            "color": colour(*curve.ink),
+            "color": look.colour(*curve.ink),
             "width": stroke.width,
             "dash": stroke.dash,
         },
@@ -461,7 +451,7 @@ def _band(curve: Curve) -> Trace:
         "mode": "lines",
         "line": {"width": 0},
         "fill": "toself",
-        "fillcolor": f"{colour(*curve.ink)}{round(255 * BAND_OPACITY):02X}",
+        "fillcolor": f"{look.colour(*curve.ink)}{round(255 * look.BAND_OPACITY):02X}",
         "hoverinfo": "skip",
         "showlegend": False,
     }
@@ -478,23 +468,23 @@ def _bars(panel: Panel) -> list[Trace]:
     """The bars, and a mark across each; both horizontal if the panel is."""
     bars = panel.bars
     along, across = "yx"
-    look = {"orientation": "v", "textposition": "auto"}
+    placing = {"orientation": "v", "textposition": "auto"}
     if panel.horizontal:
         along, across = "xy"
-        look = {"orientation": "h", "textposition": "outside"}
+        placing = {"orientation": "h", "textposition": "outside"}
     heights = [bar.height or 0.0 for bar in bars]
     drawn: Trace = {
         "type": "bar",
         along: heights,
         across: bar_places(bars),
-        **look,
+        **placing,
         "width": BAR_WIDTH,
         "text": [markup(bar.text) for bar in bars],
         "insidetextanchor": "start",
         "cliponaxis": False,
         "marker": {
-            "color": [colour(*bar.fill) for bar in bars],
-            "line": {"color": [colour(*bar.ink) for bar in bars], "width": 2},
+            "color": [look.colour(*bar.fill) for bar in bars],
+            "line": {"color": [look.colour(*bar.ink) for bar in bars], "width": 2},
         },
         "customdata": [markup(bar.hover).replace("\n", "<br>") for bar in bars],
         "hovertemplate": "%{customdata}<extra></extra>",
@@ -507,7 +497,7 @@ def _bars(panel: Panel) -> list[Trace]:
             "symmetric": False,
             "array": high - heights,
             "arrayminus": heights - low,
-            "color": TEXT,
+            "color": look.TEXT,
             "thickness": 1.5,
             "width": 0,
         }
@@ -518,7 +508,7 @@ def _bars(panel: Panel) -> list[Trace]:
         along: [mark for bar in bars for mark in (bar.mark, bar.mark, None)],
         across: [end for pair in ends for end in pair],
         "mode": "lines",
-        "line": {"color": TEXT, "width": 3},
+        "line": {"color": look.TEXT, "width": 3},
         "hoverinfo": "skip",
     }
     return [drawn, marks]
@@ -526,11 +516,13 @@ def _bars(panel: Panel) -> list[Trace]:
 
 def _dots(dots: Dots, chart: Chart, is_many: bool) -> Trace:
     assert chart.shading is not None
-    look: Trace = {"type": "scatter", "size": 9}
+    kind = "scatter"
+    size = 9
     if is_many:
-        look = {"type": "scattergl", "size": 6}
+        kind = "scattergl"
+        size = 6
     return {
-        "type": look["type"],
+        "type": kind,
         "x": dots.x,
         "y": dots.y,
         "text": ["<br>".join(map(markup, lines)) for lines in dots.hover],
@@ -539,7 +531,7 @@ def _dots(dots: Dots, chart: Chart, is_many: bool) -> Trace:
             "color": chart.shading.values,
             "coloraxis": "coloraxis",
             "symbol": np.where(dots.filled, "circle", "circle-open").tolist(),
-            "size": look["size"],
+            "size": size,
         },
         "hovertemplate": f"%{{text}}<br>{markup(dots.name)} %{{y:.4~g}}<extra></extra>",
     }

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias, final
 
 import numpy as np
 
+from slm_lab.charts import look
 from slm_lab.charts.chart import (
     BAR_WIDTH,
     GROUP_GAP,
@@ -26,16 +27,6 @@ from slm_lab.charts.chart import (
     group_places,
     in_legend_order,
     limits,
-)
-from slm_lab.charts.look import (
-    BAND_OPACITY,
-    GRID,
-    MARGIN_BELOW,
-    MUTED,
-    STROKES,
-    TEXT,
-    colour,
-    tick_text,
 )
 from slm_lab.core.recorded import recordable_text
 from slm_lab.core.text import printable
@@ -136,7 +127,7 @@ class _Picture:
         self.drawing: Drawn = Figure((self._width, self._width))
         FigureCanvasAgg(self.drawing)
         self._samples: dict[str, Drawn] = {}
-        """What the legend shows of each curve, by its label."""
+        """The artists that the legend shows for each curve, by its label."""
         self._draw(chart)
 
     def _draw(self, chart: Chart) -> None:
@@ -145,7 +136,7 @@ class _Picture:
         foot = 0.6 * em
         for note in reversed(chart.notes):
             small = 0.9 * self._letters
-            foot += self._write(note, 0, foot, size=small, color=MUTED) + 0.4 * em
+            foot += self._write(note, 0, foot, size=small, color=look.MUTED) + 0.4 * em
         heights = [self._row] * len(chart.rows)
         mosaic = [[id(part) if part else "." for part in row] for row in chart.rows]
         if chart.table is not None:
@@ -181,7 +172,7 @@ class _Picture:
             large = _TITLE
         bold = {"size": 1.2 * large, "weight": "bold"}
         below = 1.5 * em + self._write(chart.title, 1, -em, **bold)
-        grey = {"size": 0.95 * large, "color": MUTED}
+        grey = {"size": 0.95 * large, "color": look.MUTED}
         return below + self._write(chart.subtitle, 1, -below, **grey) + em
 
     def _write(self, text: str, y: float, offset: float, **style: Any) -> float:
@@ -217,7 +208,7 @@ class _Picture:
                 (0, 1),
                 (0, 6),
                 size=small,
-                color=MUTED,
+                color=look.MUTED,
                 xycoords="axes fraction",
                 textcoords="offset points",
             )
@@ -229,7 +220,7 @@ class _Picture:
         if panel.is_empty:
             axes.set(xticks=[], yticks=[])
             middle = {"ha": "center", "va": "center", "transform": axes.transAxes}
-            axes.text(0.5, 0.5, panel.note, color=MUTED, **middle)
+            axes.text(0.5, 0.5, panel.note, color=look.MUTED, **middle)
             return
         _set_scale(axes.yaxis, panel.y)
         if panel.bars:
@@ -247,11 +238,11 @@ class _Picture:
 
     def _draw_curve(self, axes: Drawn, curve: Curve) -> Drawn:
         """Returns what the legend shows of it."""
-        stroke = STROKES[curve.style]
+        stroke = look.STROKES[curve.style]
         thickness = stroke.width * self._letters / _LETTERS[1]
         if curve.x.size > _CROWDED:
             thickness *= _CROWDED_SHARE
-        ink = colour(*curve.ink)
+        ink = look.colour(*curve.ink)
         (line,) = axes.plot(
             curve.x,
             curve.mean,
@@ -274,7 +265,7 @@ class _Picture:
             curve.x,
             *curve.band,
             color=ink,
-            alpha=BAND_OPACITY,
+            alpha=look.BAND_OPACITY,
             linewidth=0.5,
         )
         return band, line
@@ -297,14 +288,16 @@ class _Picture:
                 text,
                 (place, 0.0),
                 (0.0, 0.5 * letters),
-                color="white" if is_dark else TEXT,
+                color="white" if is_dark else look.TEXT,
                 va="bottom",
                 **offset,
             )
             if written.get_window_extent().width > step * BAR_WIDTH:
                 written.set_rotation(90)
         if panel.base is not None:
-            axes.axhline(panel.base, color=MUTED, linewidth=1.5, linestyle="dashed")
+            axes.axhline(
+                panel.base, color=look.MUTED, linewidth=1.5, linestyle="dashed"
+            )
         groups = group_places(panel.bars)
         room = width / max(len(groups), 1)
         for group, place in groups.items():
@@ -328,15 +321,15 @@ class _Picture:
             place,
             bar.height or 0.0,
             BAR_WIDTH,
-            color=colour(*bar.fill),
-            edgecolor=colour(*bar.ink),
+            color=look.colour(*bar.fill),
+            edgecolor=look.colour(*bar.ink),
             linewidth=thin,
         )
         if bar.interval is not None:
-            axes.vlines(place, *bar.interval, TEXT, linewidth=thin)
+            axes.vlines(place, *bar.interval, look.TEXT, linewidth=thin)
         half = 0.6 * BAR_WIDTH
         ends = (place - half, place + half)
-        axes.hlines(bar.mark, *ends, TEXT, linewidth=1.4 * thin)
+        axes.hlines(bar.mark, *ends, look.TEXT, linewidth=1.4 * thin)
 
     def _draw_shading(self, chart: Chart, axes: list[Drawn]) -> Drawn:
         """Draws the scale of colours; returns it."""
@@ -348,8 +341,8 @@ class _Picture:
             return None
         low, high = limits([chart.shading.values], 0.0)
         shades = ScalarMappable(
-            Normalize(low - MARGIN_BELOW * (high - low), high),
-            colormaps["viridis_r"].with_extremes(bad=MUTED),
+            Normalize(low - look.MARGIN_BELOW * (high - low), high),
+            colormaps["viridis_r"].with_extremes(bad=look.MUTED),
         )
         shades.set_array(np.ma.masked_invalid(chart.shading.values))
         scale = self.drawing.colorbar(
@@ -433,13 +426,13 @@ def _set_scale(axis: Drawn, scale: Scale) -> None:
         axis.set_major_locator(LogLocator(subs=subs))
         axis.set_minor_locator(NullLocator())
         axis.set_major_formatter(
-            FuncFormatter(lambda value, _: tick_text(value, value))
+            FuncFormatter(lambda value, _: look.tick_text(value, value))
         )
     else:
         steps = [1, 2, 2.5, 5, 10]
         axis.set_major_locator(MaxNLocator("auto", steps=steps, integer=scale.whole))
         axis.set_major_formatter(
-            FuncFormatter(lambda value, _: tick_text(value, largest))
+            FuncFormatter(lambda value, _: look.tick_text(value, largest))
         )
     if not scale.numbers:
         axis.set_major_formatter(NullFormatter())
@@ -475,11 +468,11 @@ def _draw_table(axes: Drawn, table: Table) -> None:
     )
     for (row, column), cell in table_drawn.get_celld().items():
         cell.PAD = 0.0
-        cell.set_edgecolor(GRID)
+        cell.set_edgecolor(look.GRID)
         style: Drawn = {"ha": "left" if column in table.left else "right"}
         if row == 0:
-            style |= {"color": MUTED, "weight": "bold"}
+            style |= {"color": look.MUTED, "weight": "bold"}
         elif table.inks and column == 0:
             ink = table.inks[row - 1]
-            style |= {"color": colour(*ink), "weight": "bold"}
+            style |= {"color": look.colour(*ink), "weight": "bold"}
         cell.set_text_props(**style)

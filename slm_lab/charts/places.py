@@ -14,7 +14,7 @@ from slm_lab.spec.search import LISTS, Dimension
 MOST_CATEGORIES = 12
 """Numbers picked from a longer list get an axis of numbers."""
 MISSING = object()
-"""In place of a value that a Trial does not have."""
+"""Stands for a value that a Trial does not have."""
 
 _MARGIN = 0.06  # of an axis, on both sides
 _SPREAD = 0.28  # of the Trials in one category, at most

@@ -45,7 +45,7 @@ class Plotted(NamedTuple):
 
     paths: tuple[Path, ...]
     replaced: tuple[Path, ...]
-    """Those of the drawn files that were there before."""
+    """The drawn files that replaced earlier ones."""
     y_label: str
     endings: tuple[TableRow, ...]
     improvement: Improvement | None
@@ -72,16 +72,9 @@ def plot(request: PlotRequest, draws: bool = True) -> Plotted:
         y = y._replace(label=f"normalised {y.label}")
     is_apart = bool(request.by or request.scores)
     methods, x = grouped(trials, request.x, request.labels, per_env=is_apart)
-    panels = {"": [method.seeds for method in methods]}
-    is_joined = False
-    if is_apart and len(_envs(methods)) > 1:
-        panels = by_environment(methods)
-        notes += missing(panels)
-        is_joined = not request.by
-        if is_joined:
-            panels = {"": joined(panels)}
-    if request.log_y:
-        notes += _without_place(panels)
+    is_joined = is_apart and not request.by and len(_envs(methods)) > 1
+    panels, panel_notes = _arrange(methods, request)
+    notes += panel_notes
     title = request.title
     if title is None:
         title = _title(methods, request.labels, sum(map(len, panels.values())))
@@ -107,15 +100,11 @@ def plot(request: PlotRequest, draws: bool = True) -> Plotted:
     replaced: tuple[Path, ...] = ()
     if draws:
         paths, replaced = _write(chart, request, f"plot_{y.file}_vs_{x.file}")
-    rows = [
-        seeds._replace(label=APART.join(filter(None, (seeds.label, env))))
-        for env, curves in panels.items()
-        for seeds in curves
-    ]
+    rows = _rows(panels)
     endings = [ending(*row) for row in zip(rows, per_curve, strict=False)]
     if y.column not in RETURN_COLUMNS:
         endings = [row._replace(highest=None) for row in endings]
-    notes += about_curves(methods, request.x, endings, is_apart)
+    notes += curve_notes(methods, request.x, endings, is_apart)
     better = None
     if len(panels) == 1:
         better = improvement(rows, ranking)
@@ -127,6 +116,34 @@ def plot(request: PlotRequest, draws: bool = True) -> Plotted:
         improvement=better,
         notes=tuple(notes),
     )
+
+
+def _arrange(
+    methods: Sequence[Method], request: PlotRequest
+) -> tuple[dict[str, list[Seeds]], list[str]]:
+    """The curves of each panel, by its environment; "" is the only panel. And notes.
+    Raises UsageError if two curves of one environment have one label, or if no curve
+    has a place on a logarithmic axis."""
+    panels = {"": [method.seeds for method in methods]}
+    notes: list[str] = []
+    is_apart = bool(request.by or request.scores)
+    if is_apart and len(_envs(methods)) > 1:
+        panels = by_environment(methods)
+        notes += missing(panels)
+        if not request.by:
+            panels = {"": joined(panels)}
+    if request.log_y:
+        notes += _without_place(panels)
+    return panels, notes
+
+
+def _rows(panels: Mapping[str, Sequence[Seeds]]) -> list[Seeds]:
+    """The curves of all panels, with their environments in the labels."""
+    return [
+        seeds._replace(label=APART.join(filter(None, (seeds.label, env))))
+        for env, curves in panels.items()
+        for seeds in curves
+    ]
 
 
 def overlay_panel(
@@ -144,7 +161,7 @@ def overlay_panel(
         curves = [curve._replace(band=None) for curve in curves]
         hint = "mean of the seeds"
     panel = curves_panel(axis.label, "", curves)._replace(hint=hint)
-    return panel, about_curves(methods, "", ())
+    return panel, curve_notes(methods, "", ())
 
 
 def grouped(
@@ -154,7 +171,7 @@ def grouped(
     per_env: bool = False,
 ) -> tuple[list[Method], Axis]:
     """Groups Trials with values into curves over the axis of the word `x`; returns them
-    and the axis. They get `user_labels`, or else those of their specs: `per_env`
+    and the axis. Curves get `user_labels`, else labels from their specs: with `per_env`
     only what differs between the specs for one environment. Raises UsageError unless
     each curve has a user's label."""
     groups = _joined(trials)
@@ -169,8 +186,10 @@ def grouped(
         )
     names = list(user_labels) or _labels(groups, per_env)
     longest = max(training.seconds for trial in trials for training in trial.trainings)
-    share = any(trial.record.meta.sessions_per_training > 1 for trial in trials)
-    axis = x_axis(x, longest, "per Session" * share)
+    counted = ""
+    if any(trial.record.meta.sessions_per_training > 1 for trial in trials):
+        counted = "per Session"
+    axis = x_axis(x, longest, counted)
     methods = [
         Method(group[0].env, tuple(group), seeds_of(name, group, axis))
         for name, group in zip(names, groups, strict=True)
@@ -179,7 +198,7 @@ def grouped(
 
 
 def _labels(groups: Sequence[Sequence[ReadTrial]], per_env: bool) -> list[str]:
-    """A label for each group; `per_env` unique among those of one environment."""
+    """A label for each group; with `per_env` it is unique within one environment."""
     if not per_env:
         return labels([_named(group) for group in groups])
     names: dict[int, str] = {}
@@ -206,8 +225,7 @@ def _without_place(panels: Mapping[str, Sequence[Seeds]]) -> list[str]:
 def _write(
     chart: Chart, request: PlotRequest, stem: str
 ) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """Writes the chart; returns its files, and those of them that were there
-    before."""
+    """Writes the chart; returns its files, and which of them replaced earlier ones."""
     folder = request.out.parent if request.is_file else request.out
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -232,7 +250,7 @@ def _read(request: PlotRequest, y: Axis) -> tuple[list[ReadTrial], list[str]]:
     folders = [folder for folder in request.folders if not os.path.isfile(folder)]
     for target in folders or request.folders:
         try:
-            chosen, target_notes = _of_target(target, request, y)
+            chosen, target_notes = _read_target(target, request, y)
         except _NothingToDrawError as error:
             empty.append(error)
             continue
@@ -243,7 +261,7 @@ def _read(request: PlotRequest, y: Axis) -> tuple[list[ReadTrial], list[str]]:
     return list(trials.values()), [*notes, *(f"left out: {error}" for error in empty)]
 
 
-def _of_target(
+def _read_target(
     target: str, request: PlotRequest, y: Axis
 ) -> tuple[list[ReadTrial], list[str]]:
     """The Trials to draw of a folder: the curves that ended best, and notes about the
@@ -320,7 +338,7 @@ def _joined(trials: Sequence[ReadTrial]) -> list[list[ReadTrial]]:
 def _are_seeds(trials: Sequence[ReadTrial]) -> bool:
     """Whether Trials of one spec are different seeds of it."""
     seeds = {trial.record.meta.random_seed for trial in trials}
-    is_selected = any(trial.record.of_search for trial in trials)
+    is_selected = any(trial.record.is_trial_of_search for trial in trials)
     return len(trials) == 1 or (len(seeds) == len(trials) and not is_selected)
 
 
@@ -344,10 +362,10 @@ def _named(group: Sequence[ReadTrial], per_env: bool = False) -> Named:
             key: value for key, value in spec["env"].items() if key != "name"
         }
     tag = ""
-    if first.of_search:
+    if first.is_trial_of_search:
         tag = f"t{first.trial}"
     del spec["name"]
-    return Named(first.label or first.name, leaves(spec), first.stamp, tag)
+    return Named(first.label or first.name, leaves(spec), first.folder_time, tag)
 
 
 def seeds_of(label: str, group: Sequence[ReadTrial], x: Axis) -> Seeds:
@@ -372,7 +390,7 @@ def _title(methods: Sequence[Method], labels: Sequence[str], num_curves: int) ->
     return f"{what} on {where}"
 
 
-def about_curves(
+def curve_notes(
     methods: Sequence[Method],
     x: str,
     endings: Sequence[TableRow],
@@ -404,10 +422,10 @@ def about_curves(
         for row in endings
         if row.frames[0] < _AS_FAR * row.frames[1]
     ]
-    return notes + about_few_seeds(endings)
+    return notes + few_seeds_notes(endings)
 
 
-def about_few_seeds(endings: Sequence[TableRow]) -> list[str]:
+def few_seeds_notes(endings: Sequence[TableRow]) -> list[str]:
     """A note if some curves have several seeds, but too few for an interquartile
     mean."""
     few = sorted({row.seeds for row in endings if 1 < row.seeds < ENOUGH_TO_TRIM})
@@ -427,8 +445,8 @@ def normalised(
     trials: Sequence[ReadTrial], scores: Mapping[str, float]
 ) -> list[ReadTrial]:
     """The Trials in units in which the Random agent's return is 0, and the score of
-    their environment 1; the score of "" is that of the only one. Raises UsageError if
-    one is unknown."""
+    their environment 1; the score of "" belongs to the only environment. Raises
+    UsageError if one is unknown."""
     envs = list(dict.fromkeys(trial.env for trial in trials))
     if len(envs) == 1 and "" in scores:
         scores = {**scores, envs[0]: scores[""]}

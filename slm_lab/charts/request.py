@@ -1,4 +1,4 @@
-"""What a user asks of `slm-lab plot`."""
+"""The request of a user of `slm-lab plot`."""
 
 import math
 import os
@@ -24,7 +24,8 @@ FORMS = (".pdf", ".svg", ".png")
 USUAL_WIDTH = 5.5 * 72
 """Points: the width of the text in the style of many conferences."""
 _POINTS = {"in": 72.0, "cm": 72 / 2.54, "mm": 72 / 25.4, "pt": 72 / 72.27}
-"""Of 1/72 inch, as files count them; those of TeX are a little smaller."""
+"""The points of a unit of length. A point is 1/72 inch, as in files; a point of TeX is
+a little smaller."""
 _LEAST = 1.5 * 72
 _MOST = 40 * 72.0
 RETURN_COLUMNS = (RETURNS[0].column, EVAL_RETURNS.column)

@@ -29,7 +29,7 @@ from slm_lab.metrics.trial_state import TABLE_TRIALS, TrialState, ranked
 SCORE = "score"
 
 _NOT_DRAWN = "total_reward_ma"
-"""Only in the table: its dots would repeat those of `final_return`."""
+"""A metric that only the table has: its dots would repeat `final_return`."""
 _STRENGTH = "strength"
 _MARKS = {True: "● whole budget spent", False: "○ stopped early, or not ended"}
 _PARALLEL_HINT = (
@@ -179,7 +179,7 @@ def _metrics(trials: Sequence[TrialState]) -> list[Places]:
 
 
 def _shading(trials: Sequence[TrialState]) -> Shading:
-    """By score, which orders the Trials."""
+    """The colours of the Trials by their score, which also orders them."""
     return Shading(SCORE, number_places([trial.known_score for trial in trials]).at)
 
 

@@ -46,8 +46,9 @@ class SearchSummary(NamedTuple):
 
 
 def short_names(paths: Sequence[str]) -> dict[str, str]:
-    """By path its shortest end that no other path has: agent.net.optim_spec.lr is "lr".
-    An end like name, start_val or an index of a list includes the part before it."""
+    """The shortest end of each path that no other path has, by path:
+    agent.net.optim_spec.lr is "lr". An end like name, start_val or an index of a list
+    includes the part before it."""
     parts = {path: path.split(".") for path in paths}
     return {path: _short_name(path, parts) for path in paths}
 
@@ -178,7 +179,7 @@ def experiment_table(experiment: SearchSummary) -> "pd.DataFrame":
 
 
 def metric_names(trials: Iterable[TrialState]) -> list[str]:
-    """Those of this version, and others that a Trial has."""
+    """The metrics of this version, and others that a Trial has."""
     further = (name for trial in trials for name in trial.metrics)
     return list(dict.fromkeys([*TRIAL_METRICS, *further]))
 
@@ -192,15 +193,18 @@ def _cell(value: Any) -> Any:
 def confirmed_table(
     search: SearchState, files: Mapping[int, Path], names: Mapping[str, str]
 ) -> TextTable:
-    """A row for each spec that was trained again with fresh seeds, the best first:
-    `files` are theirs by trial, `names` the short ones of searched keys."""
+    """A row for each spec that was trained again with fresh seeds, the best first.
+    `files` has the spec file of each by its trial, `names` the short names of searched
+    keys."""
     rows = []
     for result in search.results:
         state = search.trials[result.trial]
         difference = ""
         if result.mean is not None and state.score is not None:
             gain = result.mean - state.score
-            difference = "+" * (gain > 0) + significant(gain)
+            difference = significant(gain)
+            if gain > 0:
+                difference = f"+{difference}"
         file = files.get(result.trial)
         rows.append(
             (

@@ -1,5 +1,5 @@
-"""What a comparison measures, over the frames of all workers, and its tables, also as
-text."""
+"""The measurements of a comparison, over the frames of all workers, and its tables,
+also as text."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -40,7 +40,10 @@ class Variant(NamedTuple):
         """How graphs and tables call it."""
         if self.mode == BASELINE:
             return "one process"
-        return f"{self.mode} × {self.workers}" + f" {CROWDED}" * self.crowded
+        label = f"{self.mode} × {self.workers}"
+        if self.crowded:
+            label = f"{label} {CROWDED}"
+        return label
 
 
 class Training(NamedTuple):
@@ -84,8 +87,8 @@ class Training(NamedTuple):
         return self._asdict()[column]
 
     def reached(self, threshold: float) -> int | None:
-        """Where `episode_return` first reaches `threshold`, from the first whole window
-        on."""
+        """The index at which `episode_return` first reaches `threshold`, from the first
+        whole window on; None if it never does."""
         there = (self.total_frame >= self.window) & (self.episode_return >= threshold)
         if there.any():
             return int(there.argmax())
@@ -175,7 +178,7 @@ class Comparison(NamedTuple):
 
     @property
     def worker_counts(self) -> list[int]:
-        """Those of the variants, from few to many."""
+        """The numbers of workers of the variants, from few to many."""
         return sorted({outcome.variant.workers for outcome in self.outcomes[1:]})
 
 
@@ -325,7 +328,7 @@ def text_table(comparison: Comparison) -> TextTable:
 
 
 def _label(variant: Variant, row: Any) -> str:
-    """With the number of seeds, unless all have finished."""
+    """The label of a variant; with the number of seeds, unless all have finished."""
     if row.finished in (0, row.seeds):
         return variant.label
     return f"{variant.label} ({row.finished} of {row.seeds} seeds)"
@@ -348,13 +351,16 @@ def _final_return(row: Any) -> str:
 
 
 def _late(value: float, row: Any, unit: str) -> str:
-    """With the number of seeds that reached the threshold, unless all did."""
+    """When the threshold was reached; with the number of seeds that reached it, unless
+    all did."""
     of = f"{row.reached} of {row.finished}"
     if np.isinf(value):
         if row.reached:
             return f"in {of} only"
         return "never"
-    share = f" ({of})" * (row.reached < row.finished)
+    share = ""
+    if row.reached < row.finished:
+        share = f" ({of})"
     forms = {1e5: "{:,.0f}k", 1e4: "{:,.1f}k", 100: "{:,.0f}", 0: "{:.3g}"}
     form = next(form for least, form in forms.items() if not value < least)
     shown = value

@@ -15,7 +15,7 @@ _AT_ONCE = 2_000_000
 """The most numbers that a bootstrap holds in memory, unless one point needs more."""
 
 Statistic: TypeAlias = Callable[[FloatArray], FloatArray]
-"""From (S, …) values over seeds to (…)."""
+"""A function of values (S, …) over S seeds; its result is (…)."""
 
 
 class Interval(NamedTuple):

@@ -20,7 +20,7 @@ class ReadTraining(NamedTuple):
     final_return: float
     """Mean over the workers."""
     frames: float
-    """Of all workers, at the end."""
+    """The frames of all workers at the end."""
     seconds: float
 
 

@@ -70,18 +70,21 @@ def _mean_curves(lines: Sequence[Line], of: str) -> list[Curve]:
     *solid, last = solid_and_dashed(look, over, over.mean, band, num_lines=len(lines))
     if last.style == "dashed":
         count = over.sessions[over.sessions < len(lines)]
+        fewest = int(count.min())
         most = int(count.max())
-        number = "–".join(str(n) for n in sorted({int(count.min()), most}))
-        last = last._replace(label=f"mean of {number} {of}{'s' * (most > 1)}")
+        number = count_text(most, of)
+        if fewest < most:
+            number = f"{fewest}–{number}"
+        last = last._replace(label=f"mean of {number}")
     return [*solid, last]
 
 
 def sessions_text(with_rows: int, planned: int, of: str = "Session") -> str:
     """ "4 Sessions", or "3 of 4 Sessions" while one has no rows."""
-    every = count_text(planned, of)
+    count = count_text(planned, of)
     if with_rows == planned:
-        return every
-    return f"{with_rows} of {every}"
+        return count
+    return f"{with_rows} of {count}"
 
 
 def chart_of_rows(
@@ -128,7 +131,7 @@ def draw_trial_graphs(
     clock; against frames also other columns with values, and `eval_mean_returns`.
     "live" draws only the first two graphs of returns and the last. No graph is begun
     once `is_stopped`. Raises OSError."""
-    clock = axis.frames("per Session" * (len(rows) > 1))
+    clock = axis.frames("per Session" if len(rows) > 1 else "")
     begun = [session for session in rows if len(session)]
     graphs = [(rows, x, y) for x, y in _axes(begun, which, clock)]
     if any(len(session) for session in evaluations):

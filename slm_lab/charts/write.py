@@ -59,10 +59,10 @@ def write_print(chart: Chart, file: Path) -> Path:
 
 
 def ensure_plotly_js(folder: Path) -> Path:
-    """Puts plotly.js (5 MB) into a folder unless it is there; returns its path. The
-    version is in its name, so that pages of an earlier one still find theirs. Raises
-    OSError, also if the disk is nearly full: the space is left to checkpoints and
-    metrics."""
+    """Puts plotly.js (5 MB) into a folder unless it is there; returns its path. Its
+    name has the version, so that pages of an earlier version still find their script.
+    Raises OSError, also if the disk is nearly full: the space is left to checkpoints
+    and metrics."""
     import plotly
 
     source = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"

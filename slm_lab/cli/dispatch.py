@@ -1,8 +1,9 @@
 """Dispatches `slm-lab run` to the command of its mode."""
 
 from collections.abc import Callable, Collection
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ MOST_LETTERS = 200
 """The maximum length of a name or a note, in letters."""
 
 
-def run_called() -> None:
+def run_for_caller() -> None:
     """The entry point of a process that the Python API has started: it does what its
     caller asks for."""
 
@@ -47,37 +48,49 @@ def run_called() -> None:
 def execute(verb: Verb, asked: RunSource, caller: Caller) -> int:
     """Executes the command of the mode, and returns the exit code. Raises LabError."""
     _reject_unused_options(asked, RunMode(verb, asked.run))
-    begun = None
+    if verb in PLAYING:
+        return _play(verb, asked, caller)
+    existing = None
     source = asked
     if asked.resume:
-        begun = _find_begun(asked, verb)
-    if begun is not None:
-        source = replace(asked, run=str(begun.root))
-    plays = verb in PLAYING
-    if not plays:
-        # it starts with the first Session, too, and there it is reported
-        with suppress(OSError):
-            start_fork_server()
-    named = source.run
+        existing = _find_labelled_run(asked, verb)
+    if existing is not None:
+        source = replace(asked, run=str(existing.root))
+    # it starts with the first Session, too, and there it is reported
+    with suppress(OSError):
+        start_fork_server()
+    with stop_signals_blocked():
+        source = resolve_names(source, verb)
+        import_plugins(source.imports)
+        if existing is not None:
+            _check_same(asked, verb, existing)
+        with importing():
+            train = _training_command(verb)
+    return train(source, caller)
+
+
+def _play(verb: Verb, asked: RunSource, caller: Caller) -> int:
+    """Executes a command that plays the agents of a run; a shared run is unpacked
+    meanwhile. Returns the exit code. Raises LabError."""
+    assert asked.run is not None
     with (
-        ended_in_time(lambda: print_stop(caller.folder)) if plays else nullcontext(),
-        unpacked(named) if plays and named else nullcontext(named) as run,
+        ended_in_time(lambda: print_stop(caller.folder)),
+        unpacked(asked.run) as folder,
     ):
         with stop_signals_blocked():
-            source = resolve(replace(source, run=run), verb)
-            if named is not None and run != named:
-                source = replace(source, archive=Path(named))
-            if plays:
-                caller.folder = (source.archive or Path(source.run or "")).absolute()
+            source = resolve_names(replace(asked, run=folder), verb)
+            if folder != asked.run:
+                source = replace(source, archive=Path(asked.run))
+            caller.folder = (source.archive or Path(source.run or "")).absolute()
             import_plugins(source.imports)
-            if begun is not None:
-                _check_same(asked, verb, begun)
-            with importing():
-                command = _command(verb, caller)
-        return command(source)
+            with importing():  # imports torch
+                from slm_lab.cli.evaluate import enjoy, evaluate
+        if verb == "eval":
+            return evaluate(source)
+        return enjoy(source)
 
 
-def _find_begun(asked: RunSource, verb: Verb) -> "RunDir | None":
+def _find_labelled_run(asked: RunSource, verb: Verb) -> "RunDir | None":
     """The run that `--name` names and `--resume` resumes; None: a new one begins."""
     from slm_lab.records.lookup import find_labelled
 
@@ -91,7 +104,7 @@ def _find_begun(asked: RunSource, verb: Verb) -> "RunDir | None":
     return run_dir
 
 
-def _check_same(asked: RunSource, verb: Verb, begun: "RunDir") -> None:
+def _check_same(asked: RunSource, verb: Verb, existing: "RunDir") -> None:
     """Raises UsageError if the command would begin another run than the one that it
     resumes."""
     is_search = verb == "search"
@@ -102,74 +115,84 @@ def _check_same(asked: RunSource, verb: Verb, begun: "RunDir") -> None:
             from slm_lab.studies.search.prepare import MAY_CHANGE
         else:
             from slm_lab.studies.run import MAY_CHANGE
-    new = resolve(replace(asked, init_from=None), verb)
-    check_same(begun, new, MAY_CHANGE, for_search=is_search)
+    new = resolve_names(replace(asked, init_from=None), verb)
+    check_same(existing, new, MAY_CHANGE, for_search=is_search)
 
 
-def _command(verb: Verb, caller: Caller) -> Callable[[RunSource], int]:
-    """The command of a mode. Each has its own imports: only `evaluate` and `enjoy` need
-    torch."""
-    if verb in PLAYING:
-        from slm_lab.cli.evaluate import enjoy, evaluate
-
-        if verb == "eval":
-            return evaluate
-        return enjoy
+def _training_command(verb: Verb) -> Callable[[RunSource, Caller], int]:
+    """The command of a mode that trains, with its imports."""
     if verb == "search":
         from slm_lab.cli.search import search_spec
 
-        return lambda source: search_spec(source, caller)
+        return search_spec
     from slm_lab.cli.run import run_spec
 
-    return lambda source: run_spec(source, verb, caller)
+    return partial(run_spec, verb=verb)
 
 
-def resolve(asked: RunSource, verb: Verb) -> RunSource:
-    """The same with the recipe, the run, its spec file, the modules and the agent that
-    its words name. Raises LabError."""
+def resolve_names(asked: RunSource, verb: Verb) -> RunSource:
+    """The same with what its words name: the recipe, the run, its spec file, the
+    modules and the agent. Raises LabError."""
+    source = asked
+    if asked.spec_file or asked.run is None:
+        source = _resolve_recipe(asked)
+    if source.run is not None:
+        is_recipe = source.spec_name != asked.spec_name
+        return _resolve_run(source, verb, asked.spec_name if is_recipe else None)
+    with importing():
+        from slm_lab.records.trust import imports_of_file
+    imports = imports_of_file(source.spec_file, source.imports, source.trust)
+    return replace(source, imports=imports, parent=_find_parent(source))
+
+
+def _resolve_recipe(asked: RunSource) -> RunSource:
+    """The same with the file, the name and the `sets` of the recipe that it names;
+    unchanged if it names none."""
+    with importing():
+        from slm_lab.recipes.recipe import resolve_recipe
+    modules = (*asked.imports, *typed_modules(asked.spec_name or ""))
+    modules = tuple(dict.fromkeys(modules))
+    file, name, sets = resolve_recipe(
+        asked.spec_file, asked.spec_name, asked.sets, modules
+    )
+    source = replace(asked, spec_file=file, spec_name=name, sets=sets)
+    if name != asked.spec_name:
+        source = replace(source, imports=modules)
+    return source
+
+
+def _resolve_run(source: RunSource, verb: Verb, env: str | None) -> RunSource:
+    """The same with the folder of the run, its spec file and its modules. `env` is the
+    environment typed after a recipe."""
     with importing():
         from slm_lab.cli.display.screen import console, print_line
-        from slm_lab.recipes.recipe import named
         from slm_lab.records.lookup import find_run, find_saved, resolve_spec_name
-        from slm_lab.records.trust import imports_for, imports_of_file, own_imports
+        from slm_lab.records.trust import imports_for, own_imports
         from slm_lab.spec.read import find_file
 
-    source = asked
-    env = None
-    if asked.spec_file or asked.run is None:
-        modules = (*asked.imports, *typed_modules(asked.spec_name or ""))
-        modules = tuple(dict.fromkeys(modules))
-        file, name, sets = named(asked.spec_file, asked.spec_name, asked.sets, modules)
-        source = replace(asked, spec_file=file, spec_name=name, sets=sets)
-        if name != asked.spec_name:
-            env = asked.spec_name
-            source = replace(source, imports=modules)
-    trust = source.trust
-    file = source.spec_file
-    if source.run is None:
-        imports = imports_of_file(file, source.imports, trust)
-        return replace(source, imports=imports, parent=_find_parent(source))
-    of_file: tuple[str, ...] = ()
+    assert source.run is not None
+    modules_of_file: tuple[str, ...] = ()
     name = None
-    if file:
-        name = resolve_spec_name(file, source.spec_name)
-        of_file = own_imports(find_file(file))
+    if source.spec_file:
+        name = resolve_spec_name(source.spec_file, source.spec_name)
+        modules_of_file = own_imports(find_file(source.spec_file))
     data = source.data_dir
+    trial = None
     if verb in PLAYING:
         run_dir, trial = find_saved(source.run, data, name, env)
     else:
         is_search = verb == "search"
         run_dir = find_run(source.run, data, name, of_search=is_search, env=env)
-        trial = None
-    imports = imports_for(run_dir, (*source.imports, *of_file), trust, data)
-    if trust and imports:
+    allowed = (*source.imports, *modules_of_file)
+    imports = imports_for(run_dir, allowed, source.trust, data)
+    if source.trust and imports:
         listed = ", ".join(imports)
         print_line(
             console(), f"importing {listed}, which {run_dir.root} names (--trust)"
         )
     return replace(
         source,
-        spec_file=file or str(run_dir.spec_file),
+        spec_file=source.spec_file or str(run_dir.spec_file),
         spec_name=name or run_dir.spec_name,
         run=str(run_dir.root) if trial is None else f"{run_dir.root}:t{trial}",
         imports=imports,

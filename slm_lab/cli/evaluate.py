@@ -69,9 +69,9 @@ def evaluate(source: RunSource) -> int:
         prefix = saved.record.run_dir.trial_prefix(saved.record.trial)
         file = saved.record.folder / "info" / f"{prefix}_evaluation.json"
         refuse_links(saved.record.folder)
-        how = "replaced" if file.exists() else "saved"
+        verb = "replaced" if file.exists() else "saved"
         write_json(file, document)
-        print_line(console, f"{how} {file}")
+        print_line(console, f"{verb} {file}")
     if source.output == "json":
         print_json(document)
     return 0
@@ -189,9 +189,9 @@ def _introduce(
     which: Which | None,
 ) -> None:
     spec = saved.spec
-    of = ""
-    if saved.record.of_search:
-        of = f"t{saved.record.trial} of the search"
+    subject = ""
+    if saved.record.is_trial_of_search:
+        subject = f"t{saved.record.trial} of the search"
     kind = "shared run" if saved.record.place.suffix == ".zip" else "run folder"
     rest = (
         f": {spec.agent.algorithm.name} on {spec.env.name}, greedy, seed "
@@ -208,7 +208,7 @@ def _introduce(
             )
     print_heading(
         console=console,
-        verb=f"{verb} {of}".strip(),
+        verb=f"{verb} {subject}".strip(),
         name=spec.name,
         rest=rest,
         notes=notes,

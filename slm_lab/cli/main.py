@@ -41,9 +41,11 @@ class _Commands(TyperGroup):
             shown = [
                 name for name, command in self.commands.items() if not command.hidden
             ]
+            message = f"No such command '{word:.{LONGEST_VALUE}}'."
             nearest = nearest_command(word, shown)
-            hint = f" Did you mean 'slm-lab {nearest}'?" * bool(nearest)
-            ctx.fail(f"No such command '{word:.{LONGEST_VALUE}}'.{hint}")
+            if nearest:
+                message = f"{message} Did you mean 'slm-lab {nearest}'?"
+            ctx.fail(message)
         return super().resolve_command(ctx, args)
 
     @override
@@ -109,7 +111,7 @@ def run(
         str | None,
         Argument(
             help="A JSON or YAML file, the name of a shipped one (slm-lab spec list), "
-            "or an algorithm: ppo, a2c, dqn, sac, crossq. Default: the demo, or "
+            "or an algorithm: ppo, a2c, dqn, pqn, sac, crossq. Default: the demo, or "
             "the run's own spec.",
             autocompletion=completion.run_words,
         ),
@@ -271,7 +273,9 @@ def new(
     algorithm: Annotated[
         str,
         Option(
-            "--algo", metavar="WORD", help="ppo, a2c, dqn, sac, crossq; ddqn for Atari."
+            "--algo",
+            metavar="WORD",
+            help="ppo, a2c, dqn, pqn, rainbow, sac, crossq, …; ddqn for Atari.",
         ),
     ] = "ppo",
     out: Annotated[
@@ -600,12 +604,7 @@ def doctor(
 
 @_command
 def probe(
-    spec_file: Annotated[
-        str,
-        Argument(
-            help="A spec file, or a shipped name.", autocompletion=completion.spec_files
-        ),
-    ],
+    spec_file: options.SpecFile,
     spec_name: options.SpecName = None,
     sets: options.Sets = options.NONE,
     imports: options.Imports = options.NONE,

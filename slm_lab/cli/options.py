@@ -29,6 +29,12 @@ Imports = Annotated[
 Trust = Annotated[
     bool, Option("--trust", help="Import all modules that the run or file names.")
 ]
+SpecFile = Annotated[
+    str,
+    Argument(
+        help="A spec file, or a shipped name.", autocompletion=completion.spec_files
+    ),
+]
 SPEC_NAME_HELP = "The spec in the file, if it has several."
 RUN_NAME_HELP = f"{SPEC_NAME_HELP} After an algorithm, the environment."
 SpecName = Annotated[

@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import ExitStack
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.text import Text
@@ -12,7 +13,7 @@ from slm_lab.charts.final_returns import (
     improvement_text,
     text_table,
 )
-from slm_lab.charts.plot import plot
+from slm_lab.charts.plot import Plotted, plot
 from slm_lab.charts.request import PlotRequest
 from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
 from slm_lab.core.errors import UsageError
@@ -33,36 +34,44 @@ def plot_runs(
         raise UsageError(f"--table {form}: {not_among(form, FORMS)}")
     if form and as_json:
         raise UsageError("--table and --json exclude each other: remove one of them")
-    console = wide_console()
     with ExitStack() as kept:
         folders = [kept.enter_context(unpacked(run)) for run in request.folders]
         draws = form is None or request.is_file
         plotted = plot(request._replace(folders=tuple(folders)), draws)
-    drawn = [
-        f"graph {path}{' (replaced)' * (path in plotted.replaced)}"
-        for path in plotted.paths
-    ]
     if as_json:
-        better = plotted.improvement
-        document = {
-            "graphs": plotted.paths,
-            "replaced": plotted.replaced,
-            "y": plotted.y_label,
-            "runs": [row._asdict() for row in plotted.endings],
-            "improvement": better and better._asdict(),
-            "notes": plotted.notes,
-        }
-        print_json(document)
-        return
-    rows = text_table(plotted.endings)
-    if form is not None:
-        for note in (*plotted.notes, *drawn):
-            print(printable(note), file=sys.stderr)
-        print(
-            printable(as_csv(plotted.endings) if form == "csv" else as_latex(rows)),
-            end="",
-        )
-        return
+        print_json(_document(plotted))
+    elif form is not None:
+        _print_table_for_paper(plotted, form)
+    else:
+        _print_plotted(plotted)
+
+
+def _document(plotted: Plotted) -> dict[str, Any]:
+    better = plotted.improvement
+    return {
+        "graphs": plotted.paths,
+        "replaced": plotted.replaced,
+        "y": plotted.y_label,
+        "runs": [row._asdict() for row in plotted.endings],
+        "improvement": better and better._asdict(),
+        "notes": plotted.notes,
+    }
+
+
+def _print_table_for_paper(plotted: Plotted, form: str) -> None:
+    """Prints only the table to the standard output, and all else beside it."""
+    for line in (*plotted.notes, *_graph_lines(plotted)):
+        print(printable(line), file=sys.stderr)
+    if form == "csv":
+        text = as_csv(plotted.endings)
+    else:
+        text = as_latex(text_table(plotted.endings))
+    print(printable(text), end="")
+
+
+def _print_plotted(plotted: Plotted) -> None:
+    console = wide_console()
+    table = text_table(plotted.endings)
     is_of_returns = any(row.highest is not None for row in plotted.endings)
     title = "Final returns"
     if is_of_returns:
@@ -70,9 +79,9 @@ def plot_runs(
     print_table(
         console=console,
         title=title,
-        header=rows.header,
-        rows=rows.rows,
-        spare=rows.spare,
+        header=table.header,
+        rows=table.rows,
+        spare=table.spare,
         box=SIMPLE_HEAD,
         pad_edge=False,
     )
@@ -80,5 +89,13 @@ def plot_runs(
         print_line(console, improvement_text(plotted.improvement))
     for note in plotted.notes:
         print_line(console, Text(note, "yellow"))
-    for line in drawn:
+    for line in _graph_lines(plotted):
         print_line(console, line)
+
+
+def _graph_lines(plotted: Plotted) -> list[str]:
+    lines = []
+    for path in plotted.paths:
+        note = " (replaced)" if path in plotted.replaced else ""
+        lines.append(f"graph {path}{note}")
+    return lines

@@ -12,7 +12,7 @@ from slm_lab.cli.display.screen import print_json, print_line, print_table, wide
 from slm_lab.core.plugins import import_plugins, typed_modules
 from slm_lab.core.process import usable_cores
 from slm_lab.core.text import count_text, significant
-from slm_lab.recipes.recipe import named
+from slm_lab.recipes.recipe import resolve_recipe
 from slm_lab.records.run_source import RunSource
 from slm_lab.records.trust import command_text, imports_of_file
 from slm_lab.spec.schema.spec import Spec
@@ -46,7 +46,7 @@ def probe(
     """Prints where the time of a training goes, and what makes it faster. Raises
     LabError."""
     typed = (*imports, *typed_modules(name or ""))
-    file, name, sets = named(file, name, sets, typed)
+    file, name, sets = resolve_recipe(file, name, sets, typed)
     modules = imports_of_file(file, typed, trust)
     import_plugins(modules)
     console = wide_console(quiet=as_json)

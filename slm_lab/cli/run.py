@@ -23,7 +23,7 @@ from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
 from slm_lab.core.errors import LabError, TrainingFailed
 from slm_lab.core.text import count_text, error_summary, significant, with_spread
-from slm_lab.doctor.advice import what_to_change
+from slm_lab.doctor.diagnosis import advice_after_divergence
 from slm_lab.metrics.row import LABELS
 from slm_lab.records.overview import run_document
 from slm_lab.records.run_record import RunRecord
@@ -31,6 +31,7 @@ from slm_lab.records.run_source import RunSource
 from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.spec.session_names import full_name, sessions_text
 from slm_lab.storage.result import Ending, TrialResult, never_began
+from slm_lab.storage.run_dir import RunDir
 from slm_lab.studies.run import Run
 from slm_lab.studies.run_mode import Verb
 
@@ -49,14 +50,33 @@ FIRST_METRICS = (
 """The metrics that are printed at the end without --all."""
 
 
-def run_spec(source: RunSource, verb: Verb, caller: Caller) -> int:
+def run_spec(source: RunSource, caller: Caller, verb: Verb) -> int:
     """Begins or resumes a run; returns the exit code. Its plug-ins must be imported. At
     the end it prints `FIRST_METRICS`, or all. Raises LabError."""
     console = screen.console(quiet=source.output != "text")
     run = Run(source, verb)
     caller.begun(run.run_dir.root)
+    _introduce(console, run)
+    result = _train(console, run)
+    _show_restarts(console, result, run.spec.meta)
+    _report_failures(result, run.spec.meta, caller)
+    file = None
+    if not source.all_metrics:
+        file = run.run_dir.trial_metrics_file(0)
+    _show_metrics(console, result, len(run.spec.meta.writers), file)
+    _show_graphs(console, result, run.run_dir.root)
+    _print_next_steps(console, result, run)
+    if run.verb == "train" and source.output == "text":
+        _print_diagnosis(console, run.run_dir)
+    code = _exit_code(result)
+    if source.output == "json":
+        print_json(run_document(run.run_dir, code))
+    return code
+
+
+def _introduce(console: Console, run: Run) -> None:
+    """Prints what begins, where its files are, and notes."""
     spec = run.spec
-    begins = "resuming" if run.resume else "training"
     rest = (
         f": {spec.agent.algorithm.name} on {spec.env.name}, "
         f"{sessions_text(spec.meta)}, seed {run.root_seed}\nrun folder "
@@ -64,50 +84,56 @@ def run_spec(source: RunSource, verb: Verb, caller: Caller) -> int:
     )
     print_heading(
         console=console,
-        verb=begins,
+        verb="resuming" if run.resume else "training",
         name=spec.name,
         rest=rest,
         notes=(*run.notes, *_advise_against_repeat(run)),
     )
+
+
+def _train(console: Console, run: Run) -> TrialResult:
+    """Trains below a live table. A second Ctrl-C raises KeyboardInterrupt."""
     try:
-        with SessionsTable(console, spec.meta, spec.env.max_frame) as display:
-            result = run.start(display.update)
-    except KeyboardInterrupt:  # the second Ctrl-C
+        with SessionsTable(console, run.spec.meta, run.spec.env.max_frame) as display:
+            return run.start(display.update)
+    except KeyboardInterrupt:
         print_resume(console, "train", run)
         raise
-    _show_restarts(console, result, spec.meta)
-    failures = _failures(result, spec.meta)
+
+
+def _report_failures(result: TrialResult, meta: MetaSpec, caller: Caller) -> None:
+    """Sends failures to the program that started the command, else prints them."""
+    failures = _failures(result, meta)
     if failures and caller.exists:
         caller.send(TrainingFailed(failures))
     elif failures:
         print(failures, file=sys.stderr)
-    file = None
-    if not source.all_metrics:
-        file = run.run_dir.trial_metrics_file(0)
-    _show_metrics(console, result, len(spec.meta.writers), file)
-    _show_graphs(console, result, run.run_dir.root)
-    _print_next_steps(console, result, run)
-    if run.verb == "train" and source.output == "text":
-        with suppress(LabError):  # damaged rows; training and plots report them
-            if print_first_finding(console, RunRecord(run.run_dir)):
-                print_line(console, f"more: slm-lab doctor {run.run_dir.root}")
-    code = 0
+
+
+def _print_diagnosis(console: Console, run_dir: RunDir) -> None:
+    """Prints the doctor's first finding, if there is one."""
+    with suppress(LabError):  # damaged rows; training and plots report them
+        if print_first_finding(console, RunRecord(run_dir)):
+            print_line(console, f"more: slm-lab doctor {run_dir.root}")
+
+
+def _exit_code(result: TrialResult) -> int:
     if result.failed or result.problem:
-        code = FAILED
-    elif result.interrupted:
-        code = INTERRUPTED
-    if source.output == "json":
-        print_json(run_document(run.run_dir, code))
-    return code
+        return FAILED
+    if result.interrupted:
+        return INTERRUPTED
+    return 0
 
 
 def _advise_against_repeat(run: Run) -> Iterator[str]:
     """Advice against a resume that would only fail as the last training did."""
-
+    if not run.resume:
+        return
     with suppress(LabError):  # damaged files; training reports them
-        ends = RunRecord(run.run_dir).results if run.resume else ()
+        ends = RunRecord(run.run_dir).results
         if any(end.diverged for end in ends):
-            yield f"the last training diverged, and {what_to_change(run.spec, ends)}"
+            advice = advice_after_divergence(run.spec, ends)
+            yield f"the last training diverged, and {advice}"
 
 
 def _print_next_steps(console: Console, result: TrialResult, run: Run) -> None:
@@ -130,7 +156,7 @@ def _print_next_steps(console: Console, result: TrialResult, run: Run) -> None:
         print_resume(console, "train", run)
     if diverged:
         names = ", ".join(full_name(meta, end.session) for end in diverged)
-        advice = what_to_change(run.spec, diverged)
+        advice = advice_after_divergence(run.spec, diverged)
         print_line(console, Text(f"{names}: {advice}", "yellow"))
 
 
@@ -203,10 +229,10 @@ def _show_restarts(console: Console, result: TrialResult, meta: MetaSpec) -> Non
     for session in result.sessions:
         if session.restarted_because is not None:
             name = full_name(meta, session.session)
-            why = error_summary(session.restarted_because)
+            reason = error_summary(session.restarted_because)
             message = (
                 f"{name} was restarted {session.restarts}×, the last time because: "
-                f"{why}"
+                f"{reason}"
             )
             print_line(console, Text(message, "yellow"))
 

@@ -150,13 +150,13 @@ def tidy_runs(data: Path, dev: bool, failed: bool, older: str | None, yes: bool)
         )
         return 0
     code = 0
-    for run, why in delete(data, runs):
+    for run, reason in delete(data, runs):
         name = run.cells()["run"]
-        if why is None:
+        if reason is None:
             print_line(console, f"deleted {name}")
         else:
             code = 1
-            print_line(console, Text(f"kept {name}: {why}", "yellow"))
+            print_line(console, Text(f"kept {name}: {reason}", "yellow"))
     return code
 
 

@@ -6,7 +6,7 @@ import typer
 from typer import Argument, Exit
 
 from slm_lab.cli.display.screen import console, print_json, print_line
-from slm_lab.cli.options import NONE, AsJson, Imports, Sets, SpecName, Trust
+from slm_lab.cli.options import NONE, AsJson, Imports, Sets, SpecFile, SpecName, Trust
 from slm_lab.cli.shell import completion
 from slm_lab.cli.shell.exit_codes import BAD_INPUT, report_errors
 from slm_lab.core.plugins import import_plugins
@@ -60,12 +60,7 @@ def check(
 
 @app.command()
 def show(
-    file: Annotated[
-        str,
-        Argument(
-            help="A spec file, or a shipped name.", autocompletion=completion.spec_files
-        ),
-    ],
+    file: SpecFile,
     name: SpecName = None,
     sets: Sets = NONE,
     imports: Imports = NONE,

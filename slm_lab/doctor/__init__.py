@@ -1,2 +1,2 @@
-"""What is wrong with a run or a machine: findings, each with its evidence and one thing
-to try."""
+"""Diagnoses of a run or a machine: findings, each with its evidence and one thing to
+try."""

@@ -23,6 +23,8 @@ from slm_lab.records.archive import archive_of, unpacked
 from slm_lab.records.lookup import find_trial
 from slm_lab.records.run_record import RunRecord
 from slm_lab.records.trust import command_text, named_by, resume_words
+from slm_lab.spec.schema.agent import optimizer_paths
+from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.result import Ending, SessionResult
 from slm_lab.storage.run_dir import RUN_BLOCK
 
@@ -43,7 +45,8 @@ def findings_of(record: RunRecord, of_agent: Iterable[Finding] = ()) -> list[Fin
 
 
 def training_findings(record: RunRecord, histories: Histories) -> Iterator[Finding]:
-    """What the rows and the result show; the same of several Sessions only once."""
+    """The findings about the rows and the result; a finding of several Sessions comes
+    once."""
     long = {s: history for s, history in histories.items() if not history.is_short}
     for symptom in SYMPTOMS:
         judged = histories if symptom in AT_ONCE else long
@@ -67,9 +70,9 @@ def training_findings(record: RunRecord, histories: Histories) -> Iterator[Findi
 def diagnose(
     run: str, data_dir: Path, imports: Sequence[str], trust: bool
 ) -> tuple[str, list[Finding], str | None]:
-    """Which run it is, or trial of a search; its findings; and why its agent was not
-    looked at. Imports torch. Raises UsageError if there is no such run, or its rows are
-    damaged."""
+    """The name of the run, or of the trial of a search; its findings; and why its agent
+    was not looked at. Imports torch. Raises UsageError if there is no such run, or its
+    rows are damaged."""
     from slm_lab.doctor import measured
     from slm_lab.records.playable_run import find_agent
     from slm_lab.records.policy import build_policy
@@ -237,7 +240,7 @@ def weak_claim(record: RunRecord, histories: Histories) -> Iterator[Finding]:
         )
         if count is not None and count < least
     ]
-    if few and rows and record.results and not record.of_search:
+    if few and rows and record.results and not record.is_trial_of_search:
         numbers = ", ".join(count for count, _ in few)
         advice = "; ".join(advice for _, advice in few)
         yield Finding("too little for a claim", numbers, advice)
@@ -260,9 +263,7 @@ def _command(record: RunRecord, mode: str) -> str:
     modules = named_by([run.spec_file], RUN_BLOCK)
     if mode != "train":
         return command_text(["run", f"{mode}@{record.place}"], modules)
-    words = resume_words(
-        run.root, record.of_search, value_at(record.spec, "meta.cluster")
-    )
+    words = resume_words(run.root, run.is_search, value_at(record.spec, "meta.cluster"))
     return command_text(words, modules)
 
 
@@ -276,8 +277,41 @@ def _why(end: SessionResult) -> str:
 
 
 def _memory() -> str:
-    """What the kernel has counted, if it has killed processes for their memory."""
+    """A note about processes that the kernel has killed for their memory; empty if
+    there are none."""
     kills = memory_kills()
     if kills:
         return f" (the kernel has killed {kills} processes for memory since its start)"
     return ""
+
+
+def advice_after_divergence(spec: Spec, ends: Iterable[SessionResult]) -> str:
+    """One line of advice for a training whose loss or gradients are no longer
+    finite."""
+    fix = " or ".join(_changes(spec))
+    for end in ends:
+        _, is_at_fault, values = str(end.error).partition("the environment gave")
+        _, is_too_large, keys = values.partition("\n")[0].partition(" by ")
+        if is_too_large:
+            fix = f"set {keys}"
+        elif is_at_fault:
+            fix = "the environment must give finite numbers only"
+    return (
+        "resuming would repeat it, because a resume cannot change what led to numbers "
+        f"that are not finite. Start a new run: {fix}"
+    )
+
+
+def _changes(spec: Spec) -> Iterator[str]:
+    """Changes to try, the most promising first, each with its key and current value."""
+    for path, optimizer in optimizer_paths(spec.agent.net, spec.agent.critic_net):
+        rate = optimizer.args.get("lr")
+        if rate is not None:
+            yield f"lower {path}.lr = {rate:g}"
+    for key, net in spec.agent.nets.items():
+        if net.clip_grad_val is None:
+            yield f"limit gradients with agent.{key}.clip_grad_val (null; 0.5 is usual)"
+        else:
+            yield f"lower agent.{key}.clip_grad_val = {net.clip_grad_val:g}"
+    if not spec.env.normalize_reward and spec.env.reward_scale is None:
+        yield "scale rewards (env.normalize_reward, env.reward_scale)"

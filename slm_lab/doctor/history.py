@@ -1,4 +1,4 @@
-"""What the doctor looks at in the rows of a Session, and what it finds."""
+"""The rows of a Session as the doctor reads them, and a finding about them."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -34,7 +34,7 @@ class SessionHistory(NamedTuple):
 
     rows: Rows
     spec: Mapping[str, Any]
-    """As the run folder holds it, with every default."""
+    """The spec as the run folder holds it, with every default."""
     random_length: float | None = None
     """Mean steps of an episode of the Random agent; None if it is unknown."""
 
@@ -59,8 +59,8 @@ class SessionHistory(NamedTuple):
         return float(self.column("frame")[-1] / copies)
 
     def advise(self, *options: str) -> str:
-        """Those of the options that this spec accepts, as one text. An option is "lower
-        KEY", "raise KEY" or "set KEY", and maybe more words."""
+        """The options that this spec accepts, as one text. An option is "lower KEY",
+        "raise KEY" or "set KEY", and maybe more words."""
         return ", or ".join(option for option in options if self._accepts(option))
 
     def _accepts(self, option: str) -> bool:
@@ -120,8 +120,8 @@ class SessionHistory(NamedTuple):
 
     @property
     def rises(self) -> bool:
-        """Whether the returns of the last quarter are well above those of the first
-        rows, which an easy task soon leaves."""
+        """Whether the returns of the last quarter are well above the returns of the
+        first rows, which an easy task soon leaves."""
         early = self.values("mean_return")[:3]
         late = self.values("mean_return", 0.75)
         return median(late) - median(early) > 0.25 * self.spread

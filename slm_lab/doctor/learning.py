@@ -1,4 +1,4 @@
-"""What is wrong with the learning of one Session, as its rows show it.
+"""Problems of the learning of one Session that its rows show.
 
 The thresholds are rules of thumb. A finding needs a clear case, because a false alarm
 costs trust.
@@ -233,7 +233,7 @@ def no_exploration(history: SessionHistory) -> Iterator[Finding]:
 
 
 def far_updates(history: SessionHistory) -> Iterator[Finding]:
-    """A KL far beyond ε²/2, that of a policy at PPO's clip: arXiv:1707.06347, section
+    """A KL far beyond ε²/2, which a policy at PPO's clip has: arXiv:1707.06347, section
     4. A quarter of the rows is enough: a policy that such updates make deterministic
     has a KL of 0."""
     kls = history.values("approx_kl")
@@ -387,4 +387,4 @@ AT_ONCE = (
     small_replay,
     learning_rate_zero,
 )
-"""Those that also a short training shows."""
+"""The problems that even a short training shows."""

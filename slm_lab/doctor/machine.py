@@ -1,4 +1,4 @@
-"""What the lab finds on a machine, and what may hold it back there."""
+"""The parts of a machine that the lab uses, and what may hold it back there."""
 
 import os
 import platform
@@ -17,8 +17,8 @@ from slm_lab.env.lookup import EXTRAS, pip_command
 from slm_lab.records.origin import installed
 
 COUNTERS = Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat")
-"""Where Linux counts processes that it killed for memory: in this container, or in
-all."""
+"""The files in which Linux counts processes that it killed for memory: in this
+container, or in all."""
 SHARED = Path("/dev/shm")
 LEAST_SHARED = 2**28
 LEAST_DISK = 2**30
@@ -31,11 +31,20 @@ class MachinePart(NamedTuple):
     name: str
     found: str
     advice: str = ""
-    """What to do about it; empty if nothing is wrong."""
+    """The advice for a user; empty if nothing is wrong."""
 
 
 def examine(data_dir: Path) -> Iterator[MachinePart]:
     """The parts of this machine, for runs in `data_dir`. Imports torch."""
+    yield from _software()
+    yield _cores()
+    yield from _space(data_dir)
+    yield from _limits()
+    yield from _extras()
+
+
+def _software() -> Iterator[MachinePart]:
+    """Python and torch, and the GPUs that it finds."""
     import torch
 
     python = f"{platform.python_version()}, {platform.system()} {platform.machine()}"
@@ -46,12 +55,19 @@ def examine(data_dir: Path) -> Iterator[MachinePart]:
     ]
     built = "" if torch.version.cuda else ": this torch is built for the CPU"
     yield MachinePart("GPU", ", ".join(gpus) or f"none{built}")
+
+
+def _cores() -> MachinePart:
     usable = usable_cores()
     load = os.getloadavg()[0]
     busy = ""
     if load > usable:
         busy = "other work takes cores: speeds will be lower"
-    yield MachinePart("cores", f"{usable} of {os.cpu_count()}, load {load:.1f}", busy)
+    return MachinePart("cores", f"{usable} of {os.cpu_count()}, load {load:.1f}", busy)
+
+
+def _space(data_dir: Path) -> Iterator[MachinePart]:
+    """The free space for runs and for shared memory."""
     here = data_dir.resolve()
     place = next(folder for folder in (here, *here.parents) if os.path.exists(folder))
     space = "free some space: slm-lab tidy --older 30d shows what could go"
@@ -68,6 +84,10 @@ def examine(data_dir: Path) -> Iterator[MachinePart]:
     if not os.access(place, os.W_OK) or not os.path.isdir(place):
         advice = "choose another folder with --data"
         yield MachinePart("data folder", f"{data_dir} cannot be written", advice)
+
+
+def _limits() -> Iterator[MachinePart]:
+    """The number of files that a process may open, and processes that were killed."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     more = "ulimit -n 4096" if limit < LEAST_FILES else ""
     yield MachinePart("open files", f"at most {limit:,}", more)
@@ -75,18 +95,21 @@ def examine(data_dir: Path) -> Iterator[MachinePart]:
     if kills:
         advice = "smaller agent.memory.max_size, or fewer Sessions at once"
         yield MachinePart("memory", f"processes killed for memory: {kills}", advice)
-    wanted = _extras()
-    # that of box2d is no package of ours
+
+
+def _extras() -> Iterator[MachinePart]:
+    """The extras of the lab that are installed, and the others."""
+    packages_of = _packages_of_extras()
+    # box2d needs a package that only Gymnasium names, so its module is looked for
     modules = {extra.name: extra.module for extra in EXTRAS}
     missing = [
         extra
-        for extra, packages in wanted.items()
+        for extra, packages in packages_of.items()
         if not all(map(installed, packages))
         or find_spec(modules.get(extra, "os")) is None
     ]
-    yield MachinePart(
-        "extras", ", ".join(extra for extra in wanted if extra not in missing) or "none"
-    )
+    present = [extra for extra in packages_of if extra not in missing]
+    yield MachinePart("extras", ", ".join(present) or "none")
     if missing:
         to_do = f"if you need one: {pip_command(missing[0])}"
         yield MachinePart("extras not installed", ", ".join(missing), to_do)
@@ -103,11 +126,11 @@ def memory_kills() -> int:
     return 0
 
 
-def _extras() -> dict[str, list[str]]:
+def _packages_of_extras() -> dict[str, list[str]]:
     """The packages of each extra of the lab, from its metadata."""
-    wanted: dict[str, list[str]] = {}
+    packages_of: dict[str, list[str]] = {}
     for line in requires("slm-lab") or ():
         match = re.match(r"([\w.-]+).*extra == ['\"](\w+)['\"]", line)
         if match and match[2] not in ("all", "bench", "dev") and match[1] != "slm-lab":
-            wanted.setdefault(match[2], []).append(match[1])
-    return wanted
+            packages_of.setdefault(match[2], []).append(match[1])
+    return packages_of

@@ -25,7 +25,7 @@ MOST = 0.8
 """The share of dead units from which a layer is ill."""
 CORNERS = 3
 TRIED = 10
-"""Of the action space; and steps with each."""
+"""The number of corners of the action space that are tried, and of steps with each."""
 ROUNDING = 1e-3
 """The share of its mean up to which a component's deviation may come from rounding."""
 WIDE = 1 / 8
@@ -58,7 +58,7 @@ class FiredUnits(TorchFunctionMode):
 
 
 def findings(policy: Policy) -> Iterator[Finding]:
-    """What is wrong with a policy or its environment."""
+    """The findings about a policy or its environment."""
     yield from dead_relus(dead_units(policy))
     yield from tiny_observations(policy.adapter)
     yield from wide_bounds(policy.adapter)
@@ -124,7 +124,8 @@ def wide_bounds(adapter: PolicyAdapter) -> Iterator[Finding]:
     with closing_env(adapter.make_env()) as env:
 
         def effects(share: float) -> list[bytes]:
-            """What each corner does, at a share of the way from the centre to it."""
+            """The effect of each corner's action, at a share of the way from the centre
+            to it."""
             actions = (low + high) / 2 + share * signs * (high - low) / 2
             return [
                 _effect(adapter, env, action.astype(space.dtype)) for action in actions

@@ -30,7 +30,7 @@ def file_name(saved: PlayableRun, agent: AgentCheckpoint, form: str) -> str:
     """The name of a file for an agent, after its run: "RUN_t3_s0_best_5000.onnx"."""
     run = saved.record.folder.resolve().name
     trial = ""
-    if saved.record.of_search:
+    if saved.record.is_trial_of_search:
         trial = f"_t{saved.record.trial}"
     return f"{run}{trial}_s{agent.session}_{agent.which}_{agent.frame}.{form}"
 
@@ -146,14 +146,14 @@ def _torch_dtype(dtype: Any) -> torch.dtype:
 
 
 Outputs: TypeAlias = Callable[[Mapping[str, Array]], Sequence[Array]]
-"""From the inputs of a file, by name, to its outputs."""
+"""A function from the inputs of a file, by name, to its outputs."""
 
 # in one environment; of each input, since a file was made with two
 STEPS = 200
 COPIES = 3
 TOLERANCE = 1e-5
-"""Of float outputs, absolute and relative; of scaled actions in units of half their
-range."""
+"""The largest difference of float outputs, absolute and relative; for scaled actions it
+is in units of half their range."""
 
 
 class Difference(NamedTuple):
@@ -272,9 +272,9 @@ def _exported(
     except LabError:
         raise
     except Exception as error:  # the exporters raise errors of many types
-        why = str(error).strip().partition("\n")[0]
+        reason = str(error).strip().partition("\n")[0]
         raise LabError(
-            f"torch cannot export this policy as {path.suffix}: {why}"
+            f"torch cannot export this policy as {path.suffix}: {reason}"
         ) from error
     return content, compare(policy, graph, outputs_of)
 

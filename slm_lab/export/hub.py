@@ -109,15 +109,15 @@ def _hub() -> Iterator[ModuleType]:
     except LabError:
         raise
     except (EntryNotFoundError, RepositoryNotFoundError) as error:
-        why = "there is no such shared run; a private one needs a token"
-        raise UsageError(f"the Hub: {why}") from error
+        reason = "there is no such shared run; a private one needs a token"
+        raise UsageError(f"the Hub: {reason}") from error
     except (OSError, ValueError, RuntimeError, HTTPError) as error:
         if isinstance(error, OSError) and error.errno in LOCAL:
             error.filename = error.filename or gettempdir()
             raise
-        why = str(error).strip().partition("\n")[0] or type(error).__name__
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
         if isinstance(error, json.JSONDecodeError):
-            why = f"{hub.constants.ENDPOINT} answers as no Hub does: {why}"
+            reason = f"{hub.constants.ENDPOINT} answers as no Hub does: {reason}"
         if isinstance(error, HTTPError) and not isinstance(error, HfHubHTTPError):
-            why = f"no connection to {hub.constants.ENDPOINT}: {why}"
-        raise UsageError(f"the Hub: {why}") from error
+            reason = f"no connection to {hub.constants.ENDPOINT}: {reason}"
+        raise UsageError(f"the Hub: {reason}") from error

@@ -120,17 +120,7 @@ def card(
         f"{package} {version}"
         for package, version in origin.get("packages", {}).items()
     ]
-    trial = read_trial(run.record, "frames", RETURNS[0])
-    finals = np.array([training.final_return for training in trial.trainings])
-    returns = ", ".join(map(significant, finals)) or "none was measured"
-    if len(finals) > 1:
-        draws = np.random.default_rng(0)
-        ends = bootstrap_interval(finals, lambda x: x.mean(0), draws)
-        low, high = (significant(float(end)) for end in ends)
-        returns += (
-            f". Mean {significant(finals.mean())}, 95 % bootstrap interval {low} to "
-            f"{high}"
-        )
+    returns = _returns_text(run)
     return f"""---
 library_name: slm-lab
 tags: {json.dumps(["reinforcement-learning", algorithm, env])}
@@ -157,3 +147,17 @@ Commit {origin.get("git_sha")}; Python {origin.get("python")}, {", ".join(versio
 
 {"".join(graphs)}Mean returns of the last 5 % of the training, by seed: {returns}.
 """
+
+
+def _returns_text(run: PlayableRun) -> str:
+    """The final return of each seed; of several also their mean, with an interval."""
+    trial = read_trial(run.record, "frames", RETURNS[0])
+    finals = np.array([training.final_return for training in trial.trainings])
+    text = ", ".join(map(significant, finals)) or "none was measured"
+    if len(finals) < 2:
+        return text
+    draws = np.random.default_rng(0)
+    ends = bootstrap_interval(finals, lambda x: x.mean(0), draws)
+    low, high = (significant(float(end)) for end in ends)
+    mean = significant(finals.mean())
+    return f"{text}. Mean {mean}, 95 % bootstrap interval {low} to {high}"

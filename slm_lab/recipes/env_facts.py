@@ -1,4 +1,4 @@
-"""What an environment is like: its spaces, its speed, and what random actions get."""
+"""Facts about an environment: its spaces, its speed, and what random actions get."""
 
 import copy
 import math
@@ -45,12 +45,12 @@ FEW = 3
 
 @dataclass(frozen=True)
 class RandomPlay:
-    """What uniformly random actions in one copy gave."""
+    """The results of uniformly random actions in one copy."""
 
     steps: int
     seconds: float
     returns: tuple[float, ...]
-    """Of whole episodes, raw."""
+    """The raw returns of whole episodes."""
     lengths: tuple[int, ...]
     unfinished: float = 0.0
     """The return of the last episode so far."""
@@ -65,13 +65,13 @@ class RandomPlay:
 
 @dataclass(frozen=True)
 class EnvFacts:
-    """What a user wants to know about an environment before the first training."""
+    """The facts about an environment that a user needs before the first training."""
 
     observations: str
     actions: str
     play: RandomPlay
     notes: tuple[str, ...]
-    """What Gymnasium's checker says, and what may keep an agent from learning."""
+    """The messages of Gymnasium's checker, and the obstacles to learning."""
 
 
 def env_facts(env: EnvSpec) -> EnvFacts:
@@ -87,7 +87,9 @@ def env_facts(env: EnvSpec) -> EnvFacts:
             if not isinstance(as_exception(error), Exception):
                 raise
             raise LabError(f"{env.name} raises {import_failure(error)}") from error
-        warnings = () if is_atari(find_env(env.name)) else _of_checker(single.unwrapped)
+        warnings: tuple[str, ...] = ()
+        if not is_atari(find_env(env.name)):
+            warnings = _checker_notes(single.unwrapped)
         observations, actions = map(
             _space_text, (single.observation_space, single.action_space)
         )
@@ -171,8 +173,8 @@ def _is_finite(obs: object) -> bool:
 
 
 def obstacles_to_learning(play: RandomPlay, limit: int | None) -> Iterator[str]:
-    """What may keep an agent from learning, one line each. `limit` is the most steps of
-    an episode; None: episodes may last for ever."""
+    """The obstacles to learning, one line each. `limit` is the most steps of an
+    episode; None: episodes may last for ever."""
     returns = np.asarray(play.returns)
     if not play.returns and limit is None:
         yield f"no episode ended in {play.steps:,} steps: bound episodes with env.max_t"
@@ -202,7 +204,7 @@ def obstacles_to_learning(play: RandomPlay, limit: int | None) -> Iterator[str]:
         )
 
 
-def _of_checker(env: gymnasium.Env[Any, Any]) -> tuple[str, ...]:
+def _checker_notes(env: gymnasium.Env[Any, Any]) -> tuple[str, ...]:
     """The findings of Gymnasium's own checker, the first line of each."""
     messages: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
@@ -223,5 +225,5 @@ def _of_checker(env: gymnasium.Env[Any, Any]) -> tuple[str, ...]:
     lines = [(text.strip().splitlines() or [""])[0] for text in messages]
     for added in ("\x1b[33m", "\x1b[0m", "WARN: "):  # by Gymnasium
         lines = [line.replace(added, "") for line in lines]
-    wanted = (line for line in lines if not any(word in line for word in HARMLESS))
-    return tuple(dict.fromkeys(f"Gymnasium's checker: {line}" for line in wanted))
+    notes = (line for line in lines if not any(word in line for word in HARMLESS))
+    return tuple(dict.fromkeys(f"Gymnasium's checker: {line}" for line in notes))

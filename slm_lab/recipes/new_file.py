@@ -1,19 +1,35 @@
 """The commented spec file that `slm-lab new` writes for an environment."""
 
 import os
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import final
+from typing import Any, final
+
+import yaml
+from pydantic import BaseModel
 
 from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.recipes.env_facts import EnvFacts
-from slm_lab.recipes.recipe import choose_recipe, draft, plain_env
+from slm_lab.recipes.recipe import choose_recipe, plain_env
+from slm_lab.records.trust import IMPORTS
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.override import apply_settings, parse_setting
 from slm_lab.spec.read import find_file, read_file
+from slm_lab.spec.schema.block import Block
+from slm_lab.spec.schema.optim import TorchPart
+from slm_lab.spec.schema.schedule import ScheduleSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.run_dir import safe_name
+
+INDENT = "  "
+COLUMNS = 100
+"""The longest line with a comment behind its key; a longer comment precedes the key."""
+SMALL = (TorchPart, ScheduleSpec)
+"""Blocks that stand in one line."""
+PLAIN = ("name", "type")
+"""Keys without a comment: their values say enough."""
 
 
 @final
@@ -33,7 +49,7 @@ class NewFile:
         self._env_id = env_id
         env_name = env_id.rpartition(":")[2].rpartition("/")[2]
         self.name = f"{algorithm}_{safe_name(env_name)}"
-        """That of the spec."""
+        """The name of the spec."""
         self.path = path or Path(f"{self.name}.yaml")
         if os.path.exists(self.path):
             raise UsageError(
@@ -81,3 +97,54 @@ class NewFile:
         key = parts[-1].rpartition(".")[2]
         fix = f"the recipe has it; give the whole block: -s '{block}={{\"{key}\": …}}'"
         return replace(problem, message=f"unknown key; {fix}")
+
+
+def draft(
+    spec: Spec,
+    raw: Mapping[str, Any],
+    title: Sequence[str],
+    imports: Sequence[str] = (),
+) -> str:
+    """The YAML file of `raw`, which `spec` was parsed from, with `title` lines as its
+    head. Each key of `raw` has its description as a comment. Keys are in the order of
+    `raw`. A run of the file imports the modules `imports`."""
+    head = "".join(f"# {line}\n" for line in title)
+    if imports:
+        head += f"{IMPORTS}: {_in_one_line([*imports])}  # as with --import\n"
+    body = "\n".join(_block(raw, spec, INDENT))
+    return f"{head}{_in_one_line(spec.name)}:\n{body}\n"
+
+
+def _block(raw: Mapping[str, Any], model: object, indent: str) -> Iterator[str]:
+    fields = type(model).model_fields if isinstance(model, BaseModel) else {}
+    for key, value in raw.items():
+        inner = getattr(model, key, None)
+        if (
+            isinstance(value, Mapping)
+            and isinstance(inner, Block)
+            and not isinstance(inner, SMALL)
+        ):
+            yield f"{indent}{key}:"
+            yield from _block(value, inner, indent + INDENT)
+            continue
+        line = f"{indent}{key}: {_in_one_line(value)}"
+        description = None
+        if key in fields and key not in PLAIN:
+            description = fields[key].description
+        if description is None:
+            yield line
+        elif len(line) + len(description) + 4 <= COLUMNS:
+            yield f"{line}  # {description}"
+        else:
+            width = COLUMNS - len(indent) - 2
+            yield from (
+                f"{indent}# {part}" for part in textwrap.wrap(description, width)
+            )
+            yield line
+
+
+def _in_one_line(value: Any) -> str:
+    whole: str = yaml.safe_dump(
+        [value], default_flow_style=True, sort_keys=False, width=10**6
+    )
+    return whole[1:-2]

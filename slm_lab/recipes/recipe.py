@@ -8,34 +8,27 @@ itself."""
 import json
 import os
 import re
-import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import yaml
-from pydantic import BaseModel
+from typing import NamedTuple
 
 from slm_lab.core.errors import SpecError, UsageError
 from slm_lab.core.plugins import import_plugins
 from slm_lab.env.lookup import find_env
 from slm_lab.env.make import Spaces, describe_spaces
 from slm_lab.env.simulators.atari import is_atari
-from slm_lab.records.trust import FLATTEN, IMPORTS
+from slm_lab.records.trust import FLATTEN
 from slm_lab.spec.checks.algorithm import action_space_problems
 from slm_lab.spec.load import load_spec, spec_names
 from slm_lab.spec.read import SHIPPED, find_file, read_file
-from slm_lab.spec.schema.block import Block
 from slm_lab.spec.schema.env import EnvSpec
-from slm_lab.spec.schema.optim import TorchPart
-from slm_lab.spec.schema.schedule import ScheduleSpec
-from slm_lab.spec.schema.spec import Spec
 
 GAMES: Mapping[str, str] = {
     "ppo": "ppo_atari",
     "a2c": "a2c_gae_atari",
     "ddqn": "ddqn_per_atari",
+    "rainbow": "rainbow_atari",
 }
 """The templates of Atari games, file and spec of one name, by algorithm."""
 
@@ -60,12 +53,12 @@ class Recipe(NamedTuple):
         """The recipe's `sets` and the user's, whose wrappers the recipe may have
         extended."""
         extended = any(change.startswith("env.wrappers=") for change in self.sets)
-        rest = [
+        other_sets = [
             change
             for change in sets
             if not (extended and change.startswith("env.wrappers="))
         ]
-        return (*self.sets, *rest)
+        return (*self.sets, *other_sets)
 
 
 @cache
@@ -124,7 +117,7 @@ def _fitting(spaces: Spaces, of_env: Sequence[str]) -> dict[str, Recipe]:
         name = f"{algorithm}{image}{continuous}"
         if name not in names:
             continue
-        sets = (*of_env, *(_of_images(spaces) if image else ()))
+        sets = (*of_env, *(_image_sets(spaces) if image else ()))
         recipe = Recipe(f"recipe/{algorithm}.yaml", name, sets)
         spec = load_spec(*recipe, warn=False)
         # DQN has some
@@ -133,7 +126,7 @@ def _fitting(spaces: Spaces, of_env: Sequence[str]) -> dict[str, Recipe]:
     return by_algorithm
 
 
-def _of_images(spaces: Spaces) -> tuple[str, ...]:
+def _image_sets(spaces: Spaces) -> tuple[str, ...]:
     """Leaves images as they are where they can be: resizing is slow and cannot be
     exported."""
     sides = spaces.obs_shape[1:]
@@ -146,7 +139,7 @@ def _of_images(spaces: Spaces) -> tuple[str, ...]:
     return tuple(sets)
 
 
-def named(
+def resolve_recipe(
     file: str, name: str | None, sets: Sequence[str], imports: Sequence[str]
 ) -> tuple[str, str | None, tuple[str, ...]]:
     """File, name and `-s` of the recipe that "ppo MyEnv-v0" names; other words as they
@@ -178,63 +171,3 @@ def plain_env(env: str, sets: Sequence[str]) -> EnvSpec:
     return env_spec.model_copy(
         update={**plain, "normalize_obs": False, "normalize_reward": False}
     )
-
-
-INDENT = "  "
-COLUMNS = 100
-"""The longest line with a comment behind its key; a longer comment precedes the key."""
-SMALL = (TorchPart, ScheduleSpec)
-"""Blocks that stand in one line."""
-PLAIN = ("name", "type")
-"""Keys without a comment: their values say enough."""
-
-
-def draft(
-    spec: Spec,
-    raw: Mapping[str, Any],
-    title: Sequence[str],
-    imports: Sequence[str] = (),
-) -> str:
-    """The YAML file of `raw`, which `spec` was parsed from, with `title` lines as its
-    head. Each key of `raw` has its description as a comment. Keys are in the order of
-    `raw`. A run of the file imports the modules `imports`."""
-    head = "".join(f"# {line}\n" for line in title)
-    if imports:
-        head += f"{IMPORTS}: {_in_one_line([*imports])}  # as with --import\n"
-    body = "\n".join(_block(raw, spec, INDENT))
-    return f"{head}{_in_one_line(spec.name)}:\n{body}\n"
-
-
-def _block(raw: Mapping[str, Any], model: object, indent: str) -> Iterator[str]:
-    fields = type(model).model_fields if isinstance(model, BaseModel) else {}
-    for key, value in raw.items():
-        inner = getattr(model, key, None)
-        if (
-            isinstance(value, Mapping)
-            and isinstance(inner, Block)
-            and not isinstance(inner, SMALL)
-        ):
-            yield f"{indent}{key}:"
-            yield from _block(value, inner, indent + INDENT)
-            continue
-        line = f"{indent}{key}: {_in_one_line(value)}"
-        description = None
-        if key in fields and key not in PLAIN:
-            description = fields[key].description
-        if description is None:
-            yield line
-        elif len(line) + len(description) + 4 <= COLUMNS:
-            yield f"{line}  # {description}"
-        else:
-            width = COLUMNS - len(indent) - 2
-            yield from (
-                f"{indent}# {part}" for part in textwrap.wrap(description, width)
-            )
-            yield line
-
-
-def _in_one_line(value: Any) -> str:
-    whole: str = yaml.safe_dump(
-        [value], default_flow_style=True, sort_keys=False, width=10**6
-    )
-    return whole[1:-2]

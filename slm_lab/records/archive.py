@@ -35,9 +35,9 @@ def unpacked(run: str) -> Iterator[str]:
         try:
             _unpack(archive, folder)
         except (ValueError, OSError, EOFError, BadZipFile, RuntimeError) as error:
-            why = str(error) or "it ends too early"
+            reason = str(error) or "it ends too early"
             raise UsageError(
-                f"{archive} is not a shared run, or is damaged: {why}"
+                f"{archive} is not a shared run, or is damaged: {reason}"
             ) from error
         with naming(archive, folder):
             yield str(folder)

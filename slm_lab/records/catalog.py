@@ -18,7 +18,7 @@ from slm_lab.records.overview import (
     overview_of,
     overview_of_comparison,
 )
-from slm_lab.records.run_record import RowFiles, RunRecord, RunStatus
+from slm_lab.records.run_record import RowCache, RunRecord, RunStatus
 from slm_lab.storage.run_dir import FOLDERS, PLAN_FILE, RunDir
 
 PARTS = (*FOLDERS, "video")
@@ -33,13 +33,15 @@ class CatalogEntry:
     """A run, a search or a comparison, maybe damaged."""
 
     name: str
-    """Its path in the data folder; a run of a comparison lies in the folder of that."""
+    """Its path in the data folder; a run of a comparison lies in the comparison's
+    folder."""
     folder: Path
     run: RunDir | None
-    """None for a comparison, and if nothing can be read."""
+    """The folder of a run or search; None for a comparison, and if nothing can be
+    read."""
     overview: Overview
     stamp: Stamp
-    row_files: RowFiles
+    row_cache: RowCache
     """The rows that any page has read."""
     problem: str = ""
 
@@ -48,12 +50,12 @@ class CatalogEntry:
         LabError."""
         if self.run is None or self.problem:
             raise UsageError(self.problem or "a comparison has no Trial")
-        record = RunRecord(self.run, row_files=self.row_files)
+        record = RunRecord(self.run, row_cache=self.row_cache)
         return record.trial_at(int(number) if number else None)
 
 
 class _Look(NamedTuple):
-    """What a folder holds, which changes only with the times of its folders."""
+    """The content of a folder, which changes only with the times of its folders."""
 
     stamp: Stamp
     is_run: bool = False
@@ -75,7 +77,7 @@ class Catalog:
         self._looks: dict[str, _Look] = {}
         self._entries: dict[str, CatalogEntry] = {}
         self._due = 0.0
-        self._row_files = RowFiles()
+        self._row_cache = RowCache()
 
     def entries(self) -> dict[str, CatalogEntry]:
         """The runs of now."""
@@ -133,7 +135,7 @@ class Catalog:
                 run=look.run,
                 overview=overview,
                 stamp=stamp,
-                row_files=self._row_files,
+                row_cache=self._row_cache,
                 problem=problem,
             )
         return [entry, *inside]

@@ -134,12 +134,12 @@ class TrialCheckpoints:
                 return "best"
             return "latest"
         if PARTS[which] not in manifest.files:
-            why = (
+            reason = (
                 "because no return has been measured; choose the latest (--which "
                 "latest)"
             )
             if which == "latest":
-                why = "it is a shared run, which has one agent; leave out which"
+                reason = "it is a shared run, which has one agent; leave out which"
             where = f"{self._record.folder}: Session {session}"
-            raise UsageError(f"{where} has no {which} agent yet, {why}")
+            raise UsageError(f"{where} has no {which} agent yet, {reason}")
         return which

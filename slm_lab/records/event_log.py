@@ -32,7 +32,7 @@ class Began(NamedTuple):
 
     trial: int
     folder: str | None = None
-    """The name of its own run folder in that of the study; None without one."""
+    """The name of its own run folder inside the study's folder; None without one."""
 
 
 class Reported(NamedTuple):
@@ -96,7 +96,7 @@ class Confirmed(NamedTuple):
 
     trial: int
     scores: tuple[float, ...]
-    """Of the finished seeds."""
+    """The scores of the finished seeds."""
     error: str | None = None
 
     @property
@@ -212,9 +212,9 @@ class SearchState:
 
 
 _SUM = b', "sum": "'
-"""What stands between an event and the checksum of its line."""
+"""The text between an event and the checksum of its line."""
 _CHAIN = re.compile(rb'(\{.*), "chain": "([0-9a-f]{16})"\}')
-"""A line of an earlier version: its checksum is also that of the line before."""
+"""A line of an earlier version: its checksum also covers the line before."""
 _CHANGED = "it does not follow from the lines before, which were changed or lost"
 
 
@@ -317,8 +317,8 @@ def _content(line: bytes, number: int) -> bytes:
 
 
 def _chained(line: bytes, before: bytes) -> tuple[bytes, bytes]:
-    """The event of a line of an earlier version, and its checksum, for which that of
-    the line `before` counts too. Raises ValueError on a wrong one."""
+    """The event of a line of an earlier version, and its checksum, which also covers
+    the checksum of the line `before`. Raises ValueError on a wrong one."""
     match = _CHAIN.fullmatch(line)
     if match is None:
         raise ValueError(_CHANGED)

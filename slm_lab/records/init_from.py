@@ -1,4 +1,4 @@
-"""What a new run begins with: weights and normalisers of a saved agent (`--init-from`).
+"""The beginning of a new run: weights and normalisers of a saved agent (`--init-from`).
 
 Only files of tensors, numbers and JSON are read from the other run: no module that it
 names is imported."""
@@ -59,7 +59,7 @@ class Parent:
     """The statistics of its observations and rewards, as far as they were
     normalised."""
     parts: Sequence[str]
-    """What is to be taken; empty: everything."""
+    """The parts to take; empty: everything."""
     net: Mapping[str, Any]
     """The block `agent.net` that it was trained with."""
     about: Mapping[str, Any]
@@ -69,8 +69,8 @@ class Parent:
 @final
 @dataclass(frozen=True)
 class Initial:
-    """What a run begins with: the file's content, and what the run's spec file
-    records."""
+    """The weights and statistics that a run begins with: the content of their file, and
+    the record of them in the run's spec file."""
 
     state: StateDict
     about: Mapping[str, Any]
@@ -106,8 +106,8 @@ def find_parent(
     data_dir: Path,
 ) -> Parent:
     """An agent of the run that `find_folder` finds, for a new run to begin with; by
-    default that of the first Session with a checkpoint. Imports nothing that the run
-    names. Raises UsageError, CheckpointError."""
+    default the agent of the first Session with a checkpoint. Imports nothing that the
+    run names. Raises UsageError, CheckpointError."""
     with unpacked(run) as folder:
         record = find_trial(folder, data_dir, archive_of(run, folder))
         source = record.place
@@ -146,8 +146,8 @@ def find_parent(
 
 
 def taken_from(parent: Parent, spec: Spec) -> Initial:
-    """What a run of `spec` takes from `parent`. Raises UsageError if it does not fit
-    the spec."""
+    """The parts that a run of `spec` takes from `parent`. Raises UsageError if it does
+    not fit the spec."""
     adapter = PolicyAdapter(spec.env)
     built = built_values(_agent(spec, adapter).learner.flats)
     names = taken_names(built, parent.values, parent.parts, parent.source)
@@ -208,7 +208,8 @@ def _taken_normalizers(
     taken = {name: part for name, part in parent.normalizers.items() if name in built}
     for name, part in taken.items():
         if len(part) != len(built[name]):
-            there, here = (len(each) // 2 for each in (part, built[name]))
+            there = len(part) // 2
+            here = len(built[name]) // 2
             raise UsageError(
                 f"--init-from: the statistics of {name} ({KEYS[name]}) are of {there} "
                 f"numbers in {parent.source} and of {here} in this spec; both need "

@@ -49,27 +49,52 @@ def find_folder(
     places = (Path(name), data_dir / name)
     folder = next(filter(os.path.isdir, places), places[0])  # false for a name too long
     is_word = _LATEST.fullmatch(name) or any(
-        _is_called(run, name) for run in runs_in(data_dir)
+        _has_name(run, name) for run in runs_in(data_dir)
     )
     if os.path.isdir(folder) and not may_be_read(folder):
         raise UsageError(f"{folder} may not be read by this user: permission denied")
     if os.path.isdir(folder) and not (is_word and RunDir.at(folder) is None):
-        run_dir = RunDir.at(folder) if spec_name is None else RunDir(folder, spec_name)
-        if run_dir is None or not run_dir.spec_file.is_file():
-            of_spec = ""
-            if spec_name is not None:
-                of_spec = f" of {spec_name}"
-            file = "spec file"
-            if run_dir is not None:
-                file = run_dir.spec_file.name
-            raise UsageError(f"{folder} is not a run{of_spec}: it has no {file}")
-        if of_search not in (None, run_dir.is_search):
-            kind, other = ("search", "run") if of_search else ("run", "search")
-            fix = f"use {'train' if of_search else 'search'}@"
-            raise UsageError(
-                f"{folder} is not a {kind} but a {other} of {run_dir.spec_name}: {fix}"
-            )
-        return _with_name(run_dir, spec_name), trial
+        run_dir = _run_at(folder, spec_name, of_search)
+    else:
+        run_dir = _run_called(
+            name=name,
+            data_dir=data_dir,
+            spec_name=spec_name,
+            of_search=of_search,
+            env=env,
+        )
+    return _with_name(run_dir, spec_name), trial
+
+
+def _run_at(folder: Path, spec_name: str | None, of_search: bool | None) -> RunDir:
+    """The run in a folder. Raises UsageError if there is none, or another kind."""
+    run_dir = RunDir.at(folder) if spec_name is None else RunDir(folder, spec_name)
+    if run_dir is None or not run_dir.spec_file.is_file():
+        of_spec = ""
+        if spec_name is not None:
+            of_spec = f" of {spec_name}"
+        file = "spec file"
+        if run_dir is not None:
+            file = run_dir.spec_file.name
+        raise UsageError(f"{folder} is not a run{of_spec}: it has no {file}")
+    if of_search not in (None, run_dir.is_search):
+        kind, other = ("search", "run") if of_search else ("run", "search")
+        fix = f"use {'train' if of_search else 'search'}@"
+        raise UsageError(
+            f"{folder} is not a {kind} but a {other} of {run_dir.spec_name}: {fix}"
+        )
+    return run_dir
+
+
+def _run_called(
+    name: str,
+    data_dir: Path,
+    spec_name: str | None,
+    of_search: bool | None,
+    env: str | None,
+) -> RunDir:
+    """The run in `data_dir` that a word or the beginning of a name means. Raises
+    UsageError if there is none, or several."""
     runs = [
         run
         for run in runs_in(data_dir)
@@ -82,17 +107,15 @@ def find_folder(
     if env is not None:
         subject = f"{spec_name} on {env}"
     try:
-        chosen = _chosen(name, runs, data_dir, subject, of_search)
+        return _choose(name, runs, data_dir, subject, of_search)
     except MissingRunError as error:
-        raise MissingRunError(
-            f"{error}{_of_other_kind(name, data_dir, of_search)}"
-        ) from None
-    return _with_name(chosen, spec_name), trial
+        hint = _hint_at_other_kind(name, data_dir, of_search)
+        raise MissingRunError(f"{error}{hint}") from None
 
 
-def _of_other_kind(name: str, data_dir: Path, of_search: bool | None) -> str:
-    """What to type where only runs of the other kind, searches or not, are in the
-    folder."""
+def _hint_at_other_kind(name: str, data_dir: Path, of_search: bool | None) -> str:
+    """A hint at what to type where only runs of the other kind, searches or not, are in
+    the folder."""
     others = [run for run in runs_in(data_dir) if run.is_search is not of_search]
     if of_search is None or not _LATEST.fullmatch(name) or not others:
         return ""
@@ -105,7 +128,7 @@ def _of_other_kind(name: str, data_dir: Path, of_search: bool | None) -> str:
     )
 
 
-def _chosen(
+def _choose(
     name: str,
     runs: list[RunDir],
     data_dir: Path,
@@ -130,7 +153,7 @@ def _chosen(
         raise MissingRunError(
             f"there is no {what}{of_spec} in {data_dir}; start one with the mode {mode}"
         )
-    called = [run for run in runs if _is_called(run, name)]
+    called = [run for run in runs if _has_name(run, name)]
     if called:
         return newest_first(called)[0]
     if name.endswith(".zip") and os.path.isfile(name):
@@ -224,10 +247,10 @@ def find_trials(
     chosen = [trial for trial in trials if number in (None, trial.trial)]
     if not chosen:
         numbers = ", ".join(f"t{trial.trial}" for trial in trials)
-        why = "is no run"
+        reason = "is no run"
         if numbers:
-            why = f"the run has the trials {numbers}"
-        raise UsageError(f"{target}: {why}")
+            reason = f"the run has the trials {numbers}"
+        raise UsageError(f"{target}: {reason}")
     for trial in chosen:
         trial.check_spec()
     return chosen
@@ -264,7 +287,7 @@ def find_labelled(label: str, data_dir: Path) -> RunDir | None:
     return None
 
 
-def _is_called(run: RunDir, name: str) -> bool:
+def _has_name(run: RunDir, name: str) -> bool:
     return safe_name(name) in (run.prefix, run.stem) or run.label in (
         name,
         recordable_text(name),

@@ -142,7 +142,7 @@ def provenance(root_seed: int) -> dict[str, Any]:
         "started": datetime.now(UTC).isoformat(),
         "random_seed": root_seed,
         "git_sha": git_sha(),
-        "packages": {name: found for name in PACKAGES if (found := installed(name))},
+        "packages": {name: number for name in PACKAGES if (number := installed(name))},
         "python": platform.python_version(),
         "machine": {
             "platform": platform.platform(),

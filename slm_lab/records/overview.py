@@ -1,5 +1,4 @@
-"""What a list of runs shows of each: one line, read without a lock and without the
-model of the spec."""
+"""One line of a list of runs, read without a lock and without the model of the spec."""
 
 import json
 import os
@@ -60,15 +59,14 @@ class Overview:
     frames: int = 0
     """The environment steps of all Sessions."""
     budget: int | None = None
-    """The frames of all Sessions at the end; None if those of trials may differ."""
+    """The frames of all Sessions at the end; None if trials may have different ones."""
     final_return: float | None = None
     """While it trains, or without a final return, the mean over Sessions of the recent
     return."""
     final_return_std: float | None = None
     """The spread over its Sessions, or its trainings in parallel."""
     seeds: int = 0
-    """The number of Sessions, or trainings in parallel; of a search, those of a
-    trial."""
+    """The number of Sessions, or of parallel trainings; in a search, of each trial."""
     frames_per_s: float | None = None
     seconds_left: float | None = None
     """While it trains: the frames that are left over `frames_per_s`."""
@@ -120,7 +118,7 @@ def overview_of(run_dir: RunDir) -> Overview:
     names = [key for key in content if key != RUN_BLOCK]
     spec = record.run_spec_or_empty
     metrics = _metrics(record)
-    rows = [_of_all_workers(row, spec) for row in record.last_rows]
+    rows = [_sum_over_workers(row, spec) for row in record.last_rows]
     is_training = record.status is RunStatus.TRAINING
     frames = int(sum(row.values.get("frame", 0.0) for row in rows))
     budget = _budget(record, spec)
@@ -309,7 +307,7 @@ def _seconds_left(frames: int, budget: int | None, speed: float) -> float | None
     return None
 
 
-def _of_all_workers(row: LastRow, spec: object) -> LastRow:
+def _sum_over_workers(row: LastRow, spec: object) -> LastRow:
     """A Session's row, with the frames of all if it alone writes for all that train
     together."""
     frame = row.values.get("frame")

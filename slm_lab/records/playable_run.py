@@ -66,10 +66,10 @@ class PlayableRun:
         run_dir, number = find_saved(source.run or "latest", source.data_dir, name)
         run = RunRecord(run_dir, archive=source.archive)
         self.record = run.trial_record(run.number_of_trial(number))
-        """Of a search, the selected trial."""
+        """The record of the run, or of the selected trial of a search."""
         self.checkpoints = TrialCheckpoints(self.record)
         file = run_dir.spec_file
-        if self.record.of_search:
+        if self.record.is_trial_of_search:
             file = self.record.spec_file
         saved = load_spec(file, name, warn=False)
         where = self.record.folder
@@ -149,14 +149,14 @@ class PlayableRun:
             raise UsageError(f"Session {only}: the run has {sessions}")
         if only is not None and only not in meta.writers:
             first = only - only % meta.sessions_per_training
-            why = (
+            reason = (
                 f"it is a rank, and the agent of all ranks is saved by Session {first}"
             )
             if meta.is_actor(only):
-                why = (
+                reason = (
                     f"it is an actor and saves no agent; its learner is Session {first}"
                 )
-            raise UsageError(f"Session {only}: {why}; choose Session {first}")
+            raise UsageError(f"Session {only}: {reason}; choose Session {first}")
         if only is None:
             return meta.writers
         return [only]

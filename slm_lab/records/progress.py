@@ -1,5 +1,5 @@
-"""What the live display shows of a training or search in another process, read from its
-folder."""
+"""The progress of a training or search in another process, read from its folder for a
+live table."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,7 +12,7 @@ from slm_lab.core.recorded import value_at
 from slm_lab.metrics.reader import NO_ROWS, RowFile
 from slm_lab.metrics.trial_state import Status
 from slm_lab.records.event_log import Interrupted, SearchState
-from slm_lab.records.run_record import RunRecord
+from slm_lab.records.run_record import RunRecord, read_or_report
 from slm_lab.session.status_board import Flow, Phase, SessionProgress
 from slm_lab.spec.search import dimensions, num_trials
 from slm_lab.storage.manifest import read_manifest
@@ -27,7 +27,8 @@ PHASES = {
 
 @final
 class TrialProgress:
-    """What a StatusBoard has of a Trial, read from the files of its Sessions."""
+    """The progress of a Trial, as a StatusBoard has it, read from the files of its
+    Sessions."""
 
     stage = ""  # no file has it
 
@@ -56,10 +57,7 @@ class TrialProgress:
         self._record = _look_again(self._record)
         self.is_training = self._record.is_training
         for session, file in self._files.items():
-            try:
-                self._rows[session] = file.read()
-            except (OSError, ValueError) as error:
-                raise UsageError(f"{file.path} cannot be read: {error}") from None
+            self._rows[session] = read_or_report(file)
         if not self.is_training:
             for session in self._files:
                 self._record.rows(session)  # compares them with the checkpoint
@@ -123,7 +121,7 @@ class TrialProgress:
 
 @final
 class SearchProgress:
-    """What a Study has of a search, read from its folder."""
+    """The progress of a search, as a Study has it, read from its folder."""
 
     stopping = False
 

@@ -17,7 +17,7 @@ from slm_lab.core.errors import (
 from slm_lab.core.files import read_object
 from slm_lab.core.recorded import LARGEST_NUMBER, value_at
 from slm_lab.core.text import error_summary
-from slm_lab.metrics.reader import RowFile, Rows
+from slm_lab.metrics.reader import DamagedRowsError, RowFile, Rows
 from slm_lab.metrics.trial_state import Status
 from slm_lab.records.event_log import SearchState
 from slm_lab.records.lock import is_locked
@@ -48,7 +48,7 @@ METRIC_NUMBERS = (
 )
 """Metrics that are numbers if they are known."""
 
-MAX_FOLLOWED = 400
+MAX_CACHED = 400
 """The number of files of rows that are kept in memory."""
 
 
@@ -67,9 +67,9 @@ class RunStatus(StrEnum):
 
 
 @final
-class RowFiles:
-    """The rows of Sessions. The first read of a file compares it with its checkpoint;
-    later reads only read what was appended."""
+class RowCache:
+    """Rows that were read, by file. The first read of a file compares it with its
+    checkpoint; later ones only read what was appended."""
 
     def __init__(self) -> None:
         self._files: dict[Path, RowFile] = {}
@@ -79,18 +79,24 @@ class RowFiles:
         start. Raises UsageError for a damaged file."""
         known = self._files.pop(file, None)
         row_file = known or RowFile(file)
-        try:
-            rows = row_file.read()
-        except OSError as error:
-            raise UsageError(f"{file} cannot be read: {error.strerror}") from None
-        except ValueError as error:
-            raise UsageError(f"cannot be read: {error}") from None
+        rows = read_or_report(row_file)
         if known is None:
             _compare_with_checkpoint(paths, file)
         self._files[file] = row_file
-        while len(self._files) > MAX_FOLLOWED:
+        while len(self._files) > MAX_CACHED:
             del self._files[next(iter(self._files))]
         return rows
+
+
+def read_or_report(file: RowFile) -> Rows:
+    """All complete rows of a file. Raises UsageError, with its path, for a damaged
+    file."""
+    try:
+        return file.read()
+    except OSError as error:
+        raise UsageError(f"{file.path} cannot be read: {error.strerror}") from None
+    except DamagedRowsError as error:
+        raise UsageError(f"rows cannot be read: {error}") from None
 
 
 def _compare_with_checkpoint(paths: SessionPaths, file: Path) -> None:
@@ -121,10 +127,10 @@ class RunRecord:
         self,
         run_dir: RunDir,
         trial: int | None = None,
-        row_files: RowFiles | None = None,
+        row_cache: RowCache | None = None,
         archive: Path | None = None,
     ) -> None:
-        """The record of `run_dir`, or of one trial of the search in it. `row_files`
+        """The record of `run_dir`, or of one trial of the search in it. `row_cache`
         keeps the rows for later records. `archive` is the file of a shared run that
         was unpacked into the folder."""
         self.run_dir = run_dir
@@ -132,13 +138,13 @@ class RunRecord:
         self.archive = archive
         self.place = archive or run_dir.root
         """The run folder, or the file of a shared run."""
-        self.of_search = run_dir.is_search
-        """Whether the folder holds a search, with many trials."""
-        self.is_search = self.of_search and trial is None
-        """Whether it is the search itself."""
+        self.is_search = run_dir.is_search and trial is None
+        """Whether it is a search, with all its trials."""
+        self.is_trial_of_search = run_dir.is_search and trial is not None
+        """Whether it is one trial of a search."""
         self.trial = trial or 0
         """The number of its Trial."""
-        self._row_files = row_files or RowFiles()
+        self._row_cache = row_cache or RowCache()
 
     @property
     def spec_file(self) -> Path:
@@ -240,10 +246,12 @@ class RunRecord:
         try:  # an earlier version lacks fields
             return adapter.validate_python([{"frame": 0, **end} for end in recorded])
         except TypeError as error:
-            why = str(error)
+            reason = str(error)
         except ValidationError as error:
-            why = error.errors()[0]["msg"]
-        raise UsageError(f"{self.where}: its metrics cannot be read: sessions: {why}")
+            reason = error.errors()[0]["msg"]
+        raise UsageError(
+            f"{self.where}: its metrics cannot be read: sessions: {reason}"
+        )
 
     @cached_property
     def is_training(self) -> bool:
@@ -262,13 +270,13 @@ class RunRecord:
         """The training rows of a Session so far. Raises UsageError if they are
         damaged."""
         paths = self.sessions[session]
-        return self._row_files.read(paths, paths.rows)
+        return self._row_cache.read(paths, paths.rows)
 
     def evaluation_rows(self, session: int) -> Rows:
         """The rows of a Session's evaluations so far. Raises UsageError if they are
         damaged."""
         paths = self.sessions[session]
-        return self._row_files.read(paths, paths.eval_rows)
+        return self._row_cache.read(paths, paths.eval_rows)
 
     def readable_rows(self) -> "ReadableRows":
         """The rows of each Session that has any. A damaged file hides no other. Raises
@@ -279,9 +287,9 @@ class RunRecord:
         for session, paths in self.sessions.items():
             for file, tables in ((paths.rows, rows), (paths.eval_rows, evaluations)):
                 try:
-                    table = self._row_files.read(paths, file)
+                    table = self._row_cache.read(paths, file)
                 except UsageError as error:
-                    problems.append(f"{file.name}: {error_summary(str(error))}")
+                    problems.append(error_summary(str(error)))
                     continue
                 if len(table):
                     tables[session] = table
@@ -294,7 +302,8 @@ class RunRecord:
 
     @cached_property
     def search_state(self) -> SearchState:
-        """What the search has done. Raises UsageError if its event log is damaged."""
+        """The state of the search, from its event log. Raises UsageError if its event
+        log is damaged."""
         return SearchState.from_log(self.run_dir.event_log_file)
 
     @cached_property
@@ -368,7 +377,7 @@ class RunRecord:
 
     def number_of_trial(self, number: int | None) -> int:
         """The number of `trial_at`. Raises UsageError if there is none."""
-        if not self.of_search:
+        if not self.run_dir.is_search:
             if number:
                 raise UsageError(
                     f"{self.folder} is no search: it has no trial t{number}"
@@ -387,13 +396,12 @@ class RunRecord:
 
     def trial_record(self, number: int) -> "RunRecord":
         """The record of a trial, whose files may not exist yet."""
-        return RunRecord(self.run_dir, number, self._row_files, self.archive)
+        return RunRecord(self.run_dir, number, self._row_cache, self.archive)
 
     @property
     def where(self) -> str:
         """Its name in messages."""
-        is_trial = self.of_search and not self.is_search
-        if is_trial:
+        if self.is_trial_of_search:
             return f"{self.place}:t{self.trial}"
         return str(self.place)
 
@@ -405,13 +413,14 @@ class RunRecord:
         return self.folder.resolve(), self.trial
 
     @property
-    def stamp(self) -> str:
+    def folder_time(self) -> str:
         """Its start time from the folder's name; the whole name if it contains none."""
         return self.folder.resolve().name.removeprefix(f"{self.run_dir.prefix}_")
 
 
 class ReadableRows(NamedTuple):
-    """The rows and those of evaluations, by Session, and why others cannot be read."""
+    """The rows and the evaluations' rows of each Session, and why others cannot be
+    read."""
 
     rows: dict[int, Rows]
     evaluations: dict[int, Rows]
@@ -422,13 +431,13 @@ class LastRow(NamedTuple):
     """The last row of a Session."""
 
     values: dict[str, float]
-    """By column, without empty cells; empty if it cannot be read."""
+    """The numbers by column, without empty cells; empty if the row cannot be read."""
     age: float
     """Seconds since it was written."""
 
 
 def _last_row(file: Path) -> LastRow | None:
-    """None if the file has no row yet."""
+    """The last row of a file; None if it has none yet."""
     try:
         row = RowFile(file).last_row()
         age = time.time() - file.stat().st_mtime

@@ -1,4 +1,4 @@
-"""What is to be run: a spec in a file or a run of it, with all options of the user."""
+"""The request of a user: a spec in a file or a run of it, with all options."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from slm_lab.spec.schema.spec import Spec
 
 OutputForm: TypeAlias = Literal["text", "json", "nothing"]
+"""Lines and tables, one JSON document, or only warnings and errors."""
 
 
 @final
@@ -22,16 +23,17 @@ class RunSource:
     is imported for it."""
 
     spec_file: str = ""
-    """Empty: that of the run."""
+    """A path or a shipped name. Empty: the spec file of the run."""
     spec_name: str | None = None
-    """None: the only spec of the file."""
+    """The name of the spec in the file; None: the only one."""
     run: str | None = None
-    """ "latest", a folder, or its name in the data folder; None: a new run"""
+    """ "latest", a folder, or its name in the data folder; None: a new run begins."""
     sets: tuple[str, ...] = ()
     """Changes of the spec, each `key=value`."""
     seed: int | None = None
     """Replaces `meta.random_seed`."""
     data_dir: Path = Path("data")
+    """The folder of run folders."""
     imports: tuple[str, ...] = ()
     """Modules to import; a run folder may name no others."""
     trust: bool = False
@@ -48,29 +50,37 @@ class RunSource:
     init_from: str | None = None
     """The run whose weights and normalisers a new run begins with."""
     init_parts: tuple[str, ...] = ()
-    """What to take of it; by default everything."""
+    """The parts to take of it, such as "net" or "critic"; empty: everything."""
     parent: "Parent | None" = None
     """The saved agent that `init_from` names, once it is found."""
 
     # a run that resumes, and a search
     schedules: Literal["stretch", "hold"] | None = None
-    """What the schedules of a resumed run do with a new budget; None: not said."""
+    """Whether the schedules of a resumed run keep their shares of a new budget
+    ("stretch") or their frames ("hold"); None: the user does not say."""
     keep: int | None = None
     """The number of the best trials that keep checkpoints; None: all."""
 
     # saved agents, to be played or to begin with
     which: Literal["best", "latest"] | None = None
+    """The saved agent. None: the one with the best return, else the latest."""
     session: int | None = None
+    """The Session of the agent. None: all where they are evaluated, else the first."""
     episodes: int | None = None
+    """The number of episodes that each agent plays; None: the command's default."""
     render: bool = False
+    """Whether the episodes are shown in a window."""
     video: bool = False
+    """Whether each episode becomes an mp4 file in the current folder."""
     save: bool = False
+    """Whether the numbers of an evaluation are kept in the run folder."""
     archive: Path | None = None
     """The shared run that `run` is unpacked from."""
 
     # what is printed
     output: OutputForm = "text"
     all_metrics: bool = False
+    """Whether all metrics are printed at the end, not only the first ones."""
 
     def name(self) -> str:
         """The name of the spec. Raises UsageError if the file holds several and none is
@@ -89,9 +99,9 @@ class RunSource:
         for_search: bool = False,
         warn: bool = True,
     ) -> "Spec":
-        """The spec of the file with `sets` and `overrides`, by default only `seed`.
-        `warn` logs suspicious keys. Raises SpecError with every problem, UsageError if
-        it names modules not in `imports`."""
+        """The spec of the file with `sets` and `overrides`; by default only `seed` is
+        overridden. `warn` logs suspicious keys. Raises SpecError with every problem,
+        UsageError if it names modules not in `imports`."""
         from slm_lab.records.trust import check_source
         from slm_lab.spec.limits import check_writable
         from slm_lab.spec.load import load_spec

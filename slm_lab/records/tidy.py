@@ -39,7 +39,7 @@ def delete(
     has links."""
     for run in runs:
         folder = data_dir / run.run
-        why = None
+        reason = None
         try:
             lock = RunLock(folder)
             try:
@@ -47,10 +47,10 @@ def delete(
             finally:
                 lock.release()
         except LabError as error:
-            why = str(error)
+            reason = str(error)
         except OSError as error:
-            why = f"{error.strerror}: {error.filename or folder}"
-        yield run, why
+            reason = f"{error.strerror}: {error.filename or folder}"
+        yield run, reason
 
 
 def _has_links(folder: Path) -> bool:

@@ -47,7 +47,7 @@ def modules_at(trials: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
 
 
 def named_by(files: Iterable[Path], block: str = RUN_BLOCK) -> tuple[str, ...]:
-    """All modules named by spec files of runs; those of `--import` options come first.
+    """All modules named by spec files of runs, first the ones of `--import` options.
     Raises SpecError for an unreadable file."""
     imports: list[str] = []
     names: list[str] = []
@@ -125,9 +125,10 @@ def check_allowed(
     missing = [module for module in modules if not is_covered(module, allowed)]
     if missing:
         words = " ".join(f"--import {module}" for module in missing)
+        noun = "module" if len(missing) == 1 else "modules"
         raise UsageError(
-            f"{where} names code that would be run: the "
-            f"module{'s' * (len(missing) > 1)} {', '.join(missing)}. If you trust it, "
+            f"{where} names code that would be run: the {noun} {', '.join(missing)}. "
+            "If you trust it, "
             f"repeat the command with {words} (or --trust for all modules that it "
             "names); in Python: imports=[…], or trust=True"
         )

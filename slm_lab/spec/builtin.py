@@ -21,6 +21,7 @@ PARTS = (
         "algorithm.reinforce:Reinforce",
     ),
     (ALGORITHMS, "SARSA", q_learning.SARSASpec, "algorithm.sarsa:SARSA"),
+    (ALGORITHMS, "PQN", q_learning.PQNSpec, "algorithm.pqn:PQN"),
     (
         ALGORITHMS,
         "ActorCritic",
@@ -53,6 +54,13 @@ PARTS = (
         "QRDQN",
         q_learning.QRDQNSpec,
         "algorithm.q_learning:DistributionalDQN",
+    ),
+    (ALGORITHMS, "IQN", q_learning.IQNSpec, "algorithm.q_learning:DistributionalDQN"),
+    (
+        ALGORITHMS,
+        "MunchausenDQN",
+        q_learning.MunchausenDQNSpec,
+        "algorithm.q_learning:MunchausenDQN",
     ),
     (ALGORITHMS, "TD3", replay_actor_critic.TD3Spec, "algorithm.td3:TD3"),
     (ALGORITHMS, "SIL", policy_gradient.SILSpec, "algorithm.sil:SIL"),

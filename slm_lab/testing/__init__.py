@@ -14,7 +14,8 @@ except ModuleNotFoundError as error:
         'pip install "slm-lab[testing]"'
     ) from error
 
-from slm_lab.testing.algorithm import AlgorithmCase, AlgorithmContract
+from slm_lab.testing.algorithm import AlgorithmContract
+from slm_lab.testing.algorithm_case import AlgorithmCase
 from slm_lab.testing.environment import EnvironmentCase, EnvironmentContract
 from slm_lab.testing.memory import MemoryCase, MemoryContract
 from slm_lab.testing.mode import ModeCase, ModeContract

@@ -2,33 +2,24 @@
 modes."""
 
 import copy
-import functools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
-from slm_lab.agent.batch import ImitationBatch, Rollout, Transitions, TransitionSource
-from slm_lab.core.errors import NonFiniteLossError, SpecError
+from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.core.types import Array, Column
 from slm_lab.env.vector_env import VectorEnv
 from slm_lab.parallel.actor_learner.source import PipelineStats
-from slm_lab.parallel.all_reduce.process_groups import GroupBuffers
-from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.parallel.hogwild.strategy import HogwildStrategy
 from slm_lab.session.session import Session
-from slm_lab.session.status_board import StatusBoard
-from slm_lab.spec.load import parse_spec
-from slm_lab.spec.schema.optim import OptimSpec
-from slm_lab.spec.schema.spec import Spec
+from slm_lab.testing.algorithm_case import AlgorithmCase, ModeWord
 from slm_lab.testing.contract import Contract
 from slm_lab.testing.outside import (
     Game,
@@ -40,9 +31,8 @@ from slm_lab.testing.outside import (
     small_spec,
     untrained,
 )
-from slm_lab.testing.play import Play, load_whole, same, saved, whole
+from slm_lab.testing.play import Play, check_batch, load_whole, same, saved, whole
 from slm_lab.testing.sessions import (
-    Rank,
     WholeRun,
     difference,
     difference_of_vectors,
@@ -56,216 +46,14 @@ from slm_lab.testing.sessions import (
     whole_run,
 )
 
-ModeWord: TypeAlias = Literal["shared", "synced", "all_reduce", "actor_learner"]
-
-MODES: tuple[ModeWord, ...] = ("shared", "synced", "all_reduce", "actor_learner")
-IN_EVERY_MODE = pytest.mark.parametrize("mode", MODES)
-OF_MODES = (*HogwildStrategy.columns, *PipelineStats.columns)
+IN_EVERY_MODE = pytest.mark.parametrize("mode", get_args(ModeWord))
+COLUMNS_OF_MODES = (*HogwildStrategy.columns, *PipelineStats.columns)
 """The columns that only workers of a mode have."""
-
-SHARED_OPTIMIZER = {"name": "GlobalAdam", "lr": 1e-3}
-"""One that workers without a lock can share."""
-
-
-@dataclass(frozen=True)
-class AlgorithmCase:
-    """A small spec of the algorithm: a block with `agent` and `env`, as in a spec file.
-
-    It must learn four times or more within `max_frame` frames, over all environments. A
-    rollout must fit into a quarter of them. Its environment must be one whose state can
-    be saved exactly, such as CartPole-v1 or Pendulum-v1."""
-
-    data: dict[str, Any]
-    """The spec; keys of `meta` that the tests need are set by them."""
-    bounded: bool = True
-    """Whether every action that it draws lies in the action space; others are
-    clipped."""
-    max_frame: int = 400
-    """Frames of a whole training, over all environments."""
-
-    @property
-    def spec(self) -> Spec:
-        """The spec with a row in the CSV after each quarter of its budget."""
-        return self.with_budget(self.max_frame)
-
-    def with_budget(self, max_frame: int) -> Spec:
-        """The spec with another budget, and rows at the same frames."""
-        return self.changed({"max_frame": max_frame}, {})
-
-    def changed(self, env: dict[str, Any], meta: dict[str, Any]) -> Spec:
-        """The spec with these keys in the blocks `env` and `meta`. Raises SpecError."""
-        fixed = {
-            "distributed": False,
-            "log_frequency": self.max_frame // 4,
-            "max_session": 1,
-            "save_interval": 0,
-        }
-        data = copy.deepcopy(self.data)
-        data["env"] |= {"max_frame": self.max_frame, **env}
-        data["meta"] = {**data.get("meta", {}), **fixed, **meta}
-        return parse_spec("small", data)
-
-    @property
-    def name(self) -> str:
-        """The name of the algorithm."""
-        return str(self.data["agent"]["algorithm"]["name"])
-
-    @property
-    def learns(self) -> bool:
-        """Whether there is anything to learn from."""
-        return "memory" in self.data["agent"]
-
-    @property
-    def steps(self) -> int:
-        """Vector steps in the budget."""
-        return self.max_frame // int(self.data["env"].get("num_envs", 1))
-
-    def refusal(self, mode: ModeWord) -> str | None:
-        """Why the spec check refuses the mode for it; None if it works in the mode."""
-        try:
-            self.in_mode(mode)
-        except SpecError as error:
-            return "; ".join(map(str, error.problems))
-        return None
-
-    def in_mode(self, mode: ModeWord) -> Spec:
-        """The spec of one worker in this mode. Raises SpecError if it is refused."""
-        if mode == "actor_learner":
-            return self.played_in_turn()
-        if mode == "all_reduce":
-            self.changed({}, {"distributed": mode, "max_session": 2})
-            return self.spec
-        case = self.with_shared_optimizers()
-        case.changed({}, {"distributed": mode, "max_session": 2})
-        return case.spec
-
-    def with_shared_optimizers(self) -> "AlgorithmCase":
-        """The case with optimizers that workers can share without a lock."""
-        data = copy.deepcopy(self.data)
-        for block in ("net", "critic_net"):
-            net = data["agent"].get(block, {})
-            whole = OptimSpec.model_validate(net.get("optim_spec", SHARED_OPTIMIZER))
-            _, optimizer = whole.stepping("")
-            if not optimizer.name.startswith("Global"):
-                net["optim_spec"] = SHARED_OPTIMIZER
-        return AlgorithmCase(data, self.bounded, self.max_frame)
-
-    def on_whole_rollouts(self, **meta: Any) -> Spec:
-        """The spec with rows in the CSV and an end between two rollouts. A Session
-        writes and ends between two steps, a learner between two unrolls."""
-        spec = self.spec
-        algorithm = spec.agent.algorithm
-        rollout = spec.env.num_envs
-        if algorithm.MEMORY != "replay":
-            rollout *= algorithm.rollout_length()
-        frequency = rollout * math.ceil(self.max_frame / 4 / rollout)
-        return self.changed(
-            {"max_frame": 3 * frequency}, {"log_frequency": frequency, **meta}
-        )
-
-    def played_in_turn(self, num_actors: int = 1, **flow: Any) -> Spec:
-        """The same, with its actors and the learner in one process. A replay learner
-        receives step by step, so it learns after the same steps as without actors.
-        Raises SpecError if it cannot learn from actors."""
-        if self.spec.agent.algorithm.MEMORY == "replay":
-            flow = {"unroll_length": 1, **flow}
-        return self.on_whole_rollouts(
-            distributed="actor_learner",
-            max_session=num_actors,
-            actor_learner={"serial": True, **flow},
-        )
-
-    def train(
-        self, mode: ModeWord, spec: Spec, folder: Path, **options: Any
-    ) -> Session:
-        """Trains one worker of the mode in this process."""
-        if mode == "actor_learner":
-            return run_session(spec, folder, serially=True, **options)
-        if mode == "all_reduce":
-            rank = Rank(0, StatusBoard.allocate(CONTEXT, 1), GroupBuffers.of(1))
-            return run_session(spec, folder, rank=rank, **options)
-        return run_session(spec, folder, hogwild=mode, **options)
-
-
-def check_shapes(shapes: Mapping[str, tuple[Tensor, tuple[int, ...]]]) -> None:
-    """Checks that each field of a batch has the shape that it promises."""
-    for name, (tensor, expected) in shapes.items():
-        assert tensor.shape == expected, (
-            f"{name} of a batch has the shape {tuple(tensor.shape)}: the memory must "
-            f"return {tuple(expected)}"
-        )
-
-
-@functools.singledispatch
-def check_batch(batch: object, play: Play) -> None:
-    """Checks that a batch has the shapes that it promises. A batch that another package
-    defines promises nothing."""
-
-
-@check_batch.register
-def _(batch: Rollout, play: Play) -> None:
-    lead = tuple(batch.reward.shape)
-    count = tuple(batch.bootstrap_obs.shape[:1])
-    assert len(lead) == 2, f"the reward of a rollout must be (T, N), it is {lead}"
-    of_steps = ("log_prob", "value", "terminated", "truncated", "version")
-    check_shapes(
-        {
-            "obs": (batch.obs, (*lead, *play.memory_shape)),
-            "action": (batch.action, (*lead, *play.action_shape)),
-            "bootstrap_obs": (batch.bootstrap_obs, (*count, *play.memory_shape)),
-            "bootstrap_t": (batch.bootstrap_t, count),
-            "bootstrap_n": (batch.bootstrap_n, count),
-            **{name: (getattr(batch, name), lead) for name in of_steps},
-        }
-    )
-    assert batch.terminated.dtype == batch.truncated.dtype == torch.bool, (
-        "terminated and truncated of a rollout must be torch.bool"
-    )
-    assert (batch.version == play.agent.learner.version).any(), (
-        "no step of a rollout is of the present policy: count Learner.version in "
-        "`stepped` only, and record it in Act.version"
-    )
-
-
-@check_batch.register
-def _(batch: TransitionSource, play: Play) -> None:
-    assert batch.num_batches > 0, "a replay memory handed out no batches to sample"
-    stored = play.agent.memory
-    assert stored is not None
-    state = saved(whole(stored))
-    sample: Transitions = batch.sample(play.frame)
-    load_whole(stored, state)
-    memory: Any = play.spec.agent.memory
-    size = (memory.batch_size,)
-    numbers = {"reward": sample.reward, "discount": sample.discount}
-    if sample.weight is not None:
-        numbers["weight"] = sample.weight
-    check_shapes(
-        {
-            "obs": (sample.obs, (*size, *play.memory_shape)),
-            "next_obs": (sample.next_obs, (*size, *play.memory_shape)),
-            "action": (sample.action, (*size, *play.action_shape)),
-            "index": (sample.index, size),
-            **{name: (number, size) for name, number in numbers.items()},
-        }
-    )
-    for name, number in numbers.items():
-        assert number.dtype == torch.float32, (
-            f"{name} of a sample is {number.dtype}: return torch.float32"
-        )
-    if sample.weight is not None:
-        right = sample.weight.min() >= 0 and 0 < sample.weight.mean() <= 1
-        assert right, "weights of a sample must be >= 0, and 1 on average at most"
-
-
-@check_batch.register
-def _(batch: ImitationBatch, play: Play) -> None:
-    check_batch(batch.rollout, play)
 
 
 class AlgorithmContract(Contract):
-    """What every algorithm does. `cases` are `AlgorithmCase`s: one for each kind of
-    action space, and for each key that changes what it does."""
+    """The tests that every algorithm passes. `cases` are `AlgorithmCase`s: one for each
+    kind of action space, and for each key that changes what it does."""
 
     cases: ClassVar[dict[str, AlgorithmCase]]
 
@@ -500,7 +288,7 @@ class AlgorithmContract(Contract):
     def test_episodes_that_are_broken_off_leave_something_to_learn_from(
         self, case: AlgorithmCase, play: Play
     ) -> None:
-        """As after a resume whose environments could not be restored."""
+        """A resume breaks episodes off if it cannot restore the environments."""
         list(play.reports(7))
         play.agent.break_off(play.obs)
         play.obs = play.env.reset()
@@ -599,7 +387,7 @@ class AlgorithmContract(Contract):
         if mode == "actor_learner":
             alone = case.on_whole_rollouts()
         expected = whole_run(tmp_path_factory, alone)
-        differing = difference(worker, expected, without=OF_MODES)
+        differing = difference(worker, expected, without=COLUMNS_OF_MODES)
         assert not differing, (
             f"one worker of {mode} trains {case.name} otherwise than a single process,"
             f" {differing}: take each gradient step by network.step or Optimizer.step"
@@ -629,7 +417,7 @@ class AlgorithmContract(Contract):
         stopped = case.train(mode, spec, tmp_path / "cut", on_row=stop_at(half))
         self.check_stop(stopped, half, spec.env.max_frame)
         resumed = case.train(mode, spec, tmp_path / "cut", resume=True)
-        differing = difference(resumed, uncut, without=OF_MODES)
+        differing = difference(resumed, uncut, without=COLUMNS_OF_MODES)
         assert not differing, self.resumed_otherwise(case, mode, differing)
 
     def check_resumed_ranks(self, case: AlgorithmCase, folder: Path) -> None:

@@ -1,10 +1,10 @@
-"""What all contracts share: a class of tests that runs once for each of its cases."""
+"""The base of all contracts: a class of tests that runs once for each of its cases."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import pytest
-from _pytest.mark.structures import ParameterSet
+from _pytest.mark.structures import ParameterSet  # pytest exports no name for it
 
 
 class Contract:

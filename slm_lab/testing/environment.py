@@ -71,7 +71,7 @@ def played(env: VectorEnv, actions: Sequence[Array]) -> list[Array]:
 
 
 class EnvironmentContract(Contract):
-    """What every environment does. `cases` are `EnvironmentCase`s."""
+    """The tests that every environment passes. `cases` are `EnvironmentCase`s."""
 
     cases: ClassVar[dict[str, EnvironmentCase]]
 
@@ -92,9 +92,10 @@ class EnvironmentContract(Contract):
             try:
                 env_checker.check_env(env.unwrapped, skip_render_check=True)
             except Exception as error:
-                why = " ".join(str(error).split())
+                reason = " ".join(str(error).split())
                 raise AssertionError(
-                    f"gymnasium.utils.env_checker refuses it; mend its interface: {why}"
+                    "gymnasium.utils.env_checker refuses it; mend its interface: "
+                    f"{reason}"
                 ) from error
 
     def test_what_it_returns_has_the_shapes_and_types_of_its_space(

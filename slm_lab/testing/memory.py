@@ -24,7 +24,8 @@ from slm_lab.testing.contract import Contract
 from slm_lab.testing.play import load_whole, same, saved, whole
 
 Batches: TypeAlias = dict[int, list[dict[str, Any]]]
-"""By the number of the step after which a batch was ready: its stored steps."""
+"""The stored steps of each batch, by the number of the step after which it was
+ready."""
 
 N = 3
 STEPS = 40
@@ -46,7 +47,8 @@ class MemoryCase:
     """n of n-step returns, of memories that are drawn from."""
 
     def layout(self, seed: int) -> MemoryLayout:
-        """For three environments, observations (2,) and one action each."""
+        """A layout of three environments, with observations (2,) and one action
+        each."""
         schedule = TrainingSchedule(frequency=12, start=24, batches_per_event=2)
         plan = ReplayConfig(schedule, 0.9, self.num_steps, seed)
         return MemoryLayout(
@@ -102,7 +104,7 @@ def overwritten() -> Iterator[VectorStep]:
 
 
 class MemoryContract(Contract):
-    """What every memory does. `cases` are `MemoryCase`s."""
+    """The tests that every memory passes. `cases` are `MemoryCase`s."""
 
     cases: ClassVar[dict[str, MemoryCase]]
 
@@ -161,7 +163,7 @@ class MemoryContract(Contract):
                 )
 
     def test_what_was_added_comes_back(self, case: MemoryCase) -> None:
-        """In any order of the steps, with the shapes and types of the layout."""
+        """The steps may come in any order, with the shapes and types of the layout."""
         for batch in self.steps_of(self.batches(case.build(), stream())):
             obs = batch["obs"]
             assert obs.dtype == torch.float32, (

@@ -51,7 +51,7 @@ class ModeCase:
     max_frame: int = 8000
     """Frames of a whole training."""
     stop_seconds: float = 30.0
-    """What a stop may take at most."""
+    """The longest time of a stop, in seconds."""
 
     @property
     def mode(self) -> Mode:
@@ -85,7 +85,7 @@ class Training:
     run_dir: RunDir
     results: list[SessionResult]
     seconds_to_stop: float | None = None
-    """From the request to the end; None without one."""
+    """The seconds from the request to stop until the end; None without a request."""
 
     @property
     def endings(self) -> list[str]:
@@ -151,7 +151,8 @@ def train(
 
 
 class ModeContract(Contract):
-    """What every mode does. `cases` are `ModeCase`s. Their processes need seconds."""
+    """The tests that every mode passes. `cases` are `ModeCase`s. Their processes need
+    seconds."""
 
     cases: ClassVar[dict[str, ModeCase]]
 

@@ -42,7 +42,7 @@ class NetCase:
     def build(
         self, seed: int = 0, gains: Sequence[float | None] | None = None
     ) -> nn.Module:
-        """The net, in the mode for acting. `gains` are those of its heads."""
+        """The net, in the mode for acting. `gains` are the gains of its heads."""
         kind = self.block["type"]
         NETS.load(kind)  # raises if there is none
         entry = NETS.get(kind)
@@ -84,7 +84,7 @@ def are_close(outputs: Iterable[Tensor], others: Iterable[Tensor]) -> bool:
 
 
 class NetContract(Contract):
-    """What every net does. `cases` are `NetCase`s."""
+    """The tests that every net passes. `cases` are `NetCase`s."""
 
     cases: ClassVar[dict[str, NetCase]]
 
@@ -181,7 +181,8 @@ class NetContract(Contract):
             )
 
     def test_gradients_are_those_of_the_function(self, case: NetCase) -> None:
-        """By central differences along a random direction, in double precision."""
+        """The function is measured by central differences along a random direction, in
+        double precision."""
         net = case.build().double()
         obs = case.observations(16).double()
         parameters = list(net.parameters())

@@ -25,14 +25,14 @@ N = 2
 """Environments that an agent plays in at once."""
 
 Run: TypeAlias = Callable[[Mapping[str, Array]], Mapping[str, Array]]
-"""From the inputs of a file to its outputs, both by name."""
+"""A function from the inputs of a file to its outputs, both by name."""
 
 
 class PolicyFile(NamedTuple):
     """An exported policy, as another program opens it."""
 
     shapes: Mapping[str, Sequence[int]]
-    """Of its inputs, without the batch axis."""
+    """The shapes of its inputs, without the batch axis."""
     run: Run
 
 

@@ -1,8 +1,10 @@
-"""An agent and its environments without a Session, and how two states are compared."""
+"""An agent and its environments without a Session, what its batches must hold, and how
+two states are compared."""
 
+import functools
 import io
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -10,6 +12,7 @@ from torch import Tensor
 
 from slm_lab.agent.agent import Agent
 from slm_lab.agent.algorithm.algorithm import AgentSeeds
+from slm_lab.agent.batch import ImitationBatch, Rollout, Transitions, TransitionSource
 from slm_lab.agent.build import build_agent
 from slm_lab.agent.memory.memory import Memory
 from slm_lab.core.types import Array, StateDict
@@ -74,7 +77,7 @@ def saved(state: StateDict) -> Any:
 
 
 def whole(part: Agent | Memory[Any]) -> StateDict:
-    """All its state: that of a checkpoint, and the steps in its log."""
+    """All its state: what a checkpoint holds, and the steps in its log."""
     log = part.log
     steps = None if log is None else log.content(log.first, log.count)
     return {"state": part.state_dict(), "steps": steps}
@@ -107,3 +110,79 @@ def _same(one: Any, other: Any) -> bool:
 
 def _is_nan(value: Any) -> bool:
     return isinstance(value, float) and math.isnan(value)
+
+
+def check_shapes(shapes: Mapping[str, tuple[Tensor, tuple[int, ...]]]) -> None:
+    """Checks that each field of a batch has the shape that it promises."""
+    for name, (tensor, expected) in shapes.items():
+        assert tensor.shape == expected, (
+            f"{name} of a batch has the shape {tuple(tensor.shape)}: the memory must "
+            f"return {tuple(expected)}"
+        )
+
+
+@functools.singledispatch
+def check_batch(batch: object, play: Play) -> None:
+    """Checks that a batch has the shapes that it promises. A batch that another package
+    defines promises nothing."""
+
+
+@check_batch.register
+def _(batch: Rollout, play: Play) -> None:
+    lead = tuple(batch.reward.shape)
+    count = tuple(batch.bootstrap_obs.shape[:1])
+    assert len(lead) == 2, f"the reward of a rollout must be (T, N), it is {lead}"
+    of_steps = ("log_prob", "value", "terminated", "truncated", "version")
+    check_shapes(
+        {
+            "obs": (batch.obs, (*lead, *play.memory_shape)),
+            "action": (batch.action, (*lead, *play.action_shape)),
+            "bootstrap_obs": (batch.bootstrap_obs, (*count, *play.memory_shape)),
+            "bootstrap_t": (batch.bootstrap_t, count),
+            "bootstrap_n": (batch.bootstrap_n, count),
+            **{name: (getattr(batch, name), lead) for name in of_steps},
+        }
+    )
+    assert batch.terminated.dtype == batch.truncated.dtype == torch.bool, (
+        "terminated and truncated of a rollout must be torch.bool"
+    )
+    assert (batch.version == play.agent.learner.version).any(), (
+        "no step of a rollout is of the present policy: count Learner.version in "
+        "`stepped` only, and record it in Act.version"
+    )
+
+
+@check_batch.register
+def _(batch: TransitionSource, play: Play) -> None:
+    assert batch.num_batches > 0, "a replay memory handed out no batches to sample"
+    stored = play.agent.memory
+    assert stored is not None
+    state = saved(whole(stored))
+    sample: Transitions = batch.sample(play.frame)
+    load_whole(stored, state)
+    memory: Any = play.spec.agent.memory
+    size = (memory.batch_size,)
+    numbers = {"reward": sample.reward, "discount": sample.discount}
+    if sample.weight is not None:
+        numbers["weight"] = sample.weight
+    check_shapes(
+        {
+            "obs": (sample.obs, (*size, *play.memory_shape)),
+            "next_obs": (sample.next_obs, (*size, *play.memory_shape)),
+            "action": (sample.action, (*size, *play.action_shape)),
+            "index": (sample.index, size),
+            **{name: (number, size) for name, number in numbers.items()},
+        }
+    )
+    for name, number in numbers.items():
+        assert number.dtype == torch.float32, (
+            f"{name} of a sample is {number.dtype}: return torch.float32"
+        )
+    if sample.weight is not None:
+        right = sample.weight.min() >= 0 and 0 < sample.weight.mean() <= 1
+        assert right, "weights of a sample must be >= 0, and 1 on average at most"
+
+
+@check_batch.register
+def _(batch: ImitationBatch, play: Play) -> None:
+    check_batch(batch.rollout, play)

@@ -251,20 +251,20 @@ def difference_of_vectors(one: dict[str, Tensor], other: dict[str, Tensor]) -> s
 def difference(
     run: Session | WholeRun, expected: Session | WholeRun, without: Iterable[str] = ()
 ) -> str:
-    """Where two runs differ in rows or networks, but for the columns `without`; empty
-    if they are equal bit for bit."""
+    """The place where two runs differ in rows or networks, outside the columns
+    `without`; empty if they are equal bit for bit."""
     one = _result(run)
     other = _result(expected)
     columns = list(without)
     shown = one.rows.drop(columns=columns, errors="ignore")
-    wanted = other.rows.drop(columns=columns, errors="ignore")
-    if list(shown) != list(wanted):
-        names = sorted(map(str, set(shown) ^ set(wanted)))
+    expected_rows = other.rows.drop(columns=columns, errors="ignore")
+    if list(shown) != list(expected_rows):
+        names = sorted(map(str, set(shown) ^ set(expected_rows)))
         return f"in the columns of the rows, {', '.join(names)}"
-    if len(shown) != len(wanted):
-        return f"in the number of rows, {len(shown)} and {len(wanted)}"
-    for name in wanted:
-        pair = shown[name], wanted[name]
+    if len(shown) != len(expected_rows):
+        return f"in the number of rows, {len(shown)} and {len(expected_rows)}"
+    for name in expected_rows:
+        pair = shown[name], expected_rows[name]
         if not pair[0].equals(pair[1]):
             return f"in the column {name}, {pair[0].tolist()} and {pair[1].tolist()}"
     networks = difference_of_vectors(one.vectors, other.vectors)

@@ -25,7 +25,7 @@ from tests.contract.parts_table import (
     decay,
 )
 from tests.learning.probe_envs import register_probes
-from tests.support import actor_critic, ppo, q_learning, reinforce, sarsa, soft
+from tests.support import actor_critic, ppo, pqn, q_learning, reinforce, sarsa, soft
 
 register_probes()
 
@@ -134,6 +134,11 @@ PRIORITIZED = {
 }
 BY_PRIORITY = {"agent__memory": PRIORITIZED}
 DELAYED = {"update_frequency": 64}
+NOISY = {
+    **keys_of_net(noisy=True),
+    "agent__algorithm__action_policy": "default",
+    "agent__algorithm__explore_var_spec": None,
+}
 
 
 def past(memory: str, **keys: Any) -> Data:
@@ -146,11 +151,20 @@ PPO = rows_of(ppo)
 REINFORCE = rows_of(reinforce)
 A2C = rows_of(actor_critic)
 SARSA = rows_of(sarsa)
+PQN = rows_of(pqn)
 SPARSE = {"agent__algorithm__training_frequency": 32}
 """Twelve training events in a run show as much as more would."""
-VANILLA, DQN, DOUBLE, C51, QRDQN = (
+VANILLA, DQN, DOUBLE, MUNCHAUSEN, C51, QRDQN, IQN = (
     rows_of(partial(q_learning, name, **SPARSE))
-    for name in ("VanillaDQN", "DQN", "DoubleDQN", "C51", "QRDQN")
+    for name in (
+        "VanillaDQN",
+        "DQN",
+        "DoubleDQN",
+        "MunchausenDQN",
+        "C51",
+        "QRDQN",
+        "IQN",
+    )
 )
 SAC, CROSS_Q, TD3 = (
     rows_of(partial(soft, name, **SPARSE))
@@ -167,6 +181,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "shared": PPO(SHARED),
         "continuous": PPO(CONTINUOUS, NORMALIZED, bounded=False),
         "free_log_std": alike(PPO(TWO_ACTIONS, FREE_LOG_STD, bounded=False)),
+        "robust": PPO(TWO_ACTIONS, FREE_LOG_STD, rpo_alpha=0.5, bounded=False),
         "beta": alike(PPO(TWO_ACTIONS, pdtype("Beta"))),
         "log_normal": alike(PPO(TWO_ACTIONS, pdtype("LogNormal"), bounded=False)),
         "multivariate": alike(
@@ -252,6 +267,17 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "dueling": alike(SARSA(keys_of_net(type="DuelingMLPNet"))),
         "n_step": SARSA(num_step_returns=3),
     },
+    "PQN": {
+        "layer_norm": PQN(),
+        "written_out": PQN(keys_of_net(layer_norm=False), lam=1.0),
+        "boltzmann_normalized": PQN(STACKED, exploring("boltzmann"), lam=0.0),
+        "batch_norm": PQN(keys_of_net(layer_norm=False, batch_norm=True), GENTLE),
+        "radam": PQN(keys_of_net(optim_spec={"name": "RAdam", "lr": 1e-3})),
+        "dueling": alike(PQN(keys_of_net(type="DuelingMLPNet"))),
+        "images": PQN(IMAGES, net("ConvNet", CONV, layer_norm=True)),
+        "recurrent": PQN(RNN),
+        "half_precision": PQN(HALF),
+    },
     "VanillaDQN": {
         "uniform": VANILLA(update_to_data=0.25, training_batch_iter=1),
         "prioritized": VANILLA(BY_PRIORITY),
@@ -268,6 +294,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "normalized_stacked": DQN(STACKED, BY_PRIORITY, num_step_returns=3),
         "argmax": DQN(pdtype("Argmax"), training_iter=2),
         "sampled": alike(DQN(pdtype("Categorical"), action_policy="default")),
+        "noisy": DQN(NOISY),
     },
     "DoubleDQN": {
         "averaged": DOUBLE(
@@ -289,13 +316,23 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     },
     "C51": {
         "plain": C51(num_atoms=11, v_min=0.0, v_max=20.0),
-        "rainbow_without_noise": C51(
+        "rainbow": C51(
             BY_PRIORITY,
-            keys_of_net(type="DuelingMLPNet"),
+            NOISY,
+            keys_of_net(type="DuelingMLPNet", hid_layers=[16, 16]),
             double=True,
             num_step_returns=3,
         ),
         "images": C51(IMAGES, net("DuelingConvNet", CONV, **DELAYED), num_atoms=11),
+        "images_rainbow_half_precision": alike(
+            C51(
+                IMAGES,
+                net("DuelingConvNet", CONV, precision="bf16", **DELAYED),
+                NOISY,
+                num_atoms=11,
+                double=True,
+            )
+        ),
     },
     "QRDQN": {
         "plain": QRDQN(num_quantiles=8),
@@ -303,6 +340,26 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
             STACKED, BY_PRIORITY, num_quantiles=5, kappa=0.0, double=True
         ),
         "half_precision": QRDQN(HALF, num_quantiles=8),
+    },
+    "IQN": {
+        "plain": IQN(num_quantiles=4, num_samples=6, num_target_samples=5),
+        "rainbow": IQN(
+            BY_PRIORITY,
+            NOISY,
+            keys_of_net(type="DuelingMLPNet", hid_layers=[16, 16]),
+            double=True,
+            num_step_returns=3,
+            num_quantiles=4,
+            num_samples=6,
+        ),
+        "images": IQN(IMAGES, net("ConvNet", CONV, **DELAYED), num_quantiles=4),
+        "half_precision": IQN(HALF, num_quantiles=4),
+    },
+    "MunchausenDQN": {
+        "plain": MUNCHAUSEN(),
+        "prioritized_dueling": MUNCHAUSEN(
+            BY_PRIORITY, keys_of_net(type="DuelingMLPNet"), munchausen_tau=0.5
+        ),
     },
     "SoftActorCritic": {
         "continuous": SAC(TWO_ACTIONS),

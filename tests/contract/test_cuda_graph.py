@@ -23,6 +23,7 @@ ADAM = OptimSpec(name="GlobalAdam", lr=1e-3)
 GRAPHED = (
     "PPO",
     "PPOSIL",
+    "PQN",
     "VanillaDQN",
     "DQN",
     "DoubleDQN",
@@ -31,6 +32,8 @@ GRAPHED = (
     "TD3",
     "C51",
     "QRDQN",
+    "IQN",
+    "MunchausenDQN",
 )
 GRAPHED_ROWS = [
     case

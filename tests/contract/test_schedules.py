@@ -12,6 +12,10 @@ import pytest
 from slm_lab.agent.algorithm.algorithm import Learner
 from slm_lab.agent.optim.optimizer import TrainState
 from slm_lab.core.errors import LabError
+from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS
+from slm_lab.spec.schema.algorithm import AlgorithmSpec
+from slm_lab.spec.schema.memory import MemorySpec
+from slm_lab.spec.schema.net import NetSpec
 from slm_lab.testing.sessions import difference, rows
 from tests.contract.parts_table import decay
 from tests.contract.table import (
@@ -20,6 +24,7 @@ from tests.contract.table import (
     DQN,
     PPO,
     PPOSIL,
+    PQN,
     REINFORCE,
     SAC,
     SARSA,
@@ -35,9 +40,11 @@ POLYAK = keys_of_net(update_type="polyak", polyak_coef=0.05)
 IMITATION = past("OnPolicyBatchReplay")
 SPECS = {
     "PPO": PPO(target_kl=1e-4, lam=0.9, minibatch_size=8),
+    "RPO": PPO(TWO_ACTIONS, rpo_alpha=0.5, bounded=False),
     "Reinforce": REINFORCE(policy_loss_coef=0.7),
     "ActorCritic": A2C(lam=0.9),
     "SARSA": SARSA(),
+    "PQN": PQN(),
     "DQN": DQN(POLYAK, BY_PRIORITY, num_step_returns=3),
     "SoftActorCritic": SAC(
         POLYAK, target_entropy=0.3, entropy_penalty_coef=0.2, num_step_returns=2
@@ -46,7 +53,7 @@ SPECS = {
     "SIL": SIL(IMITATION, training_frequency=16),
     "PPOSIL": PPOSIL(IMITATION, target_kl=1e-5),
 }
-"""A spec in which every number that may change has an effect."""
+"""Specs in which numbers that may change have an effect; a number of 0 has none."""
 
 
 def changing_numbers() -> Iterator[Any]:
@@ -56,10 +63,23 @@ def changing_numbers() -> Iterator[Any]:
         parts = (agent.algorithm, agent.memory, agent.net)
         for block, keys in zip(("algorithm", "memory", "net"), parts, strict=True):
             for key in keys.changing_keys():
+                number = dict(keys)[key]
+                if not number:
+                    continue
                 if name not in ("DQN", "SoftActorCritic", "TD3") and block == "net":
                     continue  # without target networks
                 path = ("agent", block, key)
-                yield pytest.param(row, path, dict(keys)[key], id=f"{name}-{key}")
+                yield pytest.param(row, path, number, id=f"{name}-{key}")
+
+
+def test_every_number_that_may_change_is_tried():
+    tried = {path.values[1][-1] for path in changing_numbers()}
+    models = (
+        *ALGORITHMS.models(AlgorithmSpec).values(),
+        *MEMORIES.models(MemorySpec).values(),
+        *NETS.models(NetSpec).values(),
+    )
+    assert tried == {key for model in models for key in model.changing_keys()}
 
 
 def run_with(row, folder, path, value):

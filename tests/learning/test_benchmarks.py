@@ -29,6 +29,8 @@ BENCHMARKS = {
     "benchmark/ppo/ppo_minigrid.json": ("ppo_minigrid", 0.9),
     "benchmark/sarsa/sarsa_cartpole.json": ("sarsa_cartpole", 440.0),
     "benchmark/sarsa/sarsa_acrobot.json": ("sarsa_acrobot", -140.0),
+    "benchmark/pqn/pqn_cartpole.json": ("pqn_cartpole", 450.0),
+    "benchmark/pqn/pqn_lunar.json": ("pqn_lunar", 200.0),
     "benchmark/sil/sil_cartpole.json": ("sil_cartpole", 450.0),
     "benchmark/sil/sil_mountaincar_continuous.json": (
         "sil_mountaincar_continuous",
@@ -43,6 +45,10 @@ BENCHMARKS = {
     "benchmark/dqn/ddqn_per_cartpole.json": ("ddqn_per_cartpole", 400.0),
     "benchmark/dqn/dqn_lunar.json": ("dqn_lunar", 120.0),
     "benchmark/dqn/ddqn_per_lunar.json": ("ddqn_per_lunar", 200.0),
+    "benchmark/distributional/c51_cartpole.json": ("c51_cartpole", 450.0),
+    "benchmark/distributional/qrdqn_cartpole.json": ("qrdqn_cartpole", 420.0),
+    "benchmark/distributional/iqn_cartpole.json": ("iqn_cartpole", 350.0),
+    "benchmark/distributional/rainbow_cartpole.json": ("rainbow_cartpole", 420.0),
     "benchmark/sac/sac_cartpole.json": ("sac_cartpole", 150.0),
     "benchmark/sac/sac_acrobot.json": ("sac_acrobot", -200.0),
     "benchmark/sac/sac_pendulum.json": ("sac_pendulum", -190.0),
@@ -88,6 +94,9 @@ MEANS = {
     "benchmark/dqn/ddqn_per_cartpole.json": 440.0,
     "benchmark/dqn/dqn_lunar.json": 180.0,
     "benchmark/dqn/ddqn_per_lunar.json": 220.0,
+    "benchmark/distributional/qrdqn_cartpole.json": 450.0,
+    "benchmark/distributional/iqn_cartpole.json": 430.0,
+    "benchmark/distributional/rainbow_cartpole.json": 450.0,
     "benchmark/sac/sac_cartpole.json": 400.0,
     "benchmark/sac/sac_acrobot.json": -130.0,
     "benchmark/sac/sac_pendulum.json": -175.0,
@@ -110,13 +119,24 @@ def test_every_seed_reaches_the_threshold(file, tmp_path):
     name, threshold = BENCHMARKS[file]
     if name == "ppo_minigrid":
         pytest.importorskip("minigrid")
-    spec = load_spec(file, name)
-    run_dir = RunDir.create(tmp_path, name, datetime(2026, 1, 1))
+    finals = final_returns(load_spec(file, name), tmp_path)
+    assert min(finals) >= threshold, finals
+    assert fmean(finals) >= MEANS.get(file, threshold), finals
+
+
+@pytest.mark.slow
+def test_ppo_with_noise_on_its_mean_swings_the_pendulum_up(tmp_path):
+    sets = ("agent.algorithm.rpo_alpha=0.2", "meta.max_session=3")
+    spec = load_spec("benchmark/ppo/ppo_pendulum.json", "ppo_pendulum", sets)
+    assert min(final_returns(spec, tmp_path)) >= -200.0
+
+
+def final_returns(spec, folder):
+    """The final return of each Session of a training that succeeds."""
+    run_dir = RunDir.create(folder, spec.name, datetime(2026, 1, 1))
     result = Trial(TrialTask(spec, run_dir, 0)).run()
     assert not result.failed
-    finals = [
+    return [
         read_rows(run_dir.session(0, s).rows)["final_return"][-1]
         for s in range(spec.meta.max_session)
     ]
-    assert min(finals) >= threshold, finals
-    assert fmean(finals) >= MEANS.get(file, threshold), finals

@@ -3,7 +3,15 @@
 import pytest
 
 from tests.learning.probe_envs import register_probes
-from tests.support import actor_critic, make_session, parse, ppo, q_learning, reinforce
+from tests.support import (
+    actor_critic,
+    make_session,
+    parse,
+    ppo,
+    pqn,
+    q_learning,
+    reinforce,
+)
 
 register_probes()
 
@@ -34,6 +42,16 @@ LEARNERS = {
             "agent__algorithm__time_horizon": 24,
             "env__num_envs": 16,
             "agent__algorithm__minibatch_size": 96,
+        },
+    ),
+    "PQN": (
+        pqn,
+        16_000,
+        {
+            "agent__algorithm__time_horizon": 24,
+            "env__num_envs": 16,
+            "agent__algorithm__minibatch_size": 96,
+            "agent__algorithm__explore_var_spec": EPSILON,
         },
     ),
     "ActorCritic": (

@@ -1,5 +1,6 @@
 """Environments so small that a correct algorithm must solve them within seconds."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from slm_lab.session.session import Session
 from tests.learning.probe_envs import register_probes
-from tests.support import actor_critic, make_session, parse, ppo
+from tests.support import actor_critic, make_session, parse, ppo, pqn, q_learning
 
 register_probes()
 
@@ -42,6 +43,21 @@ LEARNERS = {
         actor_critic,
         {"agent__algorithm__training_frequency": 4, "env__num_envs": 16},
     ),
+    "PQN": (pqn, {"agent__algorithm__training_epoch": 4, "env__num_envs": 8}),
+    **{
+        name: (
+            partial(q_learning, name),
+            {
+                "agent__algorithm__training_frequency": 4,
+                "agent__algorithm__training_batch_iter": 1,
+                "agent__algorithm__gamma": 0.8,
+                "agent__memory__batch_size": 64,
+                "agent__memory__max_size": 2000,
+                "agent__net__lr_scheduler_spec": {"name": "LinearToZero"},
+            },
+        )
+        for name in ("DQN", "DoubleDQN", "MunchausenDQN", "C51", "QRDQN", "IQN")
+    },
 }
 
 
@@ -278,3 +294,129 @@ def test_every_distribution_of_continuous_actions_finds_the_point(
     assert final_return(session) > -0.15 * 4  # without looking: at best -0.5 a step
     obs = np.array([[1, 1], [-1, 1], [1, -1], [-1, -1]], np.float32)
     assert_allclose(session.agent.actor.act_greedily(obs), obs / 2, atol=0.3)
+
+
+Q_OF_PROBES = {
+    # γ is 0.8; the observations, and Q of both actions there
+    "ProbeConstantReward-v0": ([[0.0]], [[1.0, 1.0]]),
+    "ProbeRewardIsObs-v0": ([[1.0], [-1.0]], [[1.0, 1.0], [-1.0, -1.0]]),
+    "ProbeRewardIsAction-v0": ([[0.0]], [[-1.0, 1.0]]),
+    "ProbeCutShort-v0": ([[0.0], [1.0]], [[3.2, 3.2], [4.0, 4.0]]),
+}
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("env", Q_OF_PROBES)
+@pytest.mark.parametrize("lam", [0.65, pytest.param(1.0, marks=SLOW)])
+def test_parallel_q_learning_finds_the_value_of_every_action(env, lam, tmp_path):
+    session = train(
+        env,
+        tmp_path,
+        seed=0,
+        learner="PQN",
+        agent__algorithm__gamma=0.8,
+        agent__algorithm__lam=lam,
+        agent__algorithm__explore_var_spec={"name": "no_decay", "start_val": 1.0},
+        **adam(1e-2),
+        agent__net__lr_scheduler_spec={"name": "LinearToZero"},
+    )
+    obs, expected = Q_OF_PROBES[env]
+    with torch.no_grad():
+        q = session.agent.learner.network.q(torch.tensor(obs))
+    assert_allclose(q.numpy(), expected, atol=0.1)
+
+
+@pytest.mark.medium
+def test_parallel_q_learning_credits_the_first_of_two_steps(tmp_path):
+    """λ = 1: the second observation does not show which action was taken."""
+    session = train(
+        "ProbeTwoStepCredit-v0",
+        tmp_path,
+        seed=0,
+        learner="PQN",
+        agent__algorithm__lam=1.0,
+        agent__algorithm__explore_var_spec={"name": "no_decay", "start_val": 1.0},
+        agent__net__lr_scheduler_spec={"name": "LinearToZero"},
+    )
+    with torch.no_grad():
+        q = session.agent.learner.network.q(torch.tensor([[0.0]]))
+    assert_allclose(q.numpy(), [[-0.99, 0.99]], atol=0.15)
+
+
+RETURNS = {"agent__algorithm__v_min": -2.0, "agent__algorithm__v_max": 6.0}
+NOISY = {
+    "agent__net__noisy": True,
+    "agent__net__type": "DuelingMLPNet",
+    "agent__net__hid_layers": [16, 16],
+    "agent__algorithm__action_policy": "default",
+    "agent__algorithm__explore_var_spec": None,
+    "agent__algorithm__double": True,
+}
+OF_Q = {
+    "DQN": ("DQN", {}),
+    "DoubleDQN": ("DoubleDQN", {}),
+    "C51": ("C51", RETURNS),
+    "QRDQN": ("QRDQN", {"agent__algorithm__num_quantiles": 16}),
+    "IQN": (
+        "IQN",
+        {
+            "agent__algorithm__num_samples": 8,
+            "agent__algorithm__num_target_samples": 8,
+            "agent__algorithm__num_quantiles": 16,
+        },
+    ),
+    "Rainbow": ("C51", {**RETURNS, **NOISY}),
+}
+"""Q-learning and its distributions of the return."""
+
+
+def q_of(session, *obs):
+    with torch.no_grad():
+        q = session.agent.learner.network.q(torch.tensor(obs, dtype=torch.float32))
+    return q.numpy()
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("variant", OF_Q)
+def test_q_learns_the_values_of_states_before_a_truncation(variant, tmp_path):
+    """Both actions are alike, so V is Q of each: 4, and 0.8 · 4 without a reward."""
+    name, changes = OF_Q[variant]
+    session = train("ProbeCutShort-v0", tmp_path, 0, 6000, name, **changes)
+    q = q_of(session, [0.0], [1.0])
+    assert_allclose(q.max(-1), [3.2, 4.0], atol=0.15)
+    # noise stops trying the action that seems worse
+    if variant != "Rainbow":
+        assert_allclose(q.min(-1), [3.2, 4.0], atol=0.15)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("variant", OF_Q)
+def test_q_learns_the_value_of_each_action(variant, tmp_path):
+    name, changes = OF_Q[variant]
+    session = train("ProbeRewardIsAction-v0", tmp_path, 0, 4000, name, **changes)
+    q = q_of(session, [0.0])
+    assert q.argmax() == 1
+    assert q[0, 1] == pytest.approx(1.0, abs=0.1)
+    # noise stops trying the worse action
+    if variant != "Rainbow":
+        assert q[0, 0] == pytest.approx(-1.0, abs=0.1)
+
+
+@pytest.mark.medium
+def test_munchausen_q_has_the_bonus_of_its_own_policy(tmp_path):
+    """Q_0 = −1 + α l_0 and Q_1 = 1 + α τ log π_1, where π = softmax(Q / τ): the first
+    bonus is cut."""
+    alpha = tau = 0.5
+    session = train(
+        "ProbeRewardIsAction-v0",
+        tmp_path,
+        0,
+        4000,
+        "MunchausenDQN",
+        agent__algorithm__munchausen_alpha=alpha,
+        agent__algorithm__munchausen_tau=tau,
+    )
+    wanted = np.array([-1.5, 1.0])
+    for _ in range(20):
+        wanted[1] = 1.0 - alpha * tau * np.log1p(np.exp((-1.5 - wanted[1]) / tau))
+    assert_allclose(q_of(session, [0.0])[0], wanted, atol=0.05)

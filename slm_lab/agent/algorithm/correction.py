@@ -10,7 +10,7 @@ from slm_lab.agent.algorithm.returns import vtrace
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.net.policy_value import PolicyValue
-from slm_lab.agent.recurrent_state import RecurrentLayout
+from slm_lab.agent.recurrent_state import unflatten_steps
 
 
 class Estimates(NamedTuple):
@@ -75,21 +75,10 @@ def evaluate_rollout(
         log_prob.append(family(params).log_prob(some_action))
         value.append(network.transform.decode(raw_value))
     return Reevaluation(
-        _unflatten(torch.cat(log_prob), rollout, network.recurrent),
-        _unflatten(torch.cat(value), rollout, network.recurrent),
+        unflatten_steps(torch.cat(log_prob), rollout.reward, network.recurrent),
+        unflatten_steps(torch.cat(value), rollout.reward, network.recurrent),
         network.value(rollout.bootstrap_obs),
     )
-
-
-def _unflatten(
-    rows: Tensor, rollout: Rollout, recurrent: RecurrentLayout | None
-) -> Tensor:
-    """(T·N,) to (T, N), the inverse of `flatten_steps`."""
-    steps, num_envs = rollout.reward.shape
-    rows = rows.to(rollout.reward.device)
-    if recurrent is None:
-        return rows.view(steps, num_envs)
-    return rows.view(num_envs, steps).T
 
 
 @dataclass(frozen=True)

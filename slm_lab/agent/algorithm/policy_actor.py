@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from slm_lab.agent.algorithm.algorithm import Actor
 from slm_lab.agent.batch import Act
+from slm_lab.agent.device import moved
 from slm_lab.agent.distribution.exploration import (
     ExplorationPolicy,
     Generators,
@@ -16,7 +17,8 @@ from slm_lab.agent.distribution.exploration import (
 )
 from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.from_spec.schedule import build_schedule
-from slm_lab.agent.net.policy_value import ActingNetwork
+from slm_lab.agent.net.noise import WeightNoise
+from slm_lab.agent.net.policy_value import ActingNetwork, Output
 from slm_lab.agent.recurrent_state import RecurrentState
 from slm_lab.agent.schedule import Schedule
 from slm_lab.core.state import SavedFields
@@ -62,7 +64,9 @@ class ScheduledExploration:
 
 class PolicyActor(SavedFields, Actor):
     """Samples from the action policy; log π and V are from the same forward pass. With
-    a `warmup` it acts by that until its weights have seen a first training event."""
+    a `warmup` it acts by that until its weights have seen a first training event. Noisy
+    layers get new noise in every step, each environment its own; greedy actions are
+    those of the means."""
 
     saved: ClassVar = {
         "generators": "_generators",
@@ -87,13 +91,14 @@ class PolicyActor(SavedFields, Actor):
         self._recurrent = recurrent
         self.is_recurrent = recurrent is not None
         self._warmup = warmup
+        self._noise = WeightNoise(network.module)
         self.version = 0
         self.explore_var = action_policy.explore_var(0)
 
     @override
     def act(self, obs: Array, frame: int) -> Act:
         self.explore_var = self._action_policy.explore_var(frame)
-        params, value, state = self.network.act(self.memory_obs(obs))
+        params, value, state = self._outputs(self.memory_obs(obs))
         if self._warmup is not None and self.version == 0:
             action, log_prob = self._warmup(params, 0.0, self._generators)
         else:
@@ -110,6 +115,14 @@ class PolicyActor(SavedFields, Actor):
             version=self.version,
             state_around=state_around,
         )
+
+    def _outputs(self, obs: Array) -> Output:
+        """The network's outputs, by new noise if it has noisy layers."""
+        if not self._noise:
+            return self.network.act(obs)
+        noise = self._noise.draw(len(obs), self._generators.tensor)
+        with self._noise.applied(moved(noise, self.network.device)):
+            return self.network.act(obs)
 
     @torch.inference_mode()
     @override

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from torch import Tensor, nn
-from typing_extensions import override
 
 from slm_lab.agent.algorithm.algorithm import (
     AgentParts,
@@ -30,7 +29,7 @@ from slm_lab.agent.from_spec.schedule import schedule_of
 from slm_lab.agent.memory.memory import ReplayConfig, TrainingSchedule
 from slm_lab.agent.net.policy_value import ActingNetwork, PolicyValue
 from slm_lab.agent.net.q_network import QNetwork, value_of
-from slm_lab.agent.net.return_distribution import ReturnDistribution, outputs_of
+from slm_lab.agent.net.return_distribution import ReturnDistribution
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.optimizer import Loss
 from slm_lab.agent.optim.rule import Number
@@ -114,21 +113,9 @@ class QParts:
 
 @dataclass(frozen=True)
 class ReturnParts(QParts):
-    """Distributions of the return, with their target, and the loss."""
+    """Networks whose outputs describe the distribution of the return."""
 
     returns: ReturnDistribution
-
-    @override
-    def torch_objective(
-        self, obs: Tensor, action: Tensor, target_of: TargetOf, weight: Tensor | None
-    ) -> QPrediction:
-        outputs = outputs_of(self.network.distributions(obs), action)
-        q = self.returns.mean(outputs.detach())
-        losses = self.returns.loss(outputs, target_of(q))
-        error = losses.detach()
-        if weight is not None:
-            losses = losses * weight
-        return QPrediction(losses.mean(), q, number(q.mean()), error)
 
 
 def build_q(context: BuildContext) -> QParts:
@@ -146,6 +133,7 @@ def build_q(context: BuildContext) -> QParts:
         obs_shape=context.obs_shape,
         generator=generator,
         returns=returns,
+        num_cosines=context.spec.algorithm.num_cosines,
     )
     value_loss_fn = build_loss(context.spec, "actor")
     if returns is None:

@@ -1,8 +1,7 @@
 """Proximal policy optimisation, arXiv:1707.06347."""
 
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +16,7 @@ from slm_lab.agent.algorithm.algorithm import (
     seeded_generator,
 )
 from slm_lab.agent.algorithm.correction import Estimates, VTrace, evaluate_rollout
+from slm_lab.agent.algorithm.minibatches import shuffled_minibatches
 from slm_lab.agent.algorithm.policy_parts import (
     CriticParts,
     assemble,
@@ -31,7 +31,7 @@ from slm_lab.agent.from_spec.schedule import build_schedule
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.process_group import SoloGroup
 from slm_lab.agent.optim.rule import Number
-from slm_lab.agent.recurrent_state import flatten_obs, flatten_steps, shuffled_order
+from slm_lab.agent.recurrent_state import flatten_obs, flatten_steps
 from slm_lab.core.types import StateDict
 from slm_lab.spec.schema.policy_gradient import PPOSpec
 
@@ -85,25 +85,16 @@ class Samples(NamedTuple):
     old_raw_value: Tensor | None
     """The critic's output before the first update; None if it does not bound values."""
 
-    def take(self, index: Tensor) -> "Samples":
-        """The samples at `index`, in that order."""
-        parts: list[Any] = [t if t is None else t.index_select(0, index) for t in self]
-        return Samples(*parts)
 
-    def split(self, sizes: list[int]) -> Iterator["Samples"]:
-        """Consecutive parts, as views."""
-        parts = ([t] * len(sizes) if t is None else torch.split(t, sizes) for t in self)
-        return map(Samples, *parts)
-
-
-def minibatch_sizes(size: int, minibatch_size: int) -> list[int]:
-    """The sizes of the minibatches of `size` samples, in order. The last has the rest.
-    A rest of one sample has no deviation to standardise by; it joins the minibatch
-    before it."""
-    starts = list(range(0, size, minibatch_size))
-    if size % minibatch_size == 1 and len(starts) > 1 and minibatch_size > 1:
-        starts.pop()
-    return [stop - start for start, stop in pairwise([*starts, size])]
+def moved_against_noise(
+    action: Tensor, alpha: float, generator: torch.Generator
+) -> Tensor:
+    """a − z for actions (B, A), with z uniform in [−α, α]. In algorithm 1 of
+    arXiv:2212.07536 z is added to the mean of a normal policy, which is the same:
+    π(a; μ + z, σ) = π(a − z; μ, σ). `generator` is on the CPU."""
+    unit = torch.rand(action.shape, generator=generator)
+    noise = alpha * (2 * unit - 1)
+    return action - moved(noise, action.device)
 
 
 class PPO(Learner[Rollout]):
@@ -199,12 +190,22 @@ class PPO(Learner[Rollout]):
         }
 
     def _minibatches(self, samples: Samples) -> Iterator[Samples]:
-        """Every sample once per epoch, in a fresh order each time."""
-        size = len(samples.obs)
-        for _ in range(self.spec.training_epoch):
-            order = shuffled_order(samples.obs, self.network.recurrent, self._generator)
-            in_order = samples.take(moved(order, self.network.device))
-            yield from in_order.split(minibatch_sizes(size, self.spec.minibatch_size))
+        """Every sample once per epoch. With `rpo_alpha` the mean of the policy gets
+        fresh noise for every minibatch."""
+        spec = self.spec
+        minibatches = shuffled_minibatches(
+            samples=samples,
+            obs=samples.obs,
+            num_epochs=spec.training_epoch,
+            minibatch_size=spec.minibatch_size,
+            recurrent=self.network.recurrent,
+            generator=self._generator,
+        )
+        for batch in minibatches:
+            action = batch.action
+            if spec.rpo_alpha > 0:
+                action = moved_against_noise(action, spec.rpo_alpha, self._generator)
+            yield batch._replace(action=action)
 
     @torch.no_grad()
     def _prepare(self, rollout: Rollout) -> tuple[Samples, float]:

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -12,35 +12,64 @@ from slm_lab.agent.algorithm.algorithm import (
     AgentParts,
     BuildContext,
     Learner,
+    seeded_generator,
     train_on_replay,
 )
 from slm_lab.agent.algorithm.policy_parts import (
     QObjective,
     QParts,
+    QPrediction,
     ReturnParts,
     assemble,
     build_q,
     build_replay_config,
 )
-from slm_lab.agent.algorithm.report import GradientStep, Report, Update
+from slm_lab.agent.algorithm.report import GradientStep, Report, Update, number
 from slm_lab.agent.batch import Transitions, TransitionSource
+from slm_lab.agent.device import moved
+from slm_lab.agent.net.q_network import value_of
 from slm_lab.agent.net.return_distribution import outputs_of
-from slm_lab.spec.schema.q_learning import DistributionalSpec, DQNBaseSpec
+from slm_lab.core.types import StateDict
+from slm_lab.spec.schema.q_learning import (
+    DistributionalSpec,
+    DQNBaseSpec,
+    MunchausenDQNSpec,
+)
+
+
+class Draws(NamedTuple):
+    """The random numbers of a gradient step."""
+
+    noise: Tensor | None = None
+    """(1, …) of noisy layers, for Q(s, a)"""
+    next_noise: Tensor | None = None
+    """(1, …) of the online network in the next states"""
+    target_noise: Tensor | None = None
+    """(1, …) of the target network"""
+    levels: Tensor | None = None
+    """(B, N) the probabilities τ of the quantiles that learn"""
+    next_levels: Tensor | None = None
+    """(B, N') those of the quantiles that they learn from"""
 
 
 class QLearner(Learner[TransitionSource]):
     """Steps on the error between Q(s, a) and r + γ^m V(s'). The algorithms differ in
-    V."""
+    V. Noisy layers have new noise in every step: appendix C of arXiv:1706.10295."""
 
     metric_names = ("q_value", "update_to_data")
 
-    def __init__(self, spec: DQNBaseSpec, parts: QParts) -> None:
+    def __init__(
+        self, spec: DQNBaseSpec, parts: QParts, generator: torch.Generator
+    ) -> None:
         network = parts.network
         super().__init__(
             network.train_state, {"target_network": network.target_network}
         )
         self.spec = spec
         self.network = network
+        self.generator = generator
+        self.draws_numbers = bool(network.noise)
+        """Whether a step needs random numbers."""
         self.value_loss_fn = parts.value_loss_fn
         self.objective: QObjective = parts.torch_objective
         self.step: GradientStep = self._step
@@ -57,17 +86,29 @@ class QLearner(Learner[TransitionSource]):
             context=context,
             network=parts.network,
             family=parts.family,
-            learner=cls(spec, parts),
+            learner=cls(spec, parts, seeded_generator(context.seeds.sampling)),
             replay=config,
         )
 
     @abstractmethod
-    def next_value(self, next_obs: Tensor) -> Tensor:
+    def next_value(self, next_obs: Tensor, draws: Draws) -> Tensor:
         """V(s') of the next states, (B,), or outputs for its distribution, (B, K)."""
 
-    def target(self, batch: Transitions) -> Tensor:
+    def target(self, batch: Transitions, draws: Draws) -> Tensor:
         """r + γ^m V(s'), (B,), or its distribution, (B, K)."""
-        return batch.reward + batch.discount * self.next_value(batch.next_obs)
+        return batch.reward + batch.discount * self.next_value(batch.next_obs, draws)
+
+    def predict(self, batch: Transitions, target: Tensor, draws: Draws) -> QPrediction:
+        """The loss of Q(s, a) against its target."""
+        return self.objective(batch.obs, batch.action, lambda _: target, batch.weight)
+
+    def draw(self, size: int) -> Draws:
+        """The random numbers of a step on a batch of this size."""
+        if not self.network.noise:
+            return Draws()
+        noise = self.network.noise.draw(3, self.generator)
+        now, following, of_target = torch.split(moved(noise, self.network.device), 1)
+        return Draws(noise=now, next_noise=following, target_noise=of_target)
 
     @override
     def take_numbers(self, numbers: Mapping[str, float]) -> None:
@@ -84,20 +125,24 @@ class QLearner(Learner[TransitionSource]):
         )
 
     def _update(self, batch: Transitions) -> Update:
-        update = self.step(batch.to(self.network.device))
+        draws = self.draw(len(batch.action))
+        update = self.step(batch.to(self.network.device), draws)
         self.opt_step += 1
         return update
 
-    def _step(self, batch: Transitions) -> Update:
+    def _step(self, batch: Transitions, draws: Draws) -> Update:
         """One step on w l(Q(s, a), r + γ^m V(s')), eq. 2 of arXiv:1312.5602 for n
         steps."""
         network = self.network
-        with torch.no_grad():
-            target = self.target(batch)
+        with (
+            torch.no_grad(),
+            network.noise.applied(draws.next_noise),
+            network.target_noise.applied(draws.target_noise),
+        ):
+            target = self.target(batch, draws)
         network.train(True)
-        prediction = self.objective(
-            batch.obs, batch.action, lambda _: target, batch.weight
-        )
+        with network.noise.applied(draws.noise):
+            prediction = self.predict(batch, target, draws)
         step = network.step(prediction.loss)
         network.train(False)
         report = {
@@ -107,13 +152,24 @@ class QLearner(Learner[TransitionSource]):
         }
         return Update(report, prediction.error)
 
+    @override
+    def own_state(self) -> StateDict:
+        if not self.draws_numbers:
+            return {}
+        return {"generator": self.generator.get_state()}
+
+    @override
+    def load_own_state(self, state: StateDict) -> None:
+        if self.draws_numbers:
+            self.generator.set_state(state["generator"])
+
 
 @final
 class VanillaDQN(QLearner):
     """Q-learning with replay, without a target network (arXiv:1312.5602)."""
 
     @override
-    def next_value(self, next_obs: Tensor) -> Tensor:
+    def next_value(self, next_obs: Tensor, draws: Draws) -> Tensor:
         """max_a Q(s', a)."""
         return self.network.q(next_obs).amax(-1)
 
@@ -123,7 +179,7 @@ class DQN(QLearner):
     """Q-learning with a target network: Mnih et al., "Human-level control" (2015)."""
 
     @override
-    def next_value(self, next_obs: Tensor) -> Tensor:
+    def next_value(self, next_obs: Tensor, draws: Draws) -> Tensor:
         """max_a Q̂(s', a)."""
         return self.network.target_q(next_obs).amax(-1)
 
@@ -133,33 +189,93 @@ class DoubleDQN(QLearner):
     """The online network chooses, the target network values: arXiv:1509.06461."""
 
     @override
-    def next_value(self, next_obs: Tensor) -> Tensor:
+    def next_value(self, next_obs: Tensor, draws: Draws) -> Tensor:
         """Q̂(s', argmax_a Q(s', a))."""
         best = self.network.q(next_obs).argmax(-1, keepdim=True)
         return self.network.target_q(next_obs).gather(-1, best).squeeze(-1)
 
 
 @final
-class DistributionalDQN(QLearner):
-    """Q-learning on the distribution of the return: C51 (arXiv:1707.06887) and QR-DQN
-    (arXiv:1710.10044). The best action is that of the greatest mean. Its distribution
-    is the target network's; with `double` the online network chooses."""
+class MunchausenDQN(QLearner):
+    """DQN that rewards what its policy is sure of, π = softmax(Q̂ / τ):
+    arXiv:2007.14430."""
 
-    def __init__(self, spec: DistributionalSpec, parts: QParts) -> None:
-        super().__init__(spec, parts)
+    def __init__(
+        self, spec: MunchausenDQNSpec, parts: QParts, generator: torch.Generator
+    ) -> None:
+        super().__init__(spec, parts, generator)
+        self._alpha = spec.munchausen_alpha
+        self._tau = spec.munchausen_tau
+        self._lowest = spec.munchausen_clip
+
+    @override
+    def next_value(self, next_obs: Tensor, draws: Draws) -> Tensor:
+        """Σ_a π(a|s') (Q̂(s', a) − τ log π(a|s')) = τ log Σ_a e^(Q̂(s', a) / τ)."""
+        q = self.network.target_q(next_obs)
+        return self._tau * (q / self._tau).logsumexp(-1)
+
+    @override
+    def target(self, batch: Transitions, draws: Draws) -> Tensor:
+        """r + α [τ log π(a|s)] + γ V(s'), eq. 1 and section 3.1, with the brackets for
+        bounds l_0 and 0."""
+        q = self.network.target_q(batch.obs)
+        log_policy = value_of((q / self._tau).log_softmax(-1), batch.action)
+        bonus = self._alpha * (self._tau * log_policy).clamp(self._lowest, 0.0)
+        return super().target(batch, draws) + bonus
+
+
+@final
+class DistributionalDQN(QLearner):
+    """Q-learning on the distribution of the return: C51 (arXiv:1707.06887), QR-DQN
+    (arXiv:1710.10044) and IQN (arXiv:1806.06923). The best action is that of the
+    greatest mean. Its distribution is the target network's; with `double` the online
+    network chooses."""
+
+    def __init__(
+        self, spec: DistributionalSpec, parts: QParts, generator: torch.Generator
+    ) -> None:
+        super().__init__(spec, parts, generator)
         assert isinstance(parts, ReturnParts)
         self.returns = parts.returns
         self.is_double = spec.double
+        self.num_levels = spec.num_levels
+        self.draws_numbers |= spec.num_levels is not None
 
     @override
-    def next_value(self, next_obs: Tensor) -> Tensor:
-        outputs = self.network.target_distributions(next_obs)
-        q = self.returns.mean(outputs)
+    def draw(self, size: int) -> Draws:
+        draws = super().draw(size)
+        if self.num_levels is None:
+            return draws
+        device = self.network.device
+        levels, next_levels = (
+            moved(torch.rand(size, count, generator=self.generator), device)
+            for count in self.num_levels
+        )
+        return draws._replace(levels=levels, next_levels=next_levels)
+
+    @override
+    def next_value(self, next_obs: Tensor, draws: Draws) -> Tensor:
+        outputs = self.network.target_distributions(next_obs, draws.next_levels)
         if self.is_double:
             q = self.network.q(next_obs)
+        elif draws.next_levels is not None:
+            q = self.network.target_q(next_obs)
+        else:
+            q = self.returns.mean(outputs)  # the same Q̂, without another pass
         return outputs_of(outputs, q.argmax(-1))
 
     @override
-    def target(self, batch: Transitions) -> Tensor:
-        outputs = self.next_value(batch.next_obs)
+    def target(self, batch: Transitions, draws: Draws) -> Tensor:
+        outputs = self.next_value(batch.next_obs, draws)
         return self.returns.target(batch.reward, batch.discount, outputs)
+
+    @override
+    def predict(self, batch: Transitions, target: Tensor, draws: Draws) -> QPrediction:
+        of_all = self.network.distributions(batch.obs, draws.levels)
+        outputs = outputs_of(of_all, batch.action)
+        q = self.returns.mean(outputs.detach())
+        losses = self.returns.loss(outputs, target, draws.levels)
+        error = losses.detach()
+        if batch.weight is not None:
+            losses = losses * batch.weight
+        return QPrediction(losses.mean(), q, number(q.mean()), error)

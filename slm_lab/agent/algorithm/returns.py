@@ -130,6 +130,28 @@ def n_step_returns(
     return returns
 
 
+def q_lambda_returns(
+    reward: Tensor,
+    next_value: Tensor,
+    terminated: Tensor,
+    done: Tensor,
+    gamma: float,
+    trace_lambda: float,
+) -> Tensor:
+    """λ-returns of the greatest action value, section 3.4 of arXiv:2407.04811.
+
+        V(s) = max_a Q(s, a)
+        G_t = r_t + γ (1 − terminated_t) [λ G_{t+1} + (1 − λ) V(s'_t)]
+
+    Where done_t or t is the last, G_{t+1} is V(s'_t). An action that explored is not
+    corrected for (Peng's Q(λ)). Tensors and masks as in `gae`."""
+    discounted = gamma * next_value.masked_fill(terminated, 0.0)
+    continues = (~done).to(reward.dtype)
+    continues[-1] = 0.0
+    one_step = reward + (1 - trace_lambda * continues) * discounted
+    return _discounted_sum(one_step, (gamma * trace_lambda) * continues)
+
+
 def discounted_returns(reward: Tensor, done: Tensor, gamma: float) -> Tensor:
     """G_t = r_t + γ (1 − done_t) G_{t+1}: the return within the episode, (T, N).
     Nothing is bootstrapped: a truncated episode counts up to its end."""

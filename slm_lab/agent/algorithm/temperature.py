@@ -134,10 +134,7 @@ def _target_entropy(spec: EntropyRegularisedSpec, family: DistributionFamily) ->
         default = DISCRETE_ENTROPY_SHARE * greatest
     if spec.target_entropy == "auto":
         return default
-    highest = spec.target_entropy
-    schedule = spec.schedules.get("target_entropy")
-    if schedule is not None and schedule.end_val is not None:
-        highest = max(highest, schedule.end_val)
+    highest = spec.greatest("target_entropy")
     if highest >= greatest:
         raise LabError(
             f"agent.algorithm.target_entropy = {highest}: must be < "

@@ -12,6 +12,7 @@ from slm_lab.agent.algorithm.algorithm import AgentParts, Learner
 from slm_lab.agent.algorithm.expectation import SQUASHED
 from slm_lab.agent.algorithm.policy_actor import PolicyActor
 from slm_lab.agent.algorithm.ppo import PPO
+from slm_lab.agent.algorithm.pqn import PQN
 from slm_lab.agent.algorithm.q_learning import QLearner
 from slm_lab.agent.algorithm.reinforce import Reinforce
 from slm_lab.agent.algorithm.replay_actor_critic import ReplayActorCritic
@@ -85,7 +86,7 @@ def record_steps(learner: Learner[Any]) -> None:
     """Steps on a GPU are replayed as CUDA graphs, if their optimizers have
     `cuda_graph`."""
     is_on_gpu = learner.train_state.failed is not None
-    if is_on_gpu and isinstance(learner, PPO | QLearner | ReplayActorCritic):
+    if is_on_gpu and isinstance(learner, PPO | PQN | QLearner | ReplayActorCritic):
         learner.step = RecordedStep(learner.step, learner.train_state)
 
 
@@ -93,7 +94,7 @@ def write_out_steps(learner: Learner[Any]) -> None:
     """Gradients are written out, where all that the losses consist of is."""
     if isinstance(learner, PPO | ActorCritic | Reinforce):
         write_out_pass(learner)
-    elif isinstance(learner, QLearner | SARSA):
+    elif isinstance(learner, QLearner | SARSA | PQN):
         value_loss = elementwise(learner.value_loss_fn)
         nets = traced_nets(learner.network.nets)
         if value_loss is not None and nets is not None:

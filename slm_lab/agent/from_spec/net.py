@@ -287,6 +287,7 @@ def _mlp(
         sees_obs=sees_obs,
         half=spec.precision == "bf16",
         matmul=spec.matmul,
+        sigma=spec.noisy_sigma if spec.noisy else None,
     )
 
 

@@ -18,9 +18,11 @@ from slm_lab.agent.net.q_network import Critics, QNetwork, normalise_spectrum
 from slm_lab.agent.net.recurrent import RecurrentNet
 from slm_lab.agent.net.return_distribution import (
     CategoricalReturn,
+    ImplicitReturnNet,
     QuantileReturn,
     ReturnDistribution,
     ReturnHead,
+    SplitNet,
 )
 from slm_lab.agent.net.target_network import TargetNetwork
 from slm_lab.agent.net.value_transform import ValueTransform
@@ -106,17 +108,23 @@ def build_q_network(
     obs_shape: Shape,
     generator: torch.Generator,
     returns: ReturnDistribution | None = None,
+    num_cosines: int | None = None,
 ) -> QNetwork:
     """Q(s, ·) and its target, initialised from `generator` and equal; with `returns`
-    networks that predict the distribution of the return."""
+    networks that predict the distribution of the return. With `num_cosines` these are
+    its quantiles at any levels, which they see as so many cosines."""
     net_spec = net_for_role(spec, "actor")
     device = resolve_device(net_spec.gpu)
-    size = 1 if returns is None else returns.size
+    size = 1
+    if returns is not None and num_cosines is None:
+        size = returns.size
     heads = [Head(num_actions * size, net_spec.init_std, per_action=size)]
 
     def build() -> nn.Module:
         net = build_net(net_spec, obs_shape, heads, generator)
-        if returns is not None:
+        if num_cosines is not None:
+            net = _implicit(net, net_spec, returns, num_cosines, generator)
+        elif returns is not None:
             net = ReturnHead(net, returns)
         return net.to(device).train(False)
 
@@ -132,6 +140,22 @@ def build_q_network(
         target_network=target_network,
         recurrent=recurrent_layout(net),
     )
+
+
+def _implicit(
+    net: nn.Module,
+    spec: NetSpec,
+    returns: ReturnDistribution | None,
+    num_cosines: int,
+    generator: torch.Generator,
+) -> ImplicitReturnNet:
+    """The net around `net`. Raises LabError for one without two parts."""
+    assert isinstance(returns, QuantileReturn)
+    if not isinstance(net, SplitNet):
+        raise LabError(
+            f"{spec.path_of('type')} = {spec.type}: has no embedding of the observation"
+        )
+    return ImplicitReturnNet(net, returns, num_cosines, generator)
 
 
 RETURN_DISTRIBUTIONS: Mapping[str, Callable[..., ReturnDistribution]] = {

@@ -97,6 +97,20 @@ class ConvNet(nn.Module):
         """(B, C, H, W) to one (B, head_dim) per head."""
         return self.tail.forward(self.body(obs))
 
+    @property
+    def embedded_width(self) -> int:
+        """The numbers of `embed`."""
+        return self.body.num_features
+
+    def embed(self, obs: Tensor) -> Tensor:
+        """(B, C, H, W) to the features of the images, (B, W)."""
+        features: Tensor = self.body(obs)
+        return features
+
+    def from_embedding(self, x: Tensor) -> tuple[Tensor, ...]:
+        """What `embed` puts out, (B, W), to one (B, head_dim) per head."""
+        return self.tail.forward(x)
+
 
 def _output_size(conv: nn.Conv2d, size: Sequence[int]) -> list[int]:
     """Height and width of the output of a convolution, for the size of its input."""

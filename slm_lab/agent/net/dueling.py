@@ -30,3 +30,16 @@ class DuelingNet(nn.Module):
     def forward(self, obs: Tensor) -> tuple[Tensor]:
         """(B, *obs_shape) to one (B, n), or (B, n K)."""
         return (dueling_q(*self.streams(obs)),)
+
+    @property
+    def embedded_width(self) -> int:
+        """The numbers of `embed`."""
+        return self.streams.embedded_width
+
+    def embed(self, obs: Tensor) -> Tensor:
+        """(B, *obs_shape) to the features that both streams share, (B, W)."""
+        return self.streams.embed(obs)
+
+    def from_embedding(self, x: Tensor) -> tuple[Tensor]:
+        """What `embed` puts out, (B, W), to one (B, n), or (B, n K)."""
+        return (dueling_q(*self.streams.from_embedding(x)),)

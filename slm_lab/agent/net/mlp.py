@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from slm_lab.agent.net import layers
 from slm_lab.agent.net.layers import products, restored
+from slm_lab.agent.net.noise import NoisyLinear
 from slm_lab.core.types import Shape
 
 HiddenLayer: TypeAlias = tuple[layers.EmptyLinear, list[nn.Module]]
@@ -22,7 +23,8 @@ class MLPNet(nn.Module):
     With `norm_after` a layer is linear, activation, norm. `out_activations` has one
     for each head, or none. A net that sees observations multiplies them in float32,
     with `half` the others in bfloat16. One whose input are the features of another net
-    (`sees_obs` False) does all in `half`."""
+    (`sees_obs` False) does all in `half`. With `sigma` the layers and heads are noisy,
+    but for the one that sees observations."""
 
     without_gradient: Callable[[Tensor], tuple[Tensor, ...]] | None = None
     """A faster `forward` for calls without a gradient; None if there is none."""
@@ -43,14 +45,20 @@ class MLPNet(nn.Module):
         sees_obs: bool = True,
         half: bool = False,
         matmul: Literal["torch", "numpy"] = "torch",
+        sigma: float | None = None,
     ) -> None:
         super().__init__()
         (self.in_size,) = in_shape
         widths = [self.in_size, *hidden]
         self.width = widths[-1]
         """The number of features."""
-        linear = [layers.EmptyLinear(i, o) for i, o in pairwise(widths)]
-        outputs = [layers.EmptyLinear(self.width, head.dim) for head in heads]
+        self.num_exact = 1 if sees_obs else 0
+        """The first layers, which multiply in float32."""
+        linear = [
+            _linear(*size, sigma if index >= self.num_exact else None)
+            for index, size in enumerate(pairwise(widths))
+        ]
+        outputs = [_linear(self.width, head.dim, sigma) for head in heads]
         self._input_norms = tuple(norm(self.in_size) for norm in input_norms)
         inner_norms = [[norm(width) for norm in norms] for width in hidden]
         self._norm_after = norm_after
@@ -72,14 +80,13 @@ class MLPNet(nn.Module):
             f for f in self._out_activations if isinstance(f, nn.Module)
         )
         self._products = products(half)
-        self.num_exact = 1 if sees_obs else 0
-        """The first layers, which multiply in float32."""
         self.is_half = half
         self.by_numpy = matmul == "numpy" and not half
         for layer in linear:
             layer.by_numpy = self.by_numpy
         self._has_modes = len(self.norms) > 0
-        self.is_plain = not self._has_modes and not any(self._out_activations)
+        has_other_steps = self._has_modes or any(self._out_activations)
+        self.is_plain = not has_other_steps and sigma is None
         """Whether it is a stack of linear layers with one activation between them."""
 
     @property
@@ -102,7 +109,9 @@ class MLPNet(nn.Module):
         is_real = not torch.is_grad_enabled() and not torch.compiler.is_exporting()
         if self.without_gradient is not None and is_real:
             return self.without_gradient(obs)
-        features = self.features(obs)
+        return self._outputs(self.features(obs))
+
+    def _outputs(self, features: Tensor) -> tuple[Tensor, ...]:
         outputs = tuple(head(features) for head in self.heads)
         if not any(self._out_activations):
             return outputs
@@ -116,12 +125,42 @@ class MLPNet(nn.Module):
 
     def features(self, obs: Tensor) -> Tensor:
         """(B, D) to the output of the last hidden layer, (B, width), layer by layer."""
-        x = obs
+        return self._between(0, len(self._layers), self._normed(obs))
+
+    @property
+    def embedded_width(self) -> int:
+        """The numbers of `embed`."""
+        if self._num_embedding == 0:
+            return self.in_size
+        return self._layers[self._num_embedding - 1][0].out_features
+
+    def embed(self, obs: Tensor) -> Tensor:
+        """(B, D) to the output of the layers before the last hidden one, (B, W). A
+        single hidden layer counts as before."""
+        x = self._normed(layers.as_floats(obs))
+        return restored(self._between(0, self._num_embedding, x))
+
+    def from_embedding(self, x: Tensor) -> tuple[Tensor, ...]:
+        """What `embed` puts out, (B, W), to one (B, head_dim) per head."""
+        end = len(self._layers)
+        return self._outputs(self._between(self._num_embedding, end, x))
+
+    @property
+    def _num_embedding(self) -> int:
+        """The layers of `embed`."""
+        return min(max(len(self._layers) - 1, 1), len(self._layers))
+
+    def _normed(self, obs: Tensor) -> Tensor:
         for norm in self._input_norms:
-            x = norm(x)
-        x = self._through(self._layers[: self.num_exact], x)
+            obs = norm(obs)
+        return obs
+
+    def _between(self, start: int, end: int, x: Tensor) -> Tensor:
+        """Through the hidden layers from `start` to `end`, the first ones exactly."""
+        inexact = min(max(start, self.num_exact), end)
+        x = self._through(self._layers[start:inexact], x)
         with self._products(x):
-            return self._through(self._layers[self.num_exact :], x)
+            return self._through(self._layers[inexact:end], x)
 
     def _through(self, hidden: Sequence[HiddenLayer], x: Tensor) -> Tensor:
         for layer, norms in hidden:
@@ -136,6 +175,14 @@ class MLPNet(nn.Module):
             if not self._norm_after and self._activation is not None:
                 x = self._activation(x)
         return x
+
+
+def _linear(
+    in_features: int, out_features: int, sigma: float | None
+) -> layers.EmptyLinear:
+    if sigma is None:
+        return layers.EmptyLinear(in_features, out_features)
+    return NoisyLinear(in_features, out_features, sigma)
 
 
 class HydraMLPNet(nn.Module):

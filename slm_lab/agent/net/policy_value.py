@@ -19,7 +19,7 @@ from slm_lab.agent.recurrent_state import RecurrentLayout
 from slm_lab.core.types import Array, FloatArray
 
 STATES_AT_ONCE = 1024
-"""States that a critic evaluates in one batch."""
+"""States whose values are computed in one batch."""
 
 
 class Output(NamedTuple):

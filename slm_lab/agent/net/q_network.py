@@ -12,8 +12,9 @@ from torch.nn.utils import parametrizations
 
 from slm_lab.agent.net.layers import Linear
 from slm_lab.agent.net.mlp import MLPNet
-from slm_lab.agent.net.policy_value import ActingNetwork
-from slm_lab.agent.net.return_distribution import ReturnHead
+from slm_lab.agent.net.noise import WeightNoise
+from slm_lab.agent.net.policy_value import STATES_AT_ONCE, ActingNetwork
+from slm_lab.agent.net.return_distribution import ReturnNet
 from slm_lab.agent.net.target_network import TargetNetwork
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.optimizer import Loss, Optimizer, StepReport
@@ -35,24 +36,32 @@ class QNetwork(ActingNetwork):
         super().__init__([net], {"q": optimizer}, recurrent)
         self.target = target
         self.target_network = target_network
+        self.noise = WeightNoise(net)
+        self.target_noise = WeightNoise(target)
 
     def q(self, obs: Tensor) -> Tensor:
         """Q of every action, (B, n)."""
         return self.policy(obs)
 
+    def greatest_q(self, obs: Tensor) -> Tensor:
+        """max_a Q(s, a) of any number of states, (B,)."""
+        parts = torch.split(obs, STATES_AT_ONCE)
+        return torch.cat([self.q(part).amax(-1) for part in parts])
+
     def target_q(self, obs: Tensor) -> Tensor:
         """Target Q of every action, (B, n)."""
         return self.target.forward(obs)[0]
 
-    def distributions(self, obs: Tensor) -> Tensor:
-        """The distribution of the return of every action, (B, n, K)."""
-        assert isinstance(self.module, ReturnHead)
-        return self.module.distributions(obs)
+    def distributions(self, obs: Tensor, levels: Tensor | None) -> Tensor:
+        """The distribution of the return of every action, (B, n, K); for `levels`
+        (B, K) the quantiles there."""
+        assert isinstance(self.module, ReturnNet)
+        return self.module.distributions(obs, levels)
 
-    def target_distributions(self, obs: Tensor) -> Tensor:
-        """The target's distribution of the return of every action, (B, n, K)."""
-        assert isinstance(self.target, ReturnHead)
-        return self.target.distributions(obs)
+    def target_distributions(self, obs: Tensor, levels: Tensor | None) -> Tensor:
+        """The target's `distributions`."""
+        assert isinstance(self.target, ReturnNet)
+        return self.target.distributions(obs, levels)
 
     def step(self, loss: Loss) -> StepReport:
         """One gradient step; the target network may follow."""

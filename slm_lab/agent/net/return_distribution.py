@@ -1,14 +1,19 @@
 """What a Q-network predicts of the return of an action: its distribution."""
 
+import math
 from abc import ABC, abstractmethod
 from functools import cache
-from typing import final
+from typing import TypeAlias, final
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
 from slm_lab.agent.device import moved
+from slm_lab.agent.net.conv import ConvNet
+from slm_lab.agent.net.dueling import DuelingNet
+from slm_lab.agent.net.layers import EmptyLinear, init_linear
+from slm_lab.agent.net.mlp import MLPNet
 
 
 class ReturnDistribution(ABC):
@@ -29,8 +34,11 @@ class ReturnDistribution(ABC):
         (B, K)."""
 
     @abstractmethod
-    def loss(self, outputs: Tensor, target: Tensor) -> Tensor:
-        """The loss of outputs (B, K) against a target (B, K), (B,)."""
+    def loss(
+        self, outputs: Tensor, target: Tensor, levels: Tensor | None = None
+    ) -> Tensor:
+        """The loss of outputs (B, K) against a target (B, M), (B,). `levels` (B, K) are
+        the probabilities τ of quantiles that a network put out for them."""
 
 
 @final
@@ -64,20 +72,24 @@ class CategoricalReturn(ReturnDistribution):
         return projected
 
     @override
-    def loss(self, outputs: Tensor, target: Tensor) -> Tensor:
+    def loss(
+        self, outputs: Tensor, target: Tensor, levels: Tensor | None = None
+    ) -> Tensor:
         """Cross-entropy."""
         return -(target * outputs.log_softmax(-1)).sum(-1)
 
 
 @final
 class QuantileReturn(ReturnDistribution):
-    """Quantiles at τ_i = (i + ½) / K: QR-DQN, arXiv:1710.10044."""
+    """Quantiles at τ_i = (i + ½) / K: QR-DQN, arXiv:1710.10044; or at levels that are
+    drawn: IQN, arXiv:1806.06923."""
 
     def __init__(self, size: int, kappa: float) -> None:
         self.size = size
         self._kappa = kappa
         levels = (torch.arange(size) + 0.5) / size
-        self._levels = cache(lambda device: moved(levels, device))
+        self.levels = cache(lambda device: moved(levels, device))
+        """τ_i on a device, (K,)."""
 
     @override
     def mean(self, outputs: Tensor) -> Tensor:
@@ -89,11 +101,15 @@ class QuantileReturn(ReturnDistribution):
         return reward.unsqueeze(-1) + discount.unsqueeze(-1) * outputs
 
     @override
-    def loss(self, outputs: Tensor, target: Tensor) -> Tensor:
+    def loss(
+        self, outputs: Tensor, target: Tensor, levels: Tensor | None = None
+    ) -> Tensor:
         """Quantile Huber loss, Σ_i E_j |τ_i − [u < 0]| L_κ(u) / κ with u = T_j − θ_i:
-        eq. 10 and algorithm 1; for κ = 0 the quantile loss itself, without the Huber
-        part."""
-        return quantile_loss(outputs, self._levels(outputs.device), target, self._kappa)
+        eq. 10 and algorithm 1, and eq. 3 of arXiv:1806.06923; for κ = 0 the quantile
+        loss itself, without the Huber part."""
+        if levels is None:
+            levels = self.levels(outputs.device)
+        return quantile_loss(outputs, levels, target, self._kappa)
 
 
 def quantile_loss(
@@ -110,8 +126,23 @@ def quantile_loss(
     return (weight * size).mean(-1).sum(-1)
 
 
+class ReturnNet(nn.Module, ABC):
+    """Predicts the distribution of the return of each of n actions."""
+
+    @abstractmethod
+    def distributions(self, obs: Tensor, levels: Tensor | None = None) -> Tensor:
+        """(B, *obs_shape) to the outputs of each action, (B, n, K). `levels` (B, K) are
+        the probabilities τ of the quantiles that are asked for; None asks for the
+        usual outputs."""
+
+    @override
+    @abstractmethod
+    def forward(self, obs: Tensor) -> tuple[Tensor]:
+        """(B, *obs_shape) to Q of each action, (B, n)."""
+
+
 @final
-class ReturnHead(nn.Module):
+class ReturnHead(ReturnNet):
     """A net with outputs for the distribution of the return of each of n actions."""
 
     def __init__(self, net: nn.Module, returns: ReturnDistribution) -> None:
@@ -119,8 +150,8 @@ class ReturnHead(nn.Module):
         self.net = net
         self.returns = returns
 
-    def distributions(self, obs: Tensor) -> Tensor:
-        """(B, *obs_shape) to the outputs of each action, (B, n, K)."""
+    @override
+    def distributions(self, obs: Tensor, levels: Tensor | None = None) -> Tensor:
         return self._by_action(self.net(obs)[0])
 
     def means(self, outputs: Tensor) -> Tensor:
@@ -129,11 +160,56 @@ class ReturnHead(nn.Module):
 
     @override
     def forward(self, obs: Tensor) -> tuple[Tensor]:
-        """(B, *obs_shape) to Q of each action, (B, n)."""
         return (self.means(self.net(obs)[0]),)
 
     def _by_action(self, outputs: Tensor) -> Tensor:
         return outputs.view(*outputs.shape[:-1], -1, self.returns.size)
+
+
+SplitNet: TypeAlias = MLPNet | ConvNet | DuelingNet
+"""A net that computes an embedding of the observation, and its outputs from it."""
+
+
+def cosines(levels: Tensor, size: int) -> Tensor:
+    """cos(π i τ) for i = 0, …, size − 1, eq. 4 of arXiv:1806.06923: (B, N) to
+    (B, N, size)."""
+    multiples = math.pi * torch.arange(size, device=levels.device)
+    return torch.cos(levels.unsqueeze(-1) * multiples)
+
+
+@final
+class ImplicitReturnNet(ReturnNet):
+    """Quantiles of the return of each action at any levels: f(ψ(s) ⊙ φ(τ)) of
+    arXiv:1806.06923. ψ and f are the two parts of a net with an output for each
+    action. φ is a linear layer with ReLU over cosines of τ. Without levels the
+    quantiles are those at K midpoints, so that Q is the same in every call."""
+
+    def __init__(
+        self,
+        net: SplitNet,
+        returns: QuantileReturn,
+        num_cosines: int,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        self.net = net
+        self.embedding = EmptyLinear(num_cosines, net.embedded_width)
+        init_linear(self.embedding, None, 1.0, generator)
+        self._returns = returns
+
+    @override
+    def distributions(self, obs: Tensor, levels: Tensor | None = None) -> Tensor:
+        state = self.net.embed(obs)
+        if levels is None:
+            levels = self._returns.levels(state.device).unsqueeze(0)
+        of_levels = self.embedding(cosines(levels, self.embedding.in_features)).relu()
+        both = state.unsqueeze(1) * of_levels  # (B, K, W)
+        (quantiles,) = self.net.from_embedding(both.flatten(0, 1))
+        return quantiles.view(*both.shape[:2], -1).transpose(1, 2)
+
+    @override
+    def forward(self, obs: Tensor) -> tuple[Tensor]:
+        return (self._returns.mean(self.distributions(obs)),)
 
 
 def outputs_of(outputs: Tensor, action: Tensor) -> Tensor:

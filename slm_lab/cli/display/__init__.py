@@ -1,2 +1,2 @@
-"""What commands show: live tables, lines and windows, and standard streams that never
-fail."""
+"""The output of commands: live tables, lines and windows, and standard streams that
+never fail."""

@@ -16,7 +16,7 @@ GAP = 2
 STOPPING = "saving, then stopping; Ctrl-C again ends at once"
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     """A column of a live table."""
 
     head: str
@@ -59,7 +59,7 @@ class LiveTable(ABC):
         """Replaces the picture, with notes below it."""
         self._screen.show(Group(self._picture(), *notes))
 
-    def _grid(self, columns: Sequence[Column]) -> Table:
+    def _grid(self, columns: Sequence[TableColumn]) -> Table:
         """A table with its header."""
         table = Table.grid(padding=(0, GAP))
         for column in columns:
@@ -72,14 +72,17 @@ class LiveTable(ABC):
         table.add_row(*(Text(column.head, "dim") for column in columns))
         return table
 
-    def _bars(self) -> list[Column]:
+    def _bars(self) -> list[TableColumn]:
         """The column of progress bars, if there is room for it."""
-        column = Column("", most=self.BAR_WIDTH, justify="left")
-        return [column] * self._has_bars
+        if not self._has_bars:
+            return []
+        return [TableColumn("", most=self.BAR_WIDTH, justify="left")]
 
     def _bar(self, frames: int, total: int) -> list[RenderableType]:
         """The cell of a progress bar, if there is room for it."""
-        return [ProgressBar(total, min(frames, total))] * self._has_bars
+        if not self._has_bars:
+            return []
+        return [ProgressBar(total, min(frames, total))]
 
     @property
     def _has_bars(self) -> bool:

@@ -89,9 +89,9 @@ def print_table(
     the order of `spare`. `whole` folds nothing, so that names can be copied: rows may
     be wider than the terminal, which continues them in the next line. `style` are
     further arguments of rich's Table."""
-    every = list(rows)
+    lines = list(rows)
     endless = console.options.update(max_width=_ENDLESS)
-    names = min(max((len(cells[0]) for cells in every), default=0), console.width // 3)
+    names = min(max((len(cells[0]) for cells in lines), default=0), console.width // 3)
     for count in range(len(spare) + 1):
         shown = [i for i, name in enumerate(header) if name not in spare[:count]]
         table = Table(title=title, title_justify="left", title_style="bold", **style)
@@ -104,7 +104,7 @@ def print_table(
                 overflow="fold",
                 min_width=None if i else names,  # other columns fold first
             )
-        for cells in every:
+        for cells in lines:
             table.add_row(*(Text(cells[i].replace("\n", "\\n")) for i in shown))
         widest = console.measure(table, options=endless).maximum
         if count == len(spare) or widest <= console.width:

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 from typing_extensions import override
 
-from slm_lab.cli.display.live import STOPPING, Column, LiveTable
+from slm_lab.cli.display.live import STOPPING, LiveTable, TableColumn
 from slm_lab.cli.display.screen import print_line
 from slm_lab.core.text import (
     duration_text,
@@ -39,10 +39,10 @@ MOST_LOG_INTERVAL = 600.0
 """Seconds between two plain log lines of one Session; they double with each line, up to
 the second number."""
 COLUMNS = (
-    Column("frames/s", 8),
-    Column("return", 7),
-    Column("best", 7),
-    Column("left", 7),
+    TableColumn("frames/s", 8),
+    TableColumn("return", 7),
+    TableColumn("best", 7),
+    TableColumn("left", 7),
 )
 
 PHASES = {
@@ -155,9 +155,9 @@ class SessionsTable(LiveTable):
         number_of_run, sessions = self._current()
         shown = [self._lines[session] for session in sessions]
         columns = (
-            Column(number_of_run, justify="left"),
+            TableColumn(number_of_run, justify="left"),
             *self._bars(),
-            Column("frames", len(self._of_budget(self._max_frame))),
+            TableColumn("frames", len(self._frames_of_budget(self._max_frame))),
             *COLUMNS,
         )
         table = self._grid(columns)
@@ -200,15 +200,24 @@ class SessionsTable(LiveTable):
         if line.phase is Phase.RUNNING:
             speed = number_or_dash(line.speed, ",.0f")
         if line.acts:
-            bar = [""] * self._has_bars
             frames = f"{line.frame:,}" if line.frame else ""
-            return [line.name + line.restarts, *bar, frames, speed, "", "", ending]
+            cells: list[RenderableType] = [
+                line.name + line.restarts,
+                frames,
+                speed,
+                "",
+                "",
+                ending,
+            ]
+            if self._has_bars:
+                cells.insert(1, "")
+            return cells
         if not word and not self._together:
             ending = Text(time_left(self._max_frame - line.frame, line.speed))
         return [
             line.name + line.restarts,
             *self._bar(line.frame, self._max_frame),
-            self._of_budget(line.frame),
+            self._frames_of_budget(line.frame),
             speed,
             significant(line.progress.recent_return),
             significant(line.progress.best),
@@ -235,7 +244,7 @@ class SessionsTable(LiveTable):
         is_running = line.phase is Phase.RUNNING
         recent_return = line.progress.recent_return
         best = line.progress.best
-        facts = [f"{self._of_budget(line.frame)} frames"]
+        facts = [f"{self._frames_of_budget(line.frame)} frames"]
         if line.acts:
             facts = [f"{line.frame:,} frames"] if line.frame else []
         if is_running and line.speed is not None:
@@ -266,7 +275,7 @@ class SessionsTable(LiveTable):
     def _print(self, line: str, style: str = "") -> None:
         print_line(self._console, Text(f"{time.strftime('%H:%M:%S')} {line}", style))
 
-    def _of_budget(self, frame: int) -> str:
+    def _frames_of_budget(self, frame: int) -> str:
         return f"{frame:,} / {short_count(self._max_frame)}"
 
 

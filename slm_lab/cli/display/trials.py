@@ -10,7 +10,7 @@ from rich.text import Text
 from typing_extensions import override
 
 from slm_lab.charts.search_summary import point_texts, short_names, value_text
-from slm_lab.cli.display.live import GAP, STOPPING, Column, LiveTable
+from slm_lab.cli.display.live import GAP, STOPPING, LiveTable, TableColumn
 from slm_lab.cli.display.screen import print_line
 from slm_lab.core.text import error_summary, short_count, significant
 from slm_lab.metrics.trial_state import Status, TrialState
@@ -115,17 +115,17 @@ class TrialsTable(LiveTable):
         running = self._state.of(Status.RUNNING)
         others = [state for state in self._state.ranked if state not in running]
         columns = [
-            Column("trial", 5, justify="left"),
-            Column("", 8, justify="left"),
+            TableColumn("trial", 5, justify="left"),
+            TableColumn("", 8, justify="left"),
             *self._bars(),
-            Column("frames", 9),
-            Column("score", 7),
+            TableColumn("frames", 9),
+            TableColumn("score", 7),
         ]
         paths = self._paths_beside(columns)
-        columns += [Column(self._names[path]) for path in paths]
+        columns += [TableColumn(self._names[path]) for path in paths]
         if len(paths) < len(self._names):
             more = len(self._names) - len(paths)
-            columns.append(Column(f"+{more}", justify="left"))
+            columns.append(TableColumn(f"+{more}", justify="left"))
         table = self._grid(columns)
         for state in [*running, *others][:count]:
             frame = max(self._search.frame_of(state.trial), state.frame)
@@ -142,7 +142,7 @@ class TrialsTable(LiveTable):
             )
         return table
 
-    def _paths_beside(self, columns: list[Column]) -> list[str]:
+    def _paths_beside(self, columns: list[TableColumn]) -> list[str]:
         """The paths of the searched keys that fit the console beside `columns`."""
         widths = [column.most or column.width for column in columns]
         room = self._console.width - sum(width + GAP for width in widths)

@@ -1,2 +1,2 @@
-"""What surrounds a command: the shell, signals, exit codes, the program that called
-it."""
+"""The surroundings of a command: the shell, signals, exit codes, the program that
+called it."""

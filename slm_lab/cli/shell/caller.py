@@ -48,18 +48,18 @@ def notify_of(command: str | None, folder: Path | None, code: int) -> None:
     try:
         with stopped_like_ctrl_c():
             ended = child.wait(TIMEOUT)
-        why = ""
+        reason = ""
         if ended:
-            why = f"ended with {ended}"
+            reason = f"ended with {ended}"
     except (subprocess.TimeoutExpired, KeyboardInterrupt) as error:
         os.killpg(child.pid, signal.SIGKILL)  # what it has started, too
         child.wait()
         is_late = isinstance(error, subprocess.TimeoutExpired)
-        why = "was killed by Ctrl-C"
+        reason = "was killed by Ctrl-C"
         if is_late:
-            why = f"did not end in {TIMEOUT:g} s, and was killed"
-    if why:
-        print(f"--notify: {command!r} {why}", file=sys.stderr)
+            reason = f"did not end in {TIMEOUT:g} s, and was killed"
+    if reason:
+        print(f"--notify: {command!r} {reason}", file=sys.stderr)
 
 
 @final
@@ -81,7 +81,8 @@ class Caller:
         self._link = Connection(int(descriptor))
 
     def receive(self) -> Any:
-        """What the program asks for. From now on the command ends with the program."""
+        """Receives the request of the program. From now on the command ends with the
+        program."""
         try:
             with importing():
                 request = self._link.recv()

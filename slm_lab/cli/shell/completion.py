@@ -47,8 +47,7 @@ def spec_names(ctx: Context, incomplete: str) -> Iterator[str]:
 
 @_completer
 def run_words(ctx: Context, incomplete: str) -> Iterator[str]:
-    """What may stand next after `slm-lab run`: a file or an algorithm, a spec, a
-    mode."""
+    """Words that may follow `slm-lab run`: a file or an algorithm, a spec, a mode."""
     typed = _typed(ctx)
     if not typed:
         from slm_lab.recipes.recipe import recipes

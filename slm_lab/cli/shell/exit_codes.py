@@ -1,4 +1,4 @@
-"""What a command's errors print, and the code that it exits with."""
+"""The lines that a command prints for its errors, and the code that it exits with."""
 
 import errno
 import shlex
@@ -94,10 +94,10 @@ def run_guarded(app: Callable[[], object]) -> NoReturn:
         except typer.Exit as ended:
             code = ended.exit_code
         finally:
-            why = output_failure()
-            if why is not None:
+            reason = output_failure()
+            if reason is not None:
                 message = (
-                    f"standard output: {why}; printing stopped, the command itself "
+                    f"standard output: {reason}; printing stopped, the command itself "
                     "finished"
                 )
                 print(message, file=sys.stderr)

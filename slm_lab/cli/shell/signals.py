@@ -34,7 +34,7 @@ def stopped_like_ctrl_c() -> Iterator[list[int]]:
 
 def print_stop(folder: Path | None) -> None:
     """Prints the document of a command that was stopped before it had its own, if the
-    user wants one. `folder` is that of the run, if it has one."""
+    user wants one. `folder` is the run folder, if there is one."""
     stream: object = sys.stdout
     if isinstance(stream, SafeStream) and stream.awaits_document:
         place = None

@@ -55,6 +55,7 @@ def action_space_problems(
         ]
     return [
         *_entropy_penalty(algorithm, space),
+        *_mean_noise(algorithm, space),
         *_missing_bounds(algorithm, has_low, has_high),
     ]
 
@@ -68,6 +69,13 @@ def _entropy_penalty(algorithm: AlgorithmSpec, space: ActionKind) -> Iterator[Pr
         )
         path = "agent.algorithm.entropy_penalty_coef"
         yield Problem(path, message, algorithm.entropy_penalty)
+
+
+def _mean_noise(algorithm: AlgorithmSpec, space: ActionKind) -> Iterator[Problem]:
+    if algorithm.mean_noise > 0 and space != "box":
+        message = f"is for continuous actions, not for {space.replace('_', '-')} ones"
+        path = "agent.algorithm.rpo_alpha"
+        yield Problem(path, f"{message}; remove it", algorithm.mean_noise)
 
 
 def _missing_bounds(

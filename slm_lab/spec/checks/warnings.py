@@ -110,10 +110,12 @@ def suspicious_settings(blocks: Blocks) -> list[Problem]:
 def _nothing_is_explored(blocks: Blocks) -> Iterator[Problem]:
     algorithm = known(blocks.algorithm)
     greedy = algorithm.action_pdtype in ("default", "Argmax")
-    if algorithm.ACTS_ON_Q and greedy and algorithm.action_policy == "default":
+    greedy = greedy and algorithm.action_policy == "default"
+    has_noise = blocks.net is not None and blocks.net.noisy
+    if algorithm.ACTS_ON_Q and greedy and not has_noise:
         message = (
             "takes the best action every time, so nothing is explored; use "
-            "epsilon_greedy or boltzmann with an explore_var_spec"
+            "epsilon_greedy or boltzmann with an explore_var_spec, or a noisy net"
         )
         yield Problem("agent.algorithm.action_policy", message, algorithm.action_policy)
     schedule = algorithm.explore_var_spec

@@ -31,7 +31,8 @@ NOT_SUPPORTED = {
     "MultitaskDQN": "is not supported: one agent in one environment; use DQN or "
     "DoubleDQN",
     "Rainbow": "is C51 with double true, num_step_returns 3, PrioritizedReplay and a "
-    "net of type DuelingMLPNet or DuelingConvNet; noisy layers are not available",
+    "net of type DuelingMLPNet or DuelingConvNet with noisy true, as in the recipe "
+    "rainbow",
     **dict.fromkeys(("TRPO", "ARS"), "is not available; PPO may do"),
     "HER": "is not available: goals are not relabelled; SoftActorCritic learns without "
     "that",
@@ -78,6 +79,8 @@ USUAL_NAMES: Mapping[str, Mapping[str, Meaning]] = {
         "PPO2": Meaning("PPO"),
         "DDQN": Meaning("DoubleDQN"),
         "CategoricalDQN": Meaning("C51"),
+        "M-DQN": Meaning("MunchausenDQN"),
+        "NoisyDQN": Meaning("DQN", elsewhere="a net that has noisy true"),
         "DuelingDQN": Meaning("DQN", elsewhere=DUELING),
         "D3QN": Meaning("DoubleDQN", elsewhere=DUELING),
         "RecurrentPPO": Meaning("PPO", elsewhere="the net type RecurrentNet"),

@@ -11,6 +11,7 @@ from typing_extensions import override
 from slm_lab.spec.schema import bounds
 from slm_lab.spec.schema.fields import Count, Frames
 from slm_lab.spec.schema.memory import (
+    NOT_ONE_SAMPLE,
     ONE_SEQUENCE,
     Family,
     MemorySpec,
@@ -135,6 +136,9 @@ class AlgorithmSpec(ChangingBlock):
     LEARNS_SEQUENCES: ClassVar[bool] = True
     """Whether it can learn recurrent nets."""
 
+    HAS_NOISE: ClassVar[bool] = False
+    """Whether it draws the noise of noisy nets for acting and for gradient steps."""
+
     HAS_VALUE_LOSS: ClassVar[bool] = True
     """Whether the loss of a net's `loss_spec` trains it."""
 
@@ -232,8 +236,24 @@ class AlgorithmSpec(ChangingBlock):
         return None
 
     @property
+    def num_cosines(self) -> int | None:
+        """The cosines by which a net sees the probability of a quantile that it is to
+        put out; None if its outputs are fixed."""
+        return None
+
+    @property
+    def needs_embedding(self) -> bool:
+        """Whether its net must have an embedding of the observation."""
+        return self.num_cosines is not None
+
+    @property
     def entropy_penalty(self) -> float:
         """The weight of a penalty on changes of the entropy of discrete actions."""
+        return 0.0
+
+    @property
+    def mean_noise(self) -> float:
+        """The bound of noise on the mean of continuous actions while it learns."""
         return 0.0
 
     def first_stored(self, meta: MetaSpec) -> int:
@@ -369,6 +389,77 @@ class OnPolicyLearningSpec(LearningSpec):
         if not meta.mode.has_learner:
             return count * some
         return count * max(some, self.frames_of_event(num_envs, meta))
+
+
+class MinibatchLearningSpec(LearningSpec):
+    """An algorithm that learns from rollouts of its current policy, in epochs of
+    minibatches."""
+
+    MEMORY = "on_policy"
+    MEMORY_MODEL = OnPolicyBatchReplaySpec
+    UNROLLS = OnPolicyBatchReplaySpec
+    ROLLOUT_KEY = "time_horizon"
+
+    time_horizon: Annotated[Count, bounds.ROLLOUT] = Field(
+        description="T, steps of each environment per rollout"
+    )
+    minibatch_size: Annotated[
+        Count,
+        bounds.BATCH,
+        NOT_ONE_SAMPLE,
+        Limit(
+            sign="<=",
+            of=("algorithm.time_horizon", "env.num_envs"),
+            text=", the frames of one rollout",
+            unless="meta.mode.has_learner",
+        ),
+        Limit(
+            sign="<=",
+            of=(
+                "meta.actor_learner.learn_queue",
+                "blocks.unroll_length",
+                "env.num_envs",
+            ),
+            text=", the frames that one training event learns from",
+            when="blocks.has_actors",
+        ),
+    ] = Field(
+        64,
+        description="transitions per gradient step B; a single remaining one joins "
+        "the last batch",
+    )
+    training_epoch: Annotated[Count, bounds.EPOCHS] = Field(
+        4, description="passes over a rollout K"
+    )
+
+    @override
+    def rollout_length(self) -> int:
+        return self.time_horizon
+
+    @override
+    def first_learning_frame(
+        self, counts_steps: bool, num_envs: int, meta: MetaSpec
+    ) -> int | None:
+        return self.frames_of_event(num_envs, meta)
+
+    @override
+    def frames_of_events(self, count: int, num_envs: int, meta: MetaSpec) -> int:
+        return count * self.frames_of_event(num_envs, meta)
+
+    @override
+    def steps_of_rollout(self, frames: int) -> int:
+        return math.ceil(frames / self.minibatch_size) * self.training_epoch
+
+    @override
+    def for_rank(self, num_envs: int | None) -> Self:
+        if num_envs is None:
+            return self
+        minibatch = min(self.minibatch_size, self.time_horizon * num_envs)
+        return self.model_copy(update={"minibatch_size": minibatch})
+
+    @override
+    def samples_ratio(self, share: Self, count: int) -> float:
+        return count * share.minibatch_size / self.minibatch_size
 
 
 class ReplayLearningSpec(LearningSpec):

@@ -7,13 +7,14 @@ import json
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, get_args
-
-from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
+from typing import TYPE_CHECKING, Any, get_args
 
 from slm_lab.core.registry import nearest_name
 from slm_lab.spec.schema.bounds import UpperBound
+
+if TYPE_CHECKING:  # pydantic would slow the start of every command
+    from pydantic.fields import FieldInfo
+    from pydantic_core import ErrorDetails
 
 WORDS_BY_SUBJECT: Mapping[str, Mapping[str, str]] = json.loads(
     Path(__file__).with_name("foreign_words.json").read_text(encoding="utf-8")
@@ -46,7 +47,7 @@ BOUNDS = {
 
 
 def reword(
-    details: ErrorDetails, fields: Mapping[str, FieldInfo], file_keys: Sequence[str]
+    details: "ErrorDetails", fields: Mapping[str, "FieldInfo"], file_keys: Sequence[str]
 ) -> str:
     """The message for a pydantic error in a block with `fields` and the valid keys
     `file_keys`."""

@@ -55,6 +55,16 @@ OF_BOTH_NETS = NoEffect(
 )
 
 
+NEEDS_EMBEDDING = Refused(
+    "{algorithm.name} multiplies an embedding of the observation; use MLPNet, "
+    "DuelingMLPNet, ConvNet or DuelingConvNet",
+    when="algorithm.needs_embedding",
+    unless="HAS_EMBEDDING",
+    value=ANY,
+    at="agent.net",
+)
+
+
 def weights_between(widths: Sequence[int]) -> int:
     """The number of weights between layers of these widths."""
     return sum(width * following for width, following in pairwise(widths))
@@ -141,7 +151,11 @@ class NetSpec(ChangingBlock):
     HAS_ARC: ClassVar[bool] = False
     """Whether `arc` defines its layers."""
 
-    type: str = Field(description="kind of net")
+    HAS_EMBEDDING: ClassVar[bool] = False
+    """Whether it computes its outputs from an embedding of the observation that other
+    numbers can modulate."""
+
+    type: Annotated[str, NEEDS_EMBEDDING] = Field(description="kind of net")
     shared: Annotated[
         bool,
         Refused(
@@ -184,6 +198,31 @@ class NetSpec(ChangingBlock):
         None,
         description="normalisation before or after each activation; with after, batch "
         'normalisation of the input too; null: "after" in CrossQ, else "before"',
+    )
+    noisy: Annotated[
+        bool,
+        Refused(
+            "is for the fully connected layers of MLPNet, DuelingMLPNet, ConvNet and "
+            "DuelingConvNet; use one of these, or epsilon_greedy",
+            unless="HAS_EMBEDDING",
+        ),
+        Refused(
+            "{algorithm.name} draws no noise of weights; it is for DQN and its "
+            "relatives with a replay memory; remove it",
+            unless="algorithm.HAS_NOISE",
+        ),
+    ] = Field(
+        False,
+        description="noise with a learned σ in the weights of the fully connected "
+        "layers, for exploration without ε (arXiv:1706.10295); the layer that sees an "
+        "observation vector has none",
+    )
+    noisy_sigma: Annotated[
+        float, NoEffect("the net has no noisy layers", unless="noisy")
+    ] = Field(
+        0.5,
+        gt=0,
+        description="σ_0: a weight of a noisy layer with p inputs starts at σ_0 / √p",
     )
     clip_grad_val: float | None = Field(
         None, gt=0, description="maximum global norm of the gradient; null: no clipping"
@@ -492,6 +531,8 @@ class MLPNetSpec(NetSpec):
         "observations"
     }
 
+    HAS_EMBEDDING = True
+
     hid_layers: Widths = Field((64, 64), description="units per hidden layer")
 
     @override
@@ -545,6 +586,8 @@ class HydraMLPNetSpec(NetSpec):
 class ConvNetSpec(NetSpec):
     """Convolutions over images (C, H, W), then fully connected layers. `layer_norm`
     normalises an image over all its numbers and scales it by channel."""
+
+    HAS_EMBEDDING = True
 
     conv_hid_layers: layers.ConvLayers = Field(
         description="one [out channels, kernel, stride, padding, dilation] per layer; "
@@ -603,12 +646,13 @@ class RecurrentNetSpec(NetSpec):
     type: Annotated[
         str,
         Refused(
-            "{algorithm.name} learns from single steps; it is for PPO, ActorCritic, "
-            "Reinforce, VanillaDQN, DQN and DoubleDQN",
+            "{algorithm.name} learns from single steps; it is for PPO, PQN, "
+            "ActorCritic, Reinforce, VanillaDQN, DQN and DoubleDQN",
             unless="algorithm.LEARNS_SEQUENCES",
             value=ANY,
             at="agent.net",
         ),
+        NEEDS_EMBEDDING,
     ] = Field(description="kind of net")
 
     cell_type: Literal["GRU", "LSTM", "RNN"] = Field(

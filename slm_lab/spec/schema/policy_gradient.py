@@ -1,7 +1,6 @@
 """Policy gradients on data of the current policy: REINFORCE, actor-critic, PPO, and
 self-imitation on top of them."""
 
-import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -13,17 +12,12 @@ from slm_lab.spec.schema.algorithm import (
     OF_POLICIES,
     SHORT_EVENTS,
     SYMLOG,
-    LearningSpec,
+    MinibatchLearningSpec,
     OnPolicyLearningSpec,
 )
 from slm_lab.spec.schema.block import key_error
 from slm_lab.spec.schema.fields import Count
-from slm_lab.spec.schema.memory import (
-    NOT_ONE_SAMPLE,
-    OnPolicyBatchReplaySpec,
-)
-from slm_lab.spec.schema.meta import MetaSpec
-from slm_lab.spec.schema.rules import Limit
+from slm_lab.spec.schema.rules import Refused
 from slm_lab.spec.schema.schedule import (
     MAY_CHANGE,
     ChangingBlock,
@@ -94,13 +88,9 @@ class ActorCriticSpec(OnPolicyLearningSpec):
         return self
 
 
-class PPOSpec(LearningSpec):
+class PPOSpec(MinibatchLearningSpec):
     """Proximal policy optimisation (arXiv:1707.06347)."""
 
-    MEMORY = "on_policy"
-    MEMORY_MODEL = OnPolicyBatchReplaySpec
-    UNROLLS = OnPolicyBatchReplaySpec
-    ROLLOUT_KEY = "time_horizon"
     HAS_ADVANTAGES = True
     PDTYPES = OF_POLICIES
     CRITIC = "may_share"
@@ -122,37 +112,6 @@ class PPOSpec(LearningSpec):
     val_loss_coef: Annotated[float, MAY_CHANGE] = Field(
         1.0, ge=0, description="weight c₁ of the value loss"
     )
-    time_horizon: Annotated[Count, bounds.ROLLOUT] = Field(
-        description="T, steps of each environment per rollout"
-    )
-    minibatch_size: Annotated[
-        Count,
-        bounds.BATCH,
-        NOT_ONE_SAMPLE,
-        Limit(
-            sign="<=",
-            of=("algorithm.time_horizon", "env.num_envs"),
-            text=", the frames of one rollout",
-            unless="meta.mode.has_learner",
-        ),
-        Limit(
-            sign="<=",
-            of=(
-                "meta.actor_learner.learn_queue",
-                "blocks.unroll_length",
-                "env.num_envs",
-            ),
-            text=", the frames that one training event learns from",
-            when="blocks.has_actors",
-        ),
-    ] = Field(
-        64,
-        description="transitions per gradient step B; a single remaining one joins "
-        "the last batch",
-    )
-    training_epoch: Annotated[Count, bounds.EPOCHS] = Field(
-        4, description="passes over a rollout K"
-    )
     normalize_v_targets: bool = Field(False, description=NORMALIZED_TARGETS)
     clip_vloss: bool = Field(
         False, description="also clip the change of the value to ± ε"
@@ -170,6 +129,31 @@ class PPOSpec(LearningSpec):
         description="ends the epochs before a step at an approximate KL beyond 1.5 "
         "times it, nats",
     )
+    rpo_alpha: Annotated[
+        float,
+        MAY_CHANGE,
+        Refused(
+            "adds noise to the mean of Normal actions, and those are "
+            "{own.action_pdtype}; set action_pdtype to Normal, or remove rpo_alpha",
+            unless="has_normal_actions",
+        ),
+    ] = Field(
+        0.0,
+        ge=0,
+        description="α of robust policy optimisation (arXiv:2212.07536): each gradient "
+        "step adds uniform noise in ± α to the mean of Normal actions; bounded actions "
+        "are in [−1, 1]",
+    )
+
+    @property
+    def has_normal_actions(self) -> bool:
+        """Whether continuous actions are normally distributed, each by itself."""
+        return self.action_pdtype in ("default", "Normal")
+
+    @property
+    @override
+    def mean_noise(self) -> float:
+        return self.greatest("rpo_alpha")
 
     @field_validator("normalize_advantages", mode="before")
     @classmethod
@@ -179,35 +163,6 @@ class PPOSpec(LearningSpec):
                 return "standardize"
             return None
         return value
-
-    @override
-    def rollout_length(self) -> int:
-        return self.time_horizon
-
-    @override
-    def first_learning_frame(
-        self, counts_steps: bool, num_envs: int, meta: MetaSpec
-    ) -> int | None:
-        return self.frames_of_event(num_envs, meta)
-
-    @override
-    def frames_of_events(self, count: int, num_envs: int, meta: MetaSpec) -> int:
-        return count * self.frames_of_event(num_envs, meta)
-
-    @override
-    def steps_of_rollout(self, frames: int) -> int:
-        return math.ceil(frames / self.minibatch_size) * self.training_epoch
-
-    @override
-    def for_rank(self, num_envs: int | None) -> Self:
-        if num_envs is None:
-            return self
-        minibatch = min(self.minibatch_size, self.time_horizon * num_envs)
-        return self.model_copy(update={"minibatch_size": minibatch})
-
-    @override
-    def samples_ratio(self, share: Self, count: int) -> float:
-        return count * share.minibatch_size / self.minibatch_size
 
 
 class ImitatingSpec(ChangingBlock):

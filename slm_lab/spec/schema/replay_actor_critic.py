@@ -173,4 +173,4 @@ class TD3Spec(ReplayActorCriticSpec):
     @property
     def smooths_targets(self) -> bool:
         """Whether the target actor's actions have noise at any time."""
-        return self.target_noise > 0 or "target_noise" in self.schedules
+        return self.greatest("target_noise") > 0

@@ -163,6 +163,14 @@ class ChangingBlock(Block):
         """The schedules by key."""
         return self._schedules
 
+    def greatest(self, key: str) -> float:
+        """The greatest number that a changing key ever has."""
+        numbers = [dict(self)[key]]
+        schedule = self._schedules.get(key)
+        if schedule is not None and schedule.end_val is not None:
+            numbers.append(schedule.end_val)
+        return float(max(numbers))
+
     @classmethod
     def changing_keys(cls) -> list[str]:
         """The keys that may be schedules."""

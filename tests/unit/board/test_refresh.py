@@ -9,7 +9,7 @@ from slm_lab.board.refresh import Part, Parts
 from slm_lab.cli.board import show_board
 from slm_lab.core.errors import MissingExtraError, UsageError
 from slm_lab.metrics.reader import RowFile
-from slm_lab.records.run_record import RowFiles
+from slm_lab.records.run_record import RowCache
 from tests.unit.records.runs import write_run
 
 
@@ -34,7 +34,7 @@ def test_rows_are_read_in_parts(tmp_path, monkeypatch):
     paths = write_run(tmp_path).session(0, 0)
     *lines, last = paths.rows.read_text().splitlines(keepends=True)
     paths.rows.write_text("".join(lines))
-    live, read = RowFiles(), []
+    live, read = RowCache(), []
     new_rows = RowFile.new_rows
 
     def counted(reader):
@@ -55,8 +55,8 @@ def test_damaged_rows_are_an_error(tmp_path):
     paths = write_run(tmp_path).session(0, 0)
     with paths.rows.open("a") as file:
         file.write("no,number\n")
-    with pytest.raises(UsageError, match="cannot be read"):
-        RowFiles().read(paths, paths.rows)
+    with pytest.raises(UsageError, match=f"cannot be read: {paths.rows}, line"):
+        RowCache().read(paths, paths.rows)
 
 
 def test_a_damaged_file_is_reported_where_the_page_would_show_it(tmp_path):

@@ -248,7 +248,7 @@ def printed(tmp_path, monkeypatch, capsys):
         ended = Ended(tmp_path, endings, **how)
         monkeypatch.setattr(run_command, "Run", lambda source, verb: ended)
         assert (
-            run_command.run_spec(RunSource("spec.json", NAME), "train", Caller()) == 1
+            run_command.run_spec(RunSource("spec.json", NAME), Caller(), "train") == 1
         )
         return capsys.readouterr()
 

@@ -153,7 +153,7 @@ def test_a_run_killed_after_one_of_its_seeds_was_complete_was_killed(
 def test_a_trial_of_a_search_is_resumed_with_its_search(trial, monkeypatch):
     monkeypatch.setattr(outcome, "memory_kills", lambda: 0)
     record, histories = case(trial, None, frames=1000.0)
-    record.of_search = True
+    record.run_dir.event_log_file.touch()
     found = found_by(outcome.unfinished, (record, histories))
     assert f"slm-lab run search@{trial.folder}" in found.advice
 

@@ -6,7 +6,7 @@ import pytest
 
 from slm_lab.core.errors import UsageError
 from slm_lab.env.make import describe_spaces
-from slm_lab.recipes.recipe import GAMES, Recipe, choose_recipe, named, recipes
+from slm_lab.recipes.recipe import GAMES, Recipe, choose_recipe, recipes, resolve_recipe
 from slm_lab.records.trust import FLATTEN, modules_of
 from slm_lab.spec.checks.algorithm import action_space_problems
 from slm_lab.spec.checks.observations import observation_problems
@@ -43,6 +43,11 @@ CHOICES = [
     ("sac", "Pendulum-v1", "sac_continuous"),
     ("crossq", "Pendulum-v1", "crossq_continuous"),
     ("td3", "Pendulum-v1", "td3_continuous"),
+    *(
+        (word, name, f"{word}{kind}")
+        for word in ("c51", "qrdqn", "iqn", "rainbow", "pqn")
+        for name, kind in (("CartPole-v1", ""), (ENVS["images"], "_image"))
+    ),
 ]
 
 
@@ -68,7 +73,7 @@ def test_the_recipe_follows_from_the_spaces_and_fits_them(algorithm, name, recip
     ],
 )
 def test_images_are_resized_and_scaled_only_where_they_must_be(kind, shape, scale):
-    file, name, sets = named("ppo", ENVS[kind], ["agent.net.gpu=false"], ())
+    file, name, sets = resolve_recipe("ppo", ENVS[kind], ["agent.net.gpu=false"], ())
     spec = load_spec(file, name, sets)
     assert describe_spaces(spec.env).obs_shape == shape
     assert spec.agent.net.normalize is scale
@@ -78,7 +83,7 @@ def test_images_are_resized_and_scaled_only_where_they_must_be(kind, shape, scal
 def test_the_users_wrappers_of_a_grid_come_before_the_one_that_makes_it_a_vector():
     wrapper = {"name": "gymnasium.wrappers:MaxAndSkipObservation", "skip": 2}
     sets = [f"env.wrappers=[{json.dumps(wrapper)}]", "env.max_frame=9000"]
-    file, name, sets = named("ppo", ENVS["grids"], sets, ())
+    file, name, sets = resolve_recipe("ppo", ENVS["grids"], sets, ())
     spec = load_spec(file, name, sets)
     assert list(spec.env.wrappers) == [wrapper, FLATTEN]
     assert spec.env.max_frame == 9000
@@ -86,13 +91,13 @@ def test_the_users_wrappers_of_a_grid_come_before_the_one_that_makes_it_a_vector
 
 
 def test_a_run_of_a_grid_is_resumed_without_a_permission_that_its_user_never_gave():
-    spec = load_spec(*named("ppo", ENVS["grids"], ["env.max_frame=9000"], ()))
+    spec = load_spec(*resolve_recipe("ppo", ENVS["grids"], ["env.max_frame=9000"], ()))
     assert list(spec.env.wrappers) == [FLATTEN]
     assert modules_of(spec) == ()
 
 
 def test_a_grid_is_a_vector_for_its_recipe():
-    file, name, sets = named("ppo", ENVS["grids"], [], ())
+    file, name, sets = resolve_recipe("ppo", ENVS["grids"], [], ())
     spec = load_spec(file, name, sets)
     assert describe_spaces(spec.env).obs_shape == (147,)
 
@@ -119,8 +124,16 @@ def test_atari_games_have_their_own_templates():
             "dqn has no recipe for vectors and continuous actions of Pendulum-v1; ",
         ),
         ("dqn", ENVS["multi-discrete"], "vectors and multi-discrete actions"),
-        ("crossq", "CartPole-v1", "choose one of: a2c, dqn, ppo, sac"),
-        ("sac", ENVS["images"], "choose one of: a2c, dqn, ppo"),
+        (
+            "crossq",
+            "CartPole-v1",
+            "choose one of: a2c, c51, dqn, iqn, ppo, pqn, qrdqn, rainbow, sac",
+        ),
+        (
+            "sac",
+            ENVS["images"],
+            "choose one of: a2c, c51, dqn, iqn, ppo, pqn, qrdqn, rainbow",
+        ),
         (
             "sac",
             ENVS["unbounded"],
@@ -129,7 +142,8 @@ def test_atari_games_have_their_own_templates():
         (
             "trpo",
             "Pendulum-v1",
-            "trpo: there is no recipe; recipes are a2c, crossq, dqn, ppo, sac, td3",
+            "trpo: there is no recipe; recipes are a2c, c51, crossq, dqn, iqn, ppo, "
+            "pqn, qrdqn, rainbow, sac, td3",
         ),
     ],
 )
@@ -150,32 +164,34 @@ def test_without_a_recipe_the_algorithms_that_have_one_are_named(
 )
 def test_an_algorithm_and_an_environment_name_a_recipe(words, expected):
     sets = ("env.max_frame=300", "agent.algorithm.gamma=0.9")
-    assert named(*words, sets, ()) == (*expected, (f"env={words[1]}", *sets))
+    assert resolve_recipe(*words, sets, ()) == (*expected, (f"env={words[1]}", *sets))
 
 
 def test_an_algorithm_in_capitals_names_its_recipe():
-    assert named("SAC", "Pendulum-v1", (), ()) == named("sac", "Pendulum-v1", (), ())
+    assert resolve_recipe("SAC", "Pendulum-v1", (), ()) == resolve_recipe(
+        "sac", "Pendulum-v1", (), ()
+    )
 
 
 def test_keys_of_the_environment_count_when_the_recipe_is_chosen():
     pytest.importorskip("Box2D", reason="needs the extra box2d")
-    _, chosen, _ = named("ppo", "LunarLander-v3", ["env.continuous=true"], ())
+    _, chosen, _ = resolve_recipe("ppo", "LunarLander-v3", ["env.continuous=true"], ())
     assert chosen == "ppo_continuous"
 
 
 def test_a_recipe_alone_asks_for_an_environment():
     with pytest.raises(UsageError, match="add an environment: slm-lab run SAC ENV"):
-        named("SAC", None, (), ())
+        resolve_recipe("SAC", None, (), ())
 
 
 @pytest.mark.parametrize(
     "words", [("ppo_cartpole", "ppo_cartpole"), ("ppo", "ppo_image")]
 )
 def test_files_and_their_specs_come_first(words):
-    assert named(*words, ("env=X",), ()) == (*words, ("env=X",))
+    assert resolve_recipe(*words, ("env=X",), ()) == (*words, ("env=X",))
 
 
 def test_a_file_of_the_working_folder_comes_first(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ppo").write_text("{}")
-    assert named("ppo", "CartPole-v1", (), ()) == ("ppo", "CartPole-v1", ())
+    assert resolve_recipe("ppo", "CartPole-v1", (), ()) == ("ppo", "CartPole-v1", ())

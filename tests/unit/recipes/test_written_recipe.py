@@ -2,7 +2,8 @@
 
 import pytest
 
-from slm_lab.recipes.recipe import COLUMNS, draft, recipes
+from slm_lab.recipes.new_file import COLUMNS, draft
+from slm_lab.recipes.recipe import recipes
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.read import find_file, read_file
 from slm_lab.spec.yaml_text import parse_yaml

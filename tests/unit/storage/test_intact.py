@@ -9,7 +9,7 @@ import pytest
 from slm_lab.core.errors import CheckpointError, UsageError
 from slm_lab.metrics.writer import Extent
 from slm_lab.parallel.worker import note_in_log
-from slm_lab.records.run_record import RowFiles
+from slm_lab.records.run_record import RowCache
 from slm_lab.storage.checkpoint import CheckpointStore
 from slm_lab.storage.intact import fall_back
 from slm_lab.storage.manifest import pending_path, previous_path, read_manifest
@@ -139,12 +139,12 @@ def test_rows_that_were_edited_are_noticed(run_dir, row):
     lines[row] = lines[row].replace("1.0", "9.0")
     paths.rows.write_text("".join(lines))
     with pytest.raises(UsageError, match="do not match the checksum"):
-        RowFiles().read(paths, paths.rows)
+        RowCache().read(paths, paths.rows)
     if row == 2:  # the checkpoint before was made without it
         (line,) = fall_back(spec(), run_dir, 0)
         assert "at frame 100: " in line
         assert paths.rows.name in line
-        assert len(RowFiles().read(paths, paths.rows)) == 2
+        assert len(RowCache().read(paths, paths.rows)) == 2
         return
     with pytest.raises(
         CheckpointError, match=r"no checkpoint is intact.*start a new run"
@@ -158,11 +158,11 @@ def test_rows_that_no_checkpoint_has_yet_are_read(run_dir):
     save(paths, 100)
     with paths.rows.open("a") as file:
         file.write("200,200,1.0\n300,3")
-    assert len(RowFiles().read(paths, paths.rows)) == 2
+    assert len(RowCache().read(paths, paths.rows)) == 2
     paths.manifest.unlink()
-    assert len(RowFiles().read(paths, paths.rows)) == 2
+    assert len(RowCache().read(paths, paths.rows)) == 2
     paths.rows.unlink()
-    assert len(RowFiles().read(paths, paths.rows)) == 0
+    assert len(RowCache().read(paths, paths.rows)) == 0
 
 
 def test_if_both_checkpoints_are_damaged_each_file_is_reported_and_nothing_changes(

@@ -8,11 +8,14 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from slm_lab.agent.algorithm.ppo import minibatch_sizes
+from slm_lab.agent.algorithm.minibatches import minibatch_sizes
+from slm_lab.agent.algorithm.policy_parts import CriticParts
+from slm_lab.agent.algorithm.ppo import moved_against_noise
 from slm_lab.agent.batch import Rollout
+from slm_lab.agent.distribution.distributions import DiagonalNormal
 from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.session.experience import observed
-from tests.support import ppo, randn
+from tests.support import ppo, randn, seeded
 from tests.unit.agent.algorithm import batches
 
 
@@ -286,3 +289,91 @@ def test_the_cause_of_a_loss_that_is_not_finite_is_reported_first():
     with pytest.raises(NonFiniteLossError) as caught:
         agent.learn(0)
     assert "environment" not in str(caught.value)
+
+
+def test_noise_on_the_mean_is_uniform_within_its_bounds():
+    noise = -moved_against_noise(torch.zeros(4000, 2), 0.5, seeded(0))
+    assert noise.abs().max() <= 0.5
+    assert noise.mean().item() == pytest.approx(0.0, abs=0.02)
+    assert noise.std().item() == pytest.approx(1 / math.sqrt(12), abs=0.01)
+
+
+def test_an_action_moved_against_noise_has_its_density_under_the_moved_mean():
+    """N(a; μ + z, σ), written out: 1/(σ √2π) exp(−½ ((a − μ − z)/σ)²)."""
+    mean = torch.tensor([[0.5, -1.0]])
+    log_std = torch.tensor([[0.0, math.log(2.0)]])
+    action = torch.tensor([[1.0, 0.0]])
+    noise = -moved_against_noise(torch.zeros(1, 2), 0.5, seeded(3))
+    moved = moved_against_noise(action, 0.5, seeded(3))
+    first, second = noise[0].tolist()
+    scaled = (1.0 - 0.5 - first), (0.0 + 1.0 - second) / 2.0
+    expected = -0.5 * (scaled[0] ** 2 + scaled[1] ** 2)
+    expected -= math.log(2.0) + math.log(2 * math.pi)
+    log_prob = DiagonalNormal(mean, log_std).log_prob(moved)
+    assert log_prob.item() == pytest.approx(expected, rel=1e-5)
+
+
+CONTINUOUS = {
+    "env__name": "Pendulum-v1",
+    "agent__algorithm__minibatch_size": 32,
+    "agent__algorithm__training_epoch": 2,
+}
+
+
+def seen_actions(**changes):
+    """The actions of a rollout, and those of every minibatch by observation."""
+    agent, env = build(**CONTINUOUS, **changes)
+    collect(agent, env)
+    rollout = agent.memory.take()
+    learner = agent.learner
+    evaluate = learner.evaluate
+    minibatches = []
+
+    def noted(obs, action):
+        minibatches.append(dict(zip(map(tuple, obs.tolist()), action, strict=True)))
+        return evaluate(obs, action)
+
+    learner.evaluate = noted
+    report = learner.learn(rollout, 0)
+    obs = map(tuple, rollout.obs.flatten(0, 1).tolist())
+    return (
+        dict(zip(obs, rollout.action.flatten(0, 1), strict=True)),
+        minibatches,
+        report,
+    )
+
+
+def test_every_step_of_robust_optimisation_draws_noise_of_its_own():
+    taken, minibatches, report = seen_actions(agent__algorithm__rpo_alpha=0.25)
+    assert len(minibatches) == 4
+    epochs = [minibatches[0] | minibatches[1], minibatches[2] | minibatches[3]]
+    noise = [
+        torch.stack([taken[key] - epoch[key] for key in taken]) for epoch in epochs
+    ]
+    assert all(drawn.abs().min() > 0 and drawn.abs().max() <= 0.25 for drawn in noise)
+    assert (noise[0] != noise[1]).all()
+    assert report["approx_kl"] > 0
+
+
+def test_without_noise_the_actions_are_those_that_were_taken():
+    taken, minibatches, _ = seen_actions()
+    for minibatch in minibatches:
+        assert all(torch.equal(minibatch[key], taken[key]) for key in minibatch)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.25])
+def test_formulas_and_autograd_agree_on_noise_on_the_mean(alpha):
+    """Both see the same minibatches of the same rollout."""
+    vectors = []
+    for by_autograd in (False, True):
+        agent, env = build(**CONTINUOUS, agent__algorithm__rpo_alpha=alpha)
+        collect(agent, env)
+        if by_autograd:
+            learner = agent.learner
+            learner.evaluate = CriticParts(
+                learner.network, learner.family, learner.value_loss_fn
+            ).evaluate
+        agent.learn(0)
+        vectors.append([flat.vector for flat in agent.learner.flats.values()])
+    for written, by_torch in zip(*vectors, strict=True):
+        assert_close(written, by_torch, rtol=1e-4, atol=1e-5)

@@ -8,7 +8,12 @@ import torch
 from hypothesis import given
 from torch.testing import assert_close
 
-from slm_lab.agent.algorithm.returns import discounted_returns, gae, n_step_returns
+from slm_lab.agent.algorithm.returns import (
+    discounted_returns,
+    gae,
+    n_step_returns,
+    q_lambda_returns,
+)
 from tests.support import seeded
 
 
@@ -145,3 +150,64 @@ def test_discounted_returns_stay_within_the_episode():
         column(1.0, 2.0, 4.0, 8.0), column(False, True, False, False), gamma=0.5
     )
     assert returns.flatten().tolist() == [2.0, 2.0, 8.0, 8.0]
+
+
+def q_returns(episode_of_v, **keys):
+    """λ-returns of an `episode()`, whose `value` they do not need."""
+    parts = {name: episode_of_v[name] for name in episode_of_v if name != "value"}
+    return q_lambda_returns(**parts, **keys)
+
+
+def test_lambda_returns_equal_numbers_worked_out_by_hand():
+    """γ = λ = 0.5. The first episode terminates after two steps, the second is
+    truncated after one, the third runs on."""
+    returns = q_lambda_returns(
+        reward=column(1.0, 2.0, 3.0, 4.0, 5.0),
+        next_value=column(8.0, math.nan, 16.0, 2.0, 6.0),
+        terminated=column(False, True, False, False, False),
+        done=column(False, True, True, False, False),
+        gamma=0.5,
+        trace_lambda=0.5,
+    )
+    last = 5.0 + 0.5 * 6.0
+    first = 1.0 + 0.5 * (0.5 * 2.0 + 0.5 * 8.0)
+    before_last = 4.0 + 0.5 * (0.5 * last + 0.5 * 2.0)
+    expected = [first, 2.0, 3.0 + 0.5 * 16.0, before_last, last]
+    assert returns.flatten().tolist() == expected
+
+
+@pytest.mark.parametrize("ending", [None, "terminated", "truncated"])
+def test_lambda_zero_is_the_target_of_one_step(ending):
+    parts = episode(0, 6, ending)
+    one_step = parts["reward"] + 0.9 * parts["next_value"] * ~parts["terminated"]
+    assert_close(q_returns(parts, gamma=0.9, trace_lambda=0.0), one_step)
+
+
+@pytest.mark.parametrize("ending", [None, "terminated", "truncated"])
+def test_lambda_one_is_the_return_with_a_bootstrap_at_the_end_alone(ending):
+    parts = episode(0, 6, ending)
+    plain = n_step_returns(
+        **{name: parts[name] for name in parts if name != "value"},
+        gamma=0.9,
+        num_steps=6,
+    )
+    assert_close(q_returns(parts, gamma=0.9, trace_lambda=1.0), plain)
+
+
+@given(seed=st.integers(0, 1000), ending=st.sampled_from([None, "terminated"]))
+def test_lambda_returns_are_the_values_and_the_estimates_of_gae(seed, ending):
+    """With V for the greatest Q, both are the λ-return."""
+    parts = episode(seed, 7, ending)
+    parts["next_value"][:-1] = parts["value"][1:]
+    advantage = gae(**parts, gamma=0.9, gae_lambda=0.8)
+    returns = q_returns(parts, gamma=0.9, trace_lambda=0.8)
+    assert_close(returns, parts["value"] + advantage, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("ending", ["terminated", "truncated"])
+def test_lambda_returns_of_an_episode_ignore_the_episode_after_it(ending):
+    first = episode(0, 4, ending)
+    second = episode(1, 6, ending)
+    joined = {name: torch.cat([first[name], second[name]]) for name in first}
+    keys = {"gamma": 0.9, "trace_lambda": 0.8}
+    assert_close(q_returns(joined, **keys)[:4], q_returns(first, **keys))

@@ -9,11 +9,14 @@ import torch
 from slm_lab.agent.net.dueling import dueling_q
 from slm_lab.agent.net.return_distribution import (
     CategoricalReturn,
+    ImplicitReturnNet,
     QuantileReturn,
+    cosines,
     outputs_of,
     quantile_loss,
 )
-from tests.support import randn
+from tests.support import randn, seeded
+from tests.unit.agent.net.building import build
 
 
 def certain(*numbers):
@@ -114,3 +117,75 @@ def test_each_output_of_a_distribution_is_duelled_alone():
     for k in range(4):
         alone = dueling_q(value[:, k : k + 1], advantage.view(7, 3, 4)[:, :, k])
         torch.testing.assert_close(both[:, :, k], alone)
+
+
+def test_the_cosines_of_a_level_are_those_of_the_paper():
+    levels = torch.tensor([[0.0, 0.5], [1.0, 0.25]])
+    half = math.sqrt(0.5)
+    expected = [
+        [[1, 1, 1, 1], [1, 0, -1, 0]],
+        [[1, -1, 1, -1], [1, half, 0, -half]],
+    ]
+    np.testing.assert_allclose(cosines(levels, 4).numpy(), expected, atol=1e-6)
+
+
+SPLIT = {
+    "MLPNet": ((5,), {"hid_layers": [8, 6]}),
+    "DuelingMLPNet": ((5,), {"hid_layers": [8]}),
+    "ConvNet": ((1, 6, 6), {"conv_hid_layers": [[4, 3, 1]], "fc_hid_layers": [8]}),
+}
+
+
+def implicit(kind, num_levels=3):
+    shape, keys = SPLIT[kind]
+    net = build(kind, shape, heads=(2,), **keys)
+    returns = QuantileReturn(num_levels, 1.0)
+    whole = ImplicitReturnNet(net, returns, num_cosines=4, generator=seeded(1))
+    return whole, randn(3, *shape)
+
+
+@pytest.mark.parametrize("kind", SPLIT)
+def test_a_quantile_is_computed_from_the_product_of_both_embeddings(kind):
+    whole, obs = implicit(kind)
+    levels = torch.tensor([[0.1, 0.9], [0.5, 0.2], [0.3, 0.7]])
+    quantiles = whole.distributions(obs, levels)
+    assert quantiles.shape == (3, 2, 2)
+    for row in range(3):
+        for place in range(2):
+            level = levels[row, place]
+            angles = math.pi * torch.arange(4) * level
+            phi = torch.relu(whole.embedding(angles.cos()))
+            psi = whole.net.embed(obs)[row]
+            (expected,) = whole.net.from_embedding((psi * phi)[None])
+            torch.testing.assert_close(quantiles[row, :, place], expected[0])
+
+
+@pytest.mark.parametrize("kind", SPLIT)
+def test_the_parts_of_a_net_are_the_net(kind):
+    whole, obs = implicit(kind)
+    net = whole.net
+    torch.testing.assert_close(net.from_embedding(net.embed(obs)), net(obs))
+    assert net.embed(obs).shape == (3, net.embedded_width)
+
+
+def test_without_levels_q_is_the_mean_of_quantiles_at_midpoints():
+    whole, obs = implicit("MLPNet", num_levels=4)
+    midpoints = torch.tensor([[0.125, 0.375, 0.625, 0.875]]).expand(3, -1)
+    (q,) = whole(obs)
+    torch.testing.assert_close(q, whole.distributions(obs, midpoints).mean(-1))
+    torch.testing.assert_close(whole(obs)[0], q)
+
+
+def test_the_loss_of_drawn_levels_is_that_of_the_paper():
+    """Each prediction has the weight of its own τ; the sum is over predictions, the
+    mean over samples of the target."""
+    returns = QuantileReturn(32, 1.0)
+    outputs = torch.tensor([[0.0, 2.0], [1.0, 1.0]])
+    target = torch.tensor([[0.5, 4.0, -1.0], [1.0, 1.5, 0.0]])
+    levels = torch.tensor([[0.2, 0.6], [0.9, 0.5]])
+    # the numbers |τ − [u < 0]| · L(u), summand by summand
+    first = (0.2 * 0.125 + 0.2 * 3.5 + 0.8 * 0.5) / 3
+    first += (0.4 * 1.0 + 0.6 * 1.5 + 0.4 * 2.5) / 3
+    second = (0.9 * 0.125 + 0.1 * 0.5) / 3 + (0.5 * 0.125 + 0.5 * 0.5) / 3
+    loss = returns.loss(outputs, target, levels)
+    assert loss.tolist() == pytest.approx([first, second])

@@ -270,7 +270,7 @@ def test_a_spec_of_an_earlier_version_and_of_a_plug_in_can_be_drawn(tmp_path):
 def test_a_spec_name_that_looks_like_that_of_a_trial_is_understood(tmp_path):
     run = write_run(tmp_path, name="small_t0")
     (found,) = find_trials(str(run.root), tmp_path)
-    assert (found.name, found.trial, found.stamp) == (
+    assert (found.name, found.trial, found.folder_time) == (
         "small_t0",
         0,
         "2026_11_22_030000",

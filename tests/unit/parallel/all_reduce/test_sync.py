@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from slm_lab.agent.algorithm import ppo as ppo_module
+from slm_lab.agent.algorithm import minibatches
 from tests.support import actor_critic, ppo, q_learning, reinforce, soft
 from tests.unit.parallel.all_reduce.learning_ranks import (
     SGD,
@@ -84,7 +84,7 @@ def train_ppo(monkeypatch, size, changes, updates=UPDATES, steps=6, num_envs=Non
     }
     wholes = [rollout(seed, steps, num_envs) for seed in range(updates)]
     orders = Orders(0, steps, num_envs, size, minibatch)
-    monkeypatch.setattr(ppo_module, "shuffled_order", orders)
+    monkeypatch.setattr(minibatches, "shuffled_order", orders)
 
     def train(group):
         member = Rank(data[1], group)

@@ -226,6 +226,11 @@ PENALISED = [
     model(name="soft", gamma=0.9, entropy_penalty_coef=0.5)
     for model in (SoftActorCriticSpec, CrossQSpec)
 ]
+ROBUST = {
+    space: "agent.algorithm.rpo_alpha = 0.5: is for continuous actions, not for "
+    f"{space.replace('_', '-')} ones; remove it"
+    for space in ("discrete", "multi_discrete", "multi_binary")
+}
 CONTINUOUS = (
     "agent.algorithm.entropy_penalty_coef = 0.5: is for discrete actions, and the "
     "environ"
@@ -249,6 +254,8 @@ CONTINUOUS = (
         (SOFT, "box", None),
         *((spec, "discrete", None) for spec in PENALISED),
         *((spec, "box", CONTINUOUS) for spec in PENALISED),
+        (ppo_spec(rpo_alpha=0.5), "box", None),
+        *((ppo_spec(rpo_alpha=0.5), space, text) for space, text in ROBUST.items()),
         *(
             (
                 ppo_spec(action_pdtype="Categorical" if space == "box" else "Normal"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support import actor_critic, ppo, q_learning, reinforce, sarsa, soft
+from tests.support import actor_critic, ppo, pqn, q_learning, reinforce, sarsa, soft
 from tests.unit.spec.problems import assert_problem
 from tests.unit.spec.spec_data import changed
 
@@ -25,14 +25,22 @@ def recurrent(raw):
 PPO = recurrent(ppo())
 DQN = recurrent(q_learning("DQN", agent__algorithm__training_start_step=64))
 NET = PPO["agent"]["net"]
-SINGLE = "agent.net.type = …: … learns from single steps … PPO, ActorCritic, Reinforce"
+SINGLE = (
+    "agent.net.type = …: … learns from single steps … PPO, PQN, ActorCritic, Reinforce"
+)
 NEEDED = ">= seq_len × num_envs = … = 32, one sequence"
 BY_PRIORITY = {"name": "PrioritizedReplay", "batch_size": 16, "max_size": 200}
 
 ROWS = [
     *(
         (raw, {}, None)
-        for raw in (PPO, DQN, recurrent(actor_critic()), recurrent(reinforce()))
+        for raw in (
+            PPO,
+            DQN,
+            recurrent(pqn(agent__net__layer_norm=False)),
+            recurrent(actor_critic()),
+            recurrent(reinforce()),
+        )
     ),
     *(
         (recurrent(raw), {}, SINGLE)

@@ -8,7 +8,7 @@ import pytest
 from slm_lab.spec.load import load_spec, parse_spec, spec_names
 from slm_lab.spec.parse import parse
 from slm_lab.spec.read import read_file, shipped_files
-from tests.support import actor_critic, ppo, q_learning, reinforce, sarsa, soft
+from tests.support import actor_critic, ppo, pqn, q_learning, reinforce, sarsa, soft
 from tests.unit.spec.problems import assert_lines, assert_problem
 from tests.unit.spec.spec_data import OF_AGENT, changed, fillings
 
@@ -25,6 +25,7 @@ WITHOUT_TARGETS = {
     "ActorCritic": actor_critic(),
     "Reinforce": reinforce(),
     "SARSA": sarsa(),
+    "PQN": pqn(),
     "VanillaDQN": q_learning("VanillaDQN", agent__net__update_frequency=1),
     "CrossQ": soft("CrossQ"),
 }
@@ -35,7 +36,7 @@ WITH_TARGETS = {
     "TD3": soft("TD3"),
 }
 EVERY = {**WITHOUT_TARGETS, **WITH_TARGETS}
-ONE_NET = ("Reinforce", "SARSA", "VanillaDQN", "DQN", "DoubleDQN")
+ONE_NET = ("Reinforce", "SARSA", "PQN", "VanillaDQN", "DQN", "DoubleDQN")
 SOFT = WITH_TARGETS["SoftActorCritic"]
 DQN = WITH_TARGETS["DQN"]
 CRITIC = {"type": "MLPNet", "hid_layers": [8]}

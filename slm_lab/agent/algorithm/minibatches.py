@@ -1,0 +1,53 @@
+"""Epochs of shuffled minibatches of a rollout."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from slm_lab.agent.device import moved
+from slm_lab.agent.recurrent_state import RecurrentLayout, shuffled_order
+
+SamplesT = TypeVar("SamplesT", bound=NamedTuple)
+"""A record of tensors with B rows each; None stands for no tensor."""
+
+
+def shuffled_minibatches(
+    samples: SamplesT,
+    obs: Tensor,
+    num_epochs: int,
+    minibatch_size: int,
+    recurrent: RecurrentLayout | None,
+    generator: torch.Generator,
+) -> Iterator[SamplesT]:
+    """Every sample once per epoch, in a fresh order each time. `obs` are the
+    observations (B, …) of the samples; with recurrent nets, sequences of them stay
+    together."""
+    sizes = minibatch_sizes(len(obs), minibatch_size)
+    for _ in range(num_epochs):
+        order = shuffled_order(obs, recurrent, generator)
+        in_order = _take(samples, moved(order, obs.device))
+        yield from _split(in_order, sizes)
+
+
+def minibatch_sizes(size: int, minibatch_size: int) -> list[int]:
+    """The sizes of the minibatches of `size` samples, in order. The last has the rest.
+    A rest of one sample has no deviation to standardise by; it joins the minibatch
+    before it."""
+    starts = list(range(0, size, minibatch_size))
+    if size % minibatch_size == 1 and len(starts) > 1 and minibatch_size > 1:
+        starts.pop()
+    return [stop - start for start, stop in pairwise([*starts, size])]
+
+
+def _take(samples: SamplesT, index: Tensor) -> SamplesT:
+    """The samples at `index`, in that order."""
+    return samples._make(t if t is None else t.index_select(0, index) for t in samples)
+
+
+def _split(samples: SamplesT, sizes: list[int]) -> Iterator[SamplesT]:
+    """Consecutive parts, as views."""
+    parts = ([t] * len(sizes) if t is None else torch.split(t, sizes) for t in samples)
+    return map(samples._make, zip(*parts, strict=True))

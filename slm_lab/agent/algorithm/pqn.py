@@ -1,0 +1,141 @@
+"""Parallel Q-learning, arXiv:2407.04811."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from slm_lab.agent.algorithm.algorithm import (
+    AgentParts,
+    BuildContext,
+    Learner,
+    seeded_generator,
+)
+from slm_lab.agent.algorithm.minibatches import shuffled_minibatches
+from slm_lab.agent.algorithm.policy_parts import QObjective, QParts, assemble, build_q
+from slm_lab.agent.algorithm.report import GradientStep, Report, Update, mean_report
+from slm_lab.agent.algorithm.returns import q_lambda_returns
+from slm_lab.agent.batch import Rollout
+from slm_lab.agent.device import moved
+from slm_lab.agent.recurrent_state import flatten_obs, flatten_steps, unflatten_steps
+from slm_lab.core.types import StateDict
+from slm_lab.spec.schema.q_learning import PQNSpec
+
+
+class QSamples(NamedTuple):
+    """A rollout with its time and environment axes flattened into one, B = T·N."""
+
+    obs: Tensor
+    action: Tensor
+    target: Tensor
+    """The λ-return of each step."""
+
+
+@final
+class PQN(Learner[Rollout]):
+    """Q-learning on the rollouts of many environments, without a replay memory and
+    without a target network. Targets are the λ-returns of Q at the start of a training
+    event; they hold for all its epochs of minibatches. Normalised layers keep Q from
+    diverging."""
+
+    metric_names = ("q_value",)
+
+    def __init__(
+        self, spec: PQNSpec, parts: QParts, generator: torch.Generator
+    ) -> None:
+        super().__init__(parts.network.train_state)
+        self.spec = spec
+        self.network = parts.network
+        self.value_loss_fn = parts.value_loss_fn
+        self.objective: QObjective = parts.torch_objective
+        self.step: GradientStep = self._step
+        self._generator = generator
+
+    @classmethod
+    def build(cls, context: BuildContext) -> AgentParts:
+        """Network, actor and learner from the spec."""
+        spec = context.algorithm(PQNSpec)
+        parts = build_q(context)
+        learner = cls(spec, parts, seeded_generator(context.seeds.sampling))
+        return assemble(
+            context=context,
+            network=parts.network,
+            family=parts.family,
+            learner=learner,
+            horizon=spec.time_horizon,
+        )
+
+    @override
+    def take_numbers(self, numbers: Mapping[str, float]) -> None:
+        self.spec = self.spec.with_numbers(numbers)
+
+    @override
+    def learn(self, batch: Rollout, frame: int) -> Report:
+        """`training_epoch` passes over the rollout in shuffled minibatches."""
+        self.train_state.set_frame(frame)
+        samples = self._prepare(batch)
+        minibatches = shuffled_minibatches(
+            samples=samples,
+            obs=samples.obs,
+            num_epochs=self.spec.training_epoch,
+            minibatch_size=self.spec.minibatch_size,
+            recurrent=self.network.recurrent,
+            generator=self._generator,
+        )
+        reports: list[Report] = []
+        self.network.train(True)
+        for minibatch in minibatches:
+            update = self.step(minibatch)
+            reports.append(update.report)
+            self.opt_step += 1
+        self.network.train(False)
+        self.version += 1
+        return {**mean_report(reports), "lr": self.train_state.lr}
+
+    @torch.no_grad()
+    def _prepare(self, rollout: Rollout) -> QSamples:
+        """The flattened rollout with its targets."""
+        network = self.network
+        device = network.device
+        recurrent = network.recurrent
+        obs = moved(flatten_obs(rollout.obs, recurrent), device)
+        value = unflatten_steps(network.greatest_q(obs), rollout.reward, recurrent)
+        bootstrap_value = network.greatest_q(moved(rollout.bootstrap_obs, device)).cpu()
+        next_value = replace(rollout, value=value).next_value(bootstrap_value)
+        target = q_lambda_returns(
+            reward=rollout.reward,
+            next_value=next_value,
+            terminated=rollout.terminated,
+            done=rollout.done,
+            gamma=self.spec.gamma,
+            trace_lambda=self.spec.lam,
+        )
+        return QSamples(
+            obs=obs,
+            action=moved(flatten_steps(rollout.action, recurrent), device),
+            target=moved(flatten_steps(target, recurrent), device),
+        )
+
+    def _step(self, batch: QSamples) -> Update:
+        """One gradient step on l(Q(s, a), G), algorithm 1 of the paper."""
+        prediction = self.objective(
+            batch.obs, batch.action, lambda _: batch.target, None
+        )
+        step = self.network.step(prediction.loss)
+        report = {
+            "loss": step.loss,
+            "grad_norm": step.grad_norm,
+            "q_value": prediction.mean_q,
+        }
+        return Update(report)
+
+    @override
+    def own_state(self) -> StateDict:
+        return {"generator": self._generator.get_state()}
+
+    @override
+    def load_own_state(self, state: StateDict) -> None:
+        self._generator.set_state(state["generator"])
