@@ -113,6 +113,12 @@ class CutShort(Probe):
         return np.ones(1, np.float32), 4.0 * is_last, is_last, not is_last, {}
 
 
+class ContinuousCutShort(CutShort):
+    """CutShort with an action in [−1, 1], which changes nothing."""
+
+    action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+
 class MatchObs(Probe):
     """Eight steps, obs ±1, reward +1 where the action (0, 1) matches its sign, else
     −1."""
@@ -257,6 +263,7 @@ PROBES: dict[str, type[gymnasium.Env[Any, Any]]] = {
     "ProbeRewardIsObs-v0": RewardIsObs,
     "ProbeRewardIsAction-v0": RewardIsAction,
     "ProbeRewardIsContinuousAction-v0": RewardIsContinuousAction,
+    "ProbeContinuousCutShort-v0": ContinuousCutShort,
     "ProbeTwoStepCredit-v0": TwoStepCredit,
     "ProbeCutShort-v0": CutShort,
     "ProbeMatchObs-v0": MatchObs,

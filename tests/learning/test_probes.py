@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from slm_lab.session.session import Session
 from tests.learning.probe_envs import register_probes
-from tests.support import actor_critic, make_session, parse, ppo, pqn, q_learning
+from tests.support import actor_critic, make_session, parse, ppo, pqn, q_learning, soft
 
 register_probes()
 
@@ -57,6 +57,21 @@ LEARNERS = {
             },
         )
         for name in ("DQN", "DoubleDQN", "MunchausenDQN", "C51", "QRDQN", "IQN")
+    },
+    **{
+        name: (
+            partial(soft, name),
+            {
+                "agent__algorithm__training_frequency": 4,
+                "agent__algorithm__training_batch_iter": 1,
+                "agent__algorithm__gamma": 0.8,
+                "agent__algorithm__policy_delay": 2,
+                "agent__memory__batch_size": 64,
+                "agent__memory__max_size": 2000,
+                "agent__net__lr_scheduler_spec": {"name": "LinearToZero"},
+            },
+        )
+        for name in ("SoftActorCritic", "REDQ", "CrossQ", "TD3")
     },
 }
 
@@ -420,3 +435,48 @@ def test_munchausen_q_has_the_bonus_of_its_own_policy(tmp_path):
     for _ in range(20):
         wanted[1] = 1.0 - alpha * tau * np.log1p(np.exp((-1.5 - wanted[1]) / tau))
     assert_allclose(q_of(session, [0.0])[0], wanted, atol=0.05)
+
+
+NO_ENTROPY = {"agent__algorithm__fixed_alpha": 0.0}
+OF_ACTORS = {
+    "SoftActorCritic": NO_ENTROPY,
+    "REDQ": {**NO_ENTROPY, "agent__algorithm__num_critics": 4},
+    "CrossQ": NO_ENTROPY,
+    "TD3": {},
+}
+"""Actors and critics with replay. Without entropy a value is that of the rewards."""
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("name", OF_ACTORS)
+def test_critics_learn_the_values_of_states_before_a_truncation(name, tmp_path):
+    session = train(
+        "ProbeContinuousCutShort-v0", tmp_path, 0, 6000, name, **OF_ACTORS[name]
+    )
+    obs = torch.tensor([[0.0], [1.0]])
+    with torch.no_grad():
+        q = session.agent.learner.critic.q_values(obs, torch.zeros(2, 1))
+    assert_allclose(torch.stack(q), [[3.2, 4.0]] * len(q), atol=0.15)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("name", OF_ACTORS)
+def test_an_actor_finds_the_best_action_and_the_critics_its_value(name, tmp_path):
+    """The best action is 0.5 of [−2, 2], a quarter of the half range."""
+    session = train(
+        "ProbeRewardIsContinuousAction-v0",
+        tmp_path,
+        0,
+        8000,
+        name,
+        **OF_ACTORS[name],
+        agent__net__optim_spec={"name": "GlobalAdam", "lr": 3e-3},
+    )
+    obs = np.zeros((1, 1), np.float32)
+    action = session.agent.actor.act_greedily(obs)
+    assert action.item() == pytest.approx(0.25, abs=0.08)
+    with torch.no_grad():
+        q = session.agent.learner.critic.q_values(
+            torch.from_numpy(obs), torch.tensor([[0.25]])
+        )
+    assert_allclose(torch.stack(q), 0.0, atol=0.1)
