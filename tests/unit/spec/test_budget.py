@@ -65,6 +65,11 @@ def test_with_its_own_budget_every_shipped_spec_has_the_frames_it_was_measured_w
         assert frames == TABLE[f"{shipped_name(file)}: {name}"], name
 
 
+def test_the_table_of_frames_has_no_file_that_is_gone():
+    shipped = {shipped_name(file) for file in shipped_files()}
+    assert {key.partition(": ")[0] for key in TABLE} == shipped
+
+
 @pytest.mark.parametrize("file", shipped_files(), ids=lambda file: file.stem)
 @pytest.mark.parametrize("part", [10, 100])
 def test_a_shorter_budget_alone_shortens_all_of_a_shipped_spec_without_a_word(
