@@ -44,6 +44,7 @@ BENCHMARKS = {
     "benchmark/dqn/ddqn_per_acrobot.json": ("ddqn_per_acrobot", -100.0),
     "benchmark/dqn/ddqn_per_cartpole.json": ("ddqn_per_cartpole", 400.0),
     "benchmark/dqn/dqn_lunar.json": ("dqn_lunar", 120.0),
+    "benchmark/dqn/munchausen_cartpole.json": ("munchausen_cartpole", 250.0),
     "benchmark/dqn/ddqn_per_lunar.json": ("ddqn_per_lunar", 200.0),
     "benchmark/distributional/c51_cartpole.json": ("c51_cartpole", 450.0),
     "benchmark/distributional/qrdqn_cartpole.json": ("qrdqn_cartpole", 420.0),
