@@ -76,9 +76,9 @@ from slm_lab.storage.run_dir import (
     safe_name,
 )
 from slm_lab.studies.baseline import RANDOM_RETURNS_FILE
-from slm_lab.studies.pool import ThisProcess, TrialEnd, end_of
+from slm_lab.studies.pool import SerialSlot, TrialEnd, end_of
 from slm_lab.studies.run import Run, check_machine, check_spaces
-from slm_lab.studies.study import Policy, Study
+from slm_lab.studies.study import Agenda, Study
 from slm_lab.studies.trial import TrialTask
 
 logger = logging.getLogger(__name__)
@@ -365,7 +365,7 @@ class Planned(NamedTuple):
 
 
 @final
-class CompareRun(Policy):
+class CompareRun(Agenda):
     """A comparison in its folder `data/{spec_name}_compare_{time}`: all run folders,
     the plan (a spec file with every variant), the log of how trainings ended, graphs
     and tables."""
@@ -397,13 +397,13 @@ class CompareRun(Policy):
             earlier = self._earlier_events()
         if is_reader:
             for event in (*earlier, *log.read()):
-                self.search_state.apply(event)
+                self.study_state.apply(event)
         else:
             self._lock = RunLock(folder)
             for event in earlier:
                 log.write(event)
-            self.study = Study(self, ThisProcess(self._train), log)
-        for state in self.search_state.trials.values():
+            self.study = Study(self, SerialSlot(self._train), log)
+        for state in self.study_state.trials.values():
             name = state.folder or "none"
             if Path(name).name != name or name == "..":
                 raise UsageError(
@@ -443,7 +443,7 @@ class CompareRun(Policy):
     @property
     def to_run(self) -> list[Planned]:
         """The trainings not yet finished, failed ones included."""
-        finished = {state.trial for state in self.search_state.of(Status.FINISHED)}
+        finished = {state.trial for state in self.study_state.of(Status.FINISHED)}
         return [planned for planned in self.planned if planned.number not in finished]
 
     @property
@@ -451,14 +451,14 @@ class CompareRun(Policy):
         """The trainings that failed, and why."""
         return [
             (self.planned[state.trial], str(state.error))
-            for state in self.search_state.of(Status.FAILED)
+            for state in self.study_state.of(Status.FAILED)
         ]
 
     @property
     def would_repeat(self) -> bool:
         """Whether all trainings left to run have failed and would fail in the same way
         again."""
-        failed = self.search_state.of(Status.FAILED)
+        failed = self.study_state.of(Status.FAILED)
         hopeless = {state.trial for state in failed if state.would_repeat}
         return all(planned.number in hopeless for planned in self.to_run)
 
@@ -555,7 +555,7 @@ class CompareRun(Policy):
     def _result(self, variant: Variant) -> VariantResult:
         trainings = {}
         failures = dict[int, str]()
-        for state in self.search_state.trials.values():
+        for state in self.study_state.trials.values():
             planned = self.planned[state.trial]
             if planned.variant != variant:
                 continue
@@ -568,7 +568,7 @@ class CompareRun(Policy):
     def _training(self, planned: Planned) -> Training:
         """Reads a finished training once, because it does not change."""
         if planned.number not in self._read:
-            run_dir = self._run_dir(self.search_state.trials[planned.number])
+            run_dir = self._run_dir(self.study_state.trials[planned.number])
             assert run_dir is not None
             files = {
                 session: run_dir.session(0, session).rows

@@ -32,9 +32,9 @@ from slm_lab.spec.schema.net import NetSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.result import Ending
 from slm_lab.storage.run_dir import RunDir
-from slm_lab.studies.pool import ThisProcess, TrialEnd
+from slm_lab.studies.pool import SerialSlot, TrialEnd
 from slm_lab.studies.run import check_machine
-from slm_lab.studies.study import Policy, Study
+from slm_lab.studies.study import Agenda, Study
 from slm_lab.studies.trial import Trial, TrialTask, stop_on_signals
 
 ENV_FACTORS = (2, 4)
@@ -171,7 +171,7 @@ def _multiplies_much(net: NetSpec) -> bool:
 
 
 @final
-class Probe(Policy):
+class Probe(Agenda):
     """A spec on this machine, and the changes that it allows; its runs are in
     `folder`."""
 
@@ -192,7 +192,7 @@ class Probe(Policy):
         self._turns: list[Change] = []
         """What each run changes."""
         self._speeds: list[tuple[Change, Speed]] = []
-        self._study = Study(self, ThisProcess(self._train))
+        self._study = Study(self, SerialSlot(self._train))
 
     @property
     def changes(self) -> list[Change]:

@@ -353,7 +353,7 @@ class Runs:
         monkeypatch.setattr(module, "measure", self)
 
     def __call__(self, task, seconds):
-        change = self.probe._turns[len(self.probe.search_state.trials) - 1]
+        change = self.probe._turns[len(self.probe.study_state.trials) - 1]
         self.changes.append(change)
         result = self.results.pop(0) if self.results else self.last(change)
         if isinstance(result, LabError):
