@@ -17,7 +17,8 @@ from slm_lab.cli.main import app
 from slm_lab.records.event_log import EventLog, Proposed
 from slm_lab.records.run_source import RunSource
 from slm_lab.storage.manifest import previous_path
-from slm_lab.studies.compare import CompareRequest, CompareRun
+from slm_lab.studies.compare.modes import CompareRequest
+from slm_lab.studies.compare.run import CompareRun
 from slm_lab.studies.search.prepare import Prepared
 from tests.faults.lab import (
     NAME,

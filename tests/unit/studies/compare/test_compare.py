@@ -17,8 +17,11 @@ from slm_lab.records.run_source import RunSource
 from slm_lab.spec.load import load_spec
 from slm_lab.storage.result import Ending, SessionResult, TrialResult
 from slm_lab.storage.run_dir import RunDir
-from slm_lab.studies import compare
-from slm_lab.studies.compare import CompareRequest, CompareRun
+from slm_lab.studies.compare import results as results_module
+from slm_lab.studies.compare import run as run_module
+from slm_lab.studies.compare.modes import CompareRequest
+from slm_lab.studies.compare.results import CompareResults
+from slm_lab.studies.compare.run import CompareRun
 from tests.support import ppo
 
 BUDGET = 1000
@@ -82,8 +85,8 @@ class StandRun:
 @pytest.fixture
 def stand(monkeypatch):
     stand = Stand()
-    monkeypatch.setattr(compare, "Run", stand)
-    monkeypatch.setattr(compare, "draw_comparison", lambda *args: [])
+    monkeypatch.setattr(run_module, "Run", stand)
+    monkeypatch.setattr(results_module, "draw_comparison", lambda *args: [])
     return stand
 
 
@@ -122,8 +125,8 @@ def reopened(run):
     return CompareRun.resume(run.folder)
 
 
-def finished(run):
-    return summary_table(run.comparison())["finished"].tolist()
+def finished(results):
+    return summary_table(results.comparison())["finished"].tolist()
 
 
 def test_all_variants_train_under_one_seed_before_any_trains_under_the_next(run, stand):
@@ -141,7 +144,7 @@ def test_all_variants_train_under_one_seed_before_any_trains_under_the_next(run,
 
 def test_measurements_equal_the_values_of_the_rows(run, stand):
     train(run, stand)
-    alone, together = summary_table(run.comparison()).itertuples()
+    alone, together = summary_table(run.results.comparison()).itertuples()
     assert (alone.frames_per_s, together.frames_per_s) == (100.0, 200.0)
     assert together.speed_up == 2.0
     assert (alone.finished, together.finished) == (2, 2)
@@ -151,7 +154,8 @@ def test_measurements_equal_the_values_of_the_rows(run, stand):
 def test_frames_per_process_count_each_actor_and_not_the_learner(begin, stand):
     run = begin("actor_learner", workers=4)
     train(run, stand)
-    alone, from_actors = (each.trainings[0] for each in run.comparison().outcomes)
+    outcomes = run.results.comparison().outcomes
+    alone, from_actors = (outcome.trainings[0] for outcome in outcomes)
     np.testing.assert_array_equal(alone.frame, alone.total_frame)
     np.testing.assert_array_equal(from_actors.frame, from_actors.total_frame / 4)
     assert (from_actors.frames, from_actors.seconds) == (alone.frames, alone.seconds)
@@ -162,13 +166,15 @@ def test_a_failure_is_noted_and_the_others_continue(run, stand):
     train(run, stand, FAIL)
     ((planned, why),) = run.failures
     assert (planned.label, why) == ("one process, seed 0", "Session 0: no more memory")
-    result = run.comparison().outcomes[0]
+    result = run.results.comparison().outcomes[0]
     assert (set(result.trainings), result.failures) == ({1}, {0: why})
-    assert "3 of 4 trainings" in run.comparison().notes[-1]
+    assert "3 of 4 trainings" in run.results.comparison().notes[-1]
     later = reopened(run)
     train(later, stand)
     assert later.failures == []
-    assert finished(later) == [2, 2], "a resumed comparison trains anew what failed"
+    assert finished(later.results) == [2, 2], (
+        "a resumed comparison trains anew what failed"
+    )
 
 
 def test_a_run_that_cannot_begin_is_a_failure_too(run, stand):
@@ -188,7 +194,7 @@ def test_a_full_disk_stops_the_comparison(run, stand):
 
 def test_resuming_completes_missing_trainings_in_existing_folders(run, stand):
     train(run, stand, DONE, STOP)
-    assert finished(run) == [1, 0], "a stopped training is not measured"
+    assert finished(run.results) == [1, 0], "a stopped training is not measured"
     stand.asked.clear()
     later = reopened(run)
     assert [planned.number for planned in later.to_run] == [1, 2, 3]
@@ -200,8 +206,8 @@ def test_resuming_completes_missing_trainings_in_existing_folders(run, stand):
     ]
     folders = [path.name for path in run.folder.iterdir() if path.is_dir()]
     assert len(folders) == 4, "the one that was stopped went on in its own folder"
-    assert finished(later) == [2, 2]
-    assert finished(CompareRun.look(run.folder)) == [2, 2]
+    assert finished(later.results) == [2, 2]
+    assert finished(CompareResults.read(run.folder)) == [2, 2]
 
 
 def test_a_training_that_was_killed_before_it_wrote_anything_restarts(run, stand):
@@ -238,7 +244,7 @@ def earlier(run, **changes):
 def test_the_record_of_an_earlier_version_is_read_and_resumed(run, stand):
     train(run, stand, DONE, STOP)
     earlier(run)
-    assert finished(CompareRun.look(run.folder)) == [1, 0]
+    assert finished(CompareResults.read(run.folder)) == [1, 0]
     assert not (run.folder / "small_compare.jsonl").exists(), "a reader writes nothing"
     stand.asked.clear()
     later = reopened(run)
@@ -249,7 +255,7 @@ def test_the_record_of_an_earlier_version_is_read_and_resumed(run, stand):
         ("small_false", 1, False),
         ("small_synced_2", 1, False),
     ]
-    assert finished(reopened(later)) == [2, 2]
+    assert finished(reopened(later).results) == [2, 2]
 
 
 @pytest.mark.parametrize(
@@ -263,7 +269,7 @@ def test_the_record_of_an_earlier_version_is_read_and_resumed(run, stand):
 def test_a_damaged_record_is_refused(run, changes, words):
     earlier(run, **changes)
     with pytest.raises(UsageError, match=words):
-        CompareRun.look(run.folder)
+        CompareResults.read(run.folder)
 
 
 def test_only_one_process_works_in_a_comparison(run):
