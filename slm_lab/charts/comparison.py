@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from slm_lab.charts import speeds
-from slm_lab.charts.axis import TOTAL_FRAMES, Axis, frames, wall_clock
+from slm_lab.charts.axis import TOTAL_FRAMES, Axis, cpu_clock, frames, wall_clock
 from slm_lab.charts.chart import (
     GREY,
     Bar,
@@ -232,15 +232,17 @@ def clocks(comparison: Comparison) -> list[Axis]:
         for outcome in comparison.outcomes
         for training in outcome.trainings.values()
     ]
-    counted = [t.cpu_t[-1] for t in trainings if np.isfinite(t.cpu_t).any()]
-    cpu_clock = wall_clock(max(map(float, counted), default=0.0))
-    label = cpu_clock.label.replace("training time", "CPU time of all processes")
     longest = max((training.seconds for training in trainings), default=0.0)
+    cpu_seconds = [
+        float(training.cpu_t[-1])
+        for training in trainings
+        if np.isfinite(training.cpu_t).any()
+    ]
     return [
         TOTAL_FRAMES,
         wall_clock(longest),
         frames("per process"),
-        cpu_clock._replace(column="cpu_t", file="cpu_t", label=label),
+        cpu_clock(max(cpu_seconds, default=0.0)),
     ]
 
 
