@@ -18,7 +18,7 @@ from slm_lab.core.text import count_text, short_count
 from slm_lab.records.trust import command_text, imports_of_file, modules_of
 from slm_lab.storage.result import TrialResult
 from slm_lab.studies.compare.folder import allowed_imports
-from slm_lab.studies.compare.modes import CompareRequest
+from slm_lab.studies.compare.modes import CompareRequest, make_plan
 from slm_lab.studies.compare.plan import Planned
 from slm_lab.studies.compare.run import CompareRun
 from slm_lab.studies.run import Run
@@ -60,12 +60,13 @@ def _open(request: CompareRequest) -> CompareRun:
         )
     imports = imports_of_file(source.spec_file, source.imports, source.trust)
     import_plugins(imports)
-    return CompareRun.begin(
+    plan = make_plan(
         request._replace(
             source=replace(source, imports=imports),
             seeds=request.seeds or DEFAULT_SEEDS,
         )
     )
+    return CompareRun.begin(plan, source.data_dir)
 
 
 def _reject_beside_resume(request: CompareRequest) -> None:

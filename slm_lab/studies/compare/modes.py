@@ -16,6 +16,7 @@ from slm_lab.records.origin import processor
 from slm_lab.records.run_source import RunSource
 from slm_lab.session.seeding import draw_root_seed
 from slm_lab.spec.checks.nets import GLOBAL_TWIN
+from slm_lab.spec.load import warnings_held
 from slm_lab.spec.modes import MODES, mode_of
 from slm_lab.spec.override import Setting
 from slm_lab.spec.parse import Parsed
@@ -44,9 +45,10 @@ class CompareRequest(NamedTuple):
     threshold: float | None = None
 
 
+@warnings_held()
 def make_plan(request: CompareRequest) -> Plan:
     """The plan for a request. Raises UsageError, or SpecError with every problem of any
-    variant."""
+    variant, before anything runs."""
     source = request.source
     cores = usable_cores()
     modes = _modes(request)

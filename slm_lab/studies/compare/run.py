@@ -12,8 +12,7 @@ from slm_lab.records.run_source import RunSource
 from slm_lab.spec.load import warnings_held
 from slm_lab.storage.result import TrialResult
 from slm_lab.studies.compare.folder import CompareFolder, params_of, read_plan
-from slm_lab.studies.compare.modes import CompareRequest, make_plan
-from slm_lab.studies.compare.plan import Planned
+from slm_lab.studies.compare.plan import Plan, Planned
 from slm_lab.studies.compare.results import CompareResults
 from slm_lab.studies.pool import SerialSlot, TrialEnd, end_of
 from slm_lab.studies.run import Run
@@ -42,12 +41,9 @@ class CompareRun(Agenda):
         folder.check_folders(self.study_state)
 
     @classmethod
-    @warnings_held()
-    def begin(cls, request: CompareRequest) -> "CompareRun":
-        """Begins a new comparison. Raises SpecError or UsageError with every problem
-        before anything runs."""
-        plan = make_plan(request)
-        return cls(CompareFolder.create(request.source.data_dir, plan))
+    def begin(cls, plan: Plan, data_dir: Path) -> "CompareRun":
+        """Begins a new comparison in a new folder."""
+        return cls(CompareFolder.create(data_dir, plan))
 
     @classmethod
     @warnings_held()

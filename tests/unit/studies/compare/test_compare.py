@@ -15,16 +15,19 @@ from slm_lab.core.errors import LabError, UsageError
 from slm_lab.metrics.trial_metrics import throughput, trial_metrics
 from slm_lab.records.run_source import RunSource
 from slm_lab.spec.load import load_spec
+from slm_lab.spec.override import Setting
 from slm_lab.storage.result import Ending, SessionResult, TrialResult
 from slm_lab.storage.run_dir import RunDir
 from slm_lab.studies.compare import results as results_module
 from slm_lab.studies.compare import run as run_module
-from slm_lab.studies.compare.modes import CompareRequest
+from slm_lab.studies.compare.modes import CompareRequest, make_plan
+from slm_lab.studies.compare.plan import Variant
 from slm_lab.studies.compare.results import CompareResults
 from slm_lab.studies.compare.run import CompareRun
 from tests.support import ppo
 
 BUDGET = 1000
+LAM = "agent.algorithm.lam"
 DONE = Ending.FINISHED
 STOP = Ending.INTERRUPTED
 FAIL = Ending.FAILED
@@ -98,9 +101,8 @@ def begin(tmp_path, stand):
         file, data = tmp_path / "spec.json", tmp_path / "data"
         file.write_text(json.dumps({"small": ppo(env__max_frame=BUDGET)}))
         source = RunSource(str(file), data_dir=data)
-        return CompareRun.begin(
-            CompareRequest(source, (mode,), (workers,), seeds, **options)
-        )
+        request = CompareRequest(source, (mode,), (workers,), seeds, **options)
+        return CompareRun.begin(make_plan(request), data)
 
     return make
 
@@ -140,6 +142,29 @@ def test_all_variants_train_under_one_seed_before_any_trains_under_the_next(run,
     ]
     assert opened[:2] == ["one process, seed 0", "synced × 2, seed 0"]
     assert run.to_run == []
+
+
+def test_variants_may_differ_in_any_key_and_are_trained_and_resumed_by_label(
+    run, stand, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(results_module, "write_tables", lambda *args: [])
+    base = run.plan.baseline
+    variants = [
+        Variant(f"λ = {lam}", f"small_{lam}", (Setting(LAM, lam),)) for lam in (0.9, 1)
+    ]
+    specs = {variant.label: variant.parse(base).spec for variant in variants}
+    both = CompareRun.begin(run.plan._replace(specs=specs), tmp_path / "other")
+    train(both, stand, DONE, STOP)
+    stand.asked.clear()
+    later = reopened(both)
+    assert [planned.label for planned in later.to_run] == [
+        "λ = 1, seed 0",
+        "λ = 0.9, seed 1",
+        "λ = 1, seed 1",
+    ]
+    assert [spec.agent.algorithm.lam for spec in later.plan.specs.values()] == [0.9, 1]
+    train(later, stand)
+    assert [name for name, *_ in stand.asked] == ["small_1", "small_0.9", "small_1"]
 
 
 def test_measurements_equal_the_values_of_the_rows(run, stand):
