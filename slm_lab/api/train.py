@@ -35,7 +35,7 @@ from slm_lab.records.lookup import (
 )
 from slm_lab.records.run_source import RunSource
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.studies.compare import CompareRequest
+from slm_lab.studies.compare.modes import CompareRequest
 from slm_lab.studies.run_mode import check_spec_words
 
 if TYPE_CHECKING:

@@ -78,6 +78,15 @@ def frames(of: str = "") -> Axis:
 
 def wall_clock(longest: float) -> Axis:
     """Training time in the unit that suits `longest` seconds."""
+    return _time_axis("wall_t", "training time", longest)
+
+
+def cpu_clock(longest: float) -> Axis:
+    """CPU time of all processes in the unit that suits `longest` seconds."""
+    return _time_axis("cpu_t", "CPU time of all processes", longest)
+
+
+def _time_axis(column: str, name: str, longest: float) -> Axis:
     size = 3600.0
     unit = "h"
     if longest <= 300:
@@ -86,7 +95,7 @@ def wall_clock(longest: float) -> Axis:
     elif longest <= 7200:
         size = 60.0
         unit = "min"
-    return Axis("wall_t", "wall_t", f"training time ({unit})", size)
+    return Axis(column, column, f"{name} ({unit})", size)
 
 
 def x_axis(word: str, longest: float, of: str = "per Session") -> Axis:

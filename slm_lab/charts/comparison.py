@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from slm_lab.charts import speeds
-from slm_lab.charts.axis import TOTAL_FRAMES, Axis, frames, wall_clock
+from slm_lab.charts.axis import TOTAL_FRAMES, Axis, cpu_clock, frames, wall_clock
 from slm_lab.charts.chart import (
     GREY,
     Bar,
@@ -24,7 +24,7 @@ from slm_lab.charts.chart import (
     level,
 )
 from slm_lab.charts.look import tick_text
-from slm_lab.charts.speeds import BASELINE, CROWDED, Comparison, Variant, VariantResult
+from slm_lab.charts.speeds import BASELINE, CROWDED, Comparison, VariantResult, Way
 from slm_lab.charts.write import write_chart
 from slm_lab.core.files import write_atomically
 from slm_lab.core.text import count_text
@@ -86,7 +86,7 @@ def dashboard(comparison: Comparison) -> Chart:
         title = f"return against {x.label}"
         panels.append(curves_panel(x.label, "", unnamed, title, note=_NO_VALUES))
     bars = _speed_ups(comparison, title="speed-up: total frames/s, one process = 1")
-    inks = [_ink(comparison, outcome.variant) for outcome in comparison.outcomes]
+    inks = [_ink(comparison, outcome.way) for outcome in comparison.outcomes]
     return Chart(
         f"{comparison.title}: ways of parallel training",
         _budget_text(comparison),
@@ -112,8 +112,8 @@ def _speed_ups(comparison: Comparison, title: str = "", y: str = "") -> Panel:
     bars = []
     rows: list[Any] = list(speeds.summary_table(comparison).itertuples())
     for outcome, row in zip(comparison.outcomes, rows, strict=True):
-        if outcome.variant.mode != BASELINE:
-            bars.append(_bar(comparison, outcome.variant, row))
+        if outcome.way.mode != BASELINE:
+            bars.append(_bar(comparison, outcome.way, row))
     words = ["━ ideal", "╌ one process"]
     if comparison.seeds > 1:
         words.append("│ all seeds")
@@ -121,7 +121,7 @@ def _speed_ups(comparison: Comparison, title: str = "", y: str = "") -> Panel:
     return panel._replace(title=title, hint=" · ".join(words))
 
 
-def _bar(comparison: Comparison, variant: Variant, row: Any) -> Bar:
+def _bar(comparison: Comparison, way: Way, row: Any) -> Bar:
     """The bar of a variant from its row in the summary."""
     gain = None
     interval = None
@@ -130,17 +130,17 @@ def _bar(comparison: Comparison, variant: Variant, row: Any) -> Bar:
         gain = row.speed_up
         interval = (row.speed_up_low, row.speed_up_high)
         text = f"{gain:.2f}"
-    crowd = f" {CROWDED}" * variant.crowded
+    crowd = f" {CROWDED}" * way.crowded
     return Bar(
-        label=f"{variant.workers}{crowd}",
+        label=f"{way.workers}{crowd}",
         height=gain,
         text=text,
-        mark=float(variant.workers),
+        mark=float(way.workers),
         interval=interval,
-        ink=_ink(comparison, variant),
-        hollow=variant.crowded,
-        group=variant.mode,
-        hover=f"{text}, ideal: {variant.workers}",
+        ink=_ink(comparison, way),
+        hollow=way.crowded,
+        group=way.mode,
+        hover=f"{text}, ideal: {way.workers}",
     )
 
 
@@ -160,10 +160,10 @@ def return_overview(comparison: Comparison, x: Axis) -> Chart:
     panels = []
     named: set[str] = set()
     for workers in comparison.worker_counts or [1]:
-        chosen = [o for o in others if o.variant.workers == workers]
+        chosen = [o for o in others if o.way.workers == workers]
         curves = []
         for outcome, curve in _curves(comparison, [baseline, *chosen], x, True):
-            mode = outcome.variant.mode
+            mode = outcome.way.mode
             name = mode
             if mode == BASELINE:
                 name = curve.label
@@ -204,10 +204,10 @@ def _curves(
         all_there = over.sessions == len(lines)
         mean = over.mean[all_there]
         curve = Curve(
-            outcome.variant.label,
+            outcome.way.label,
             over.x[all_there],
             mean,
-            ink=_ink(comparison, outcome.variant),
+            ink=_ink(comparison, outcome.way),
         )
         if with_bands and len(lines) > 1:
             curve = curve._replace(band=around(mean, over.std[all_there]))
@@ -232,28 +232,30 @@ def clocks(comparison: Comparison) -> list[Axis]:
         for outcome in comparison.outcomes
         for training in outcome.trainings.values()
     ]
-    counted = [t.cpu_t[-1] for t in trainings if np.isfinite(t.cpu_t).any()]
-    cpu_clock = wall_clock(max(map(float, counted), default=0.0))
-    label = cpu_clock.label.replace("training time", "CPU time of all processes")
     longest = max((training.seconds for training in trainings), default=0.0)
+    cpu_seconds = [
+        float(training.cpu_t[-1])
+        for training in trainings
+        if np.isfinite(training.cpu_t).any()
+    ]
     return [
         TOTAL_FRAMES,
         wall_clock(longest),
         frames("per process"),
-        cpu_clock._replace(column="cpu_t", file="cpu_t", label=label),
+        cpu_clock(max(cpu_seconds, default=0.0)),
     ]
 
 
-def _ink(comparison: Comparison, variant: Variant) -> Ink:
+def _ink(comparison: Comparison, way: Way) -> Ink:
     """The mode is the colour, few workers are pale."""
-    if variant.mode == BASELINE:
+    if way.mode == BASELINE:
         return Ink(GREY)
-    modes = list(dict.fromkeys([*MODES.names(), variant.mode]))
-    colour = modes.index(variant.mode) % GREY
+    modes = list(dict.fromkeys([*MODES.names(), way.mode]))
+    colour = modes.index(way.mode) % GREY
     counts = comparison.worker_counts
     if len(counts) == 1:
         return Ink(colour)
-    share = counts.index(variant.workers) / (len(counts) - 1)
+    share = counts.index(way.workers) / (len(counts) - 1)
     return Ink(colour, _PALEST + (1 - _PALEST) * share)
 
 
@@ -274,10 +276,10 @@ def _notes(comparison: Comparison, with_bands: bool) -> tuple[str, ...]:
             measured += ", the band one standard deviation"
         measured += "; numbers are medians over the seeds"
     notes = [measured]
-    variants = [outcome.variant for outcome in comparison.outcomes]
-    if any(variant.crowded for variant in variants):
+    ways = [outcome.way for outcome in comparison.outcomes]
+    if any(way.crowded for way in ways):
         notes.append(f"{CROWDED} more workers than cores: they take turns")
-    with_learner = [variant.mode for variant in variants if variant.has_learner]
+    with_learner = [way.mode for way in ways if way.has_learner]
     for mode in dict.fromkeys(with_learner):
         notes.append(f"{mode}: workers are its actors; the learner is one process more")
     trainings = comparison.outcomes[0].trainings.values()

@@ -19,7 +19,7 @@ from slm_lab.core.text import (
 )
 from slm_lab.metrics.trial_metrics import TRIAL_METRICS
 from slm_lab.metrics.trial_state import TrialState, ranked
-from slm_lab.records.event_log import Confirmed, SearchState
+from slm_lab.records.event_log import Confirmed, StudyState
 from slm_lab.spec.search import Dimension
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def _cell(value: Any) -> Any:
 
 
 def confirmed_table(
-    search: SearchState, files: Mapping[int, Path], names: Mapping[str, str]
+    search: StudyState, files: Mapping[int, Path], names: Mapping[str, str]
 ) -> TextTable:
     """A row for each spec that was trained again with fresh seeds, the best first.
     `files` has the spec file of each by its trial, `names` the short names of searched

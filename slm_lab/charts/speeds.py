@@ -13,9 +13,12 @@ from slm_lab.core.types import FloatArray
 from slm_lab.metrics.lines import Line
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.recent import WINDOW_SHARE
+from slm_lab.spec.modes import mode_of
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from slm_lab.spec.schema.spec import Spec
 
 BASELINE = "false"
 """The word of one process that trains alone."""
@@ -25,7 +28,7 @@ CROWDED = "†"
 _NONE = np.empty(0)
 
 
-class Variant(NamedTuple):
+class Way(NamedTuple):
     """One way of training: the word in `meta.distributed`, and how many workers."""
 
     mode: str
@@ -44,6 +47,24 @@ class Variant(NamedTuple):
         if self.crowded:
             label = f"{label} {CROWDED}"
         return label
+
+    @classmethod
+    def on(cls, cores: int, mode: str, workers: int) -> "Way":
+        """So many workers on so many cores."""
+        return cls(
+            mode,
+            workers,
+            crowded=workers > cores,
+            has_learner=mode_of(mode).has_learner,
+        )
+
+    @classmethod
+    def of(cls, spec: "Spec", cores: int) -> "Way":
+        """The way in which a spec trains."""
+        mode = spec.meta.distributed
+        if mode is False:
+            return cls(BASELINE, 1)
+        return cls.on(cores, mode, spec.meta.max_session)
 
 
 class Training(NamedTuple):
@@ -157,7 +178,7 @@ def _clock(rows: Sequence[Rows], column: str, grid: FloatArray) -> FloatArray:
 class VariantResult(NamedTuple):
     """The trainings of a variant by seed, and why others failed."""
 
-    variant: Variant
+    way: Way
     trainings: Mapping[int, Training]
     failures: Mapping[int, str] = MappingProxyType({})
 
@@ -179,7 +200,7 @@ class Comparison(NamedTuple):
     @property
     def worker_counts(self) -> list[int]:
         """The numbers of workers of the variants, from few to many."""
-        return sorted({outcome.variant.workers for outcome in self.outcomes[1:]})
+        return sorted({outcome.way.workers for outcome in self.outcomes[1:]})
 
 
 def line_over(training: Training, x: Axis) -> Line:
@@ -190,7 +211,7 @@ def line_over(training: Training, x: Axis) -> Line:
 
 
 _CLOCKS = {"frames": "total_frame", "seconds": "wall_t", "cpu_seconds": "cpu_t"}
-_VARIANT = ["mode", "workers"]
+_WAY = ["mode", "workers"]
 
 
 def trainings_table(comparison: Comparison) -> "pd.DataFrame":
@@ -199,7 +220,7 @@ def trainings_table(comparison: Comparison) -> "pd.DataFrame":
     import pandas as pd
 
     columns = (
-        *_VARIANT,
+        *_WAY,
         "random_seed",
         "total_frame",
         "wall_t",
@@ -210,9 +231,9 @@ def trainings_table(comparison: Comparison) -> "pd.DataFrame":
         "failure",
     )
     rows = []
-    for variant, trainings, failures in comparison.outcomes:
+    for way, trainings, failures in comparison.outcomes:
         for seed in sorted({*trainings, *failures}):
-            row: dict[str, Any] = {**variant._asdict(), "random_seed": seed}
+            row: dict[str, Any] = {**way._asdict(), "random_seed": seed}
             if seed in trainings:
                 row |= _numbers(trainings[seed], comparison.threshold)
             if seed in failures:
@@ -250,7 +271,7 @@ def summary_table(comparison: Comparison) -> "pd.DataFrame":
     seeds["reached"] = np.isfinite(seeds["frames_to_threshold"].astype(float))
     returns = "final_return"
     late = [f"{name}_to_threshold" for name in _CLOCKS]
-    by_variant = seeds.groupby(_VARIANT, sort=False).agg(
+    by_variant = seeds.groupby(_WAY, sort=False).agg(
         finished=("total_frame", "count"),
         failed=("failure", "count"),
         frames_per_s=("frames_per_s", "median"),
@@ -263,21 +284,19 @@ def summary_table(comparison: Comparison) -> "pd.DataFrame":
         reached=("reached", "sum"),
         **{column: (column, "median") for column in late},
     )
-    variants = [outcome.variant for outcome in comparison.outcomes]
-    places = pd.MultiIndex.from_tuples(
-        [variant[:2] for variant in variants], names=_VARIANT
-    )
+    ways = [outcome.way for outcome in comparison.outcomes]
+    places = pd.MultiIndex.from_tuples([(w.mode, w.workers) for w in ways], names=_WAY)
     table = by_variant.reindex(places).reset_index()
     counts = ["finished", "failed", "reached"]
     table[counts] = table[counts].fillna(0).astype(int)
     if comparison.threshold is None:
         table["reached"] = None
-    table["more_workers_than_cores"] = [int(variant.crowded) for variant in variants]
+    table["more_workers_than_cores"] = [int(way.crowded) for way in ways]
     table["ideal_speed_up"] = table["workers"]
     plan = {"seeds": comparison.seeds, "max_frame": comparison.max_frame}
     table = table.assign(**plan, threshold=comparison.threshold)
     columns = [
-        *_VARIANT,
+        *_WAY,
         "more_workers_than_cores",
         "seeds",
         "finished",
@@ -318,7 +337,7 @@ def text_table(comparison: Comparison) -> TextTable:
         }
     table = summary_table(comparison).itertuples()
     rows = [
-        (_label(outcome.variant, row), *(cell(row) for cell in columns.values()))
+        (_label(outcome.way, row), *(cell(row) for cell in columns.values()))
         for outcome, row in zip(comparison.outcomes, table, strict=True)
     ]
     late = [name for name in reversed(columns) if " to " in name]
@@ -327,11 +346,11 @@ def text_table(comparison: Comparison) -> TextTable:
     )
 
 
-def _label(variant: Variant, row: Any) -> str:
+def _label(way: Way, row: Any) -> str:
     """The label of a variant; with the number of seeds, unless all have finished."""
     if row.finished in (0, row.seeds):
-        return variant.label
-    return f"{variant.label} ({row.finished} of {row.seeds} seeds)"
+        return way.label
+    return f"{way.label} ({row.finished} of {row.seeds} seeds)"
 
 
 def _speed(row: Any) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from slm_lab.charts.speeds import text_table
 from slm_lab.cli.display import screen
 from slm_lab.cli.display.sessions import SessionsTable
 from slm_lab.cli.shell.caller import Caller
@@ -18,12 +17,10 @@ from slm_lab.core.plugins import import_plugins
 from slm_lab.core.text import count_text, short_count
 from slm_lab.records.trust import command_text, imports_of_file, modules_of
 from slm_lab.storage.result import TrialResult
-from slm_lab.studies.compare import (
-    CompareRequest,
-    CompareRun,
-    Planned,
-    allowed_imports,
-)
+from slm_lab.studies.compare.folder import allowed_imports
+from slm_lab.studies.compare.modes import CompareRequest, make_plan
+from slm_lab.studies.compare.plan import Planned
+from slm_lab.studies.compare.run import CompareRun
 from slm_lab.studies.run import Run
 
 DEFAULT_SEEDS = 3
@@ -63,12 +60,13 @@ def _open(request: CompareRequest) -> CompareRun:
         )
     imports = imports_of_file(source.spec_file, source.imports, source.trust)
     import_plugins(imports)
-    return CompareRun.begin(
+    plan = make_plan(
         request._replace(
             source=replace(source, imports=imports),
             seeds=request.seeds or DEFAULT_SEEDS,
         )
     )
+    return CompareRun.begin(plan, source.data_dir)
 
 
 def _reject_beside_resume(request: CompareRequest) -> None:
@@ -126,7 +124,7 @@ def _introduce(console: Console, run: CompareRun) -> None:
         f"{variants * seeds} trainings of {short_count(spec.env.max_frame)} total "
         f"frames each, {len(run.to_run)} of them to run\nfolder {run.folder}"
     )
-    crowded = ", ".join(variant.label for variant in plan.specs if variant.crowded)
+    crowded = ", ".join(way.label for way in plan.ways.values() if way.crowded)
     words = []
     if crowded:
         words.append(f"more workers than the {plan.cores} cores: {crowded}")
@@ -161,14 +159,20 @@ def _train_all(console: Console, run: CompareRun) -> None:
 
 def _conclude(console: Console, run: CompareRun, interrupted: bool) -> int:
     # The graphs have been drawn after the last training that finished.
-    paths = run.write_tables() if interrupted else run.draw()
-    rows = text_table(run.comparison())
+    kind = "graph"
+    paths = []
+    if interrupted:
+        kind = "table"
+        paths = run.results.write_tables()
+    else:
+        paths = run.results.draw()
+    rows = run.results.text_table()
     screen.print_table(console, run.plan.name, rows.header, rows.rows, spare=rows.spare)
     failures = run.failures
     problem = run.study.problem
     for planned, why in failures:
         print(f"{planned.label} failed:\n{why}", file=sys.stderr)
-    screen.print_line(console, f"{'table' if interrupted else 'graph'} {paths[0]}")
+    screen.print_line(console, f"{kind} {paths[0]}")
     screen.print_line(
         console, f"{len(paths) - 1} more graphs and tables in {run.folder}"
     )

@@ -346,7 +346,7 @@ def compare(
         with stop_signals_blocked(), importing():
             from slm_lab.cli.compare import compare as execute
             from slm_lab.cli.compare import parse_counts, parse_list
-            from slm_lab.studies.compare import CompareRequest
+            from slm_lab.studies.compare.modes import CompareRequest
 
         source = RunSource(
             spec_file=spec_file or "",

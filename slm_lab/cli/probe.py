@@ -22,6 +22,7 @@ from slm_lab.studies.probe import (
     WORTH,
     Change,
     Probe,
+    Rate,
     Speed,
     bound,
     gains,
@@ -124,18 +125,22 @@ def _print_advice(console: Console, best: Change, command: str) -> None:
         line = f"nothing to gain: no change is faster by {WORTH - 1:.0%}"
         print_line(console, Text(line, "yellow"))
         return
-    is_alike = best.learns == "alike"
-    mark = "" if is_alike else " (the agent learns differently)"
+    mark = ""
+    if not best.is_equivalent:
+        mark = " (the agent learns differently)"
     print_line(console, Text(f"try{mark}: {command}", "green"))
 
 
-def _print_speeds(
-    console: Console, title: str, speeds: Sequence[tuple[Change, float]]
-) -> None:
-    base = speeds[0][1]
+def _print_speeds(console: Console, title: str, rates: Sequence[Rate]) -> None:
+    base = rates[0].frames_per_s
     rows = [
-        (change.text, significant(rate), f"{rate / base:.2f}", change.learns)
-        for change, rate in speeds
+        (
+            change.text,
+            significant(frames_per_s),
+            f"{frames_per_s / base:.2f}",
+            change.learns,
+        )
+        for change, frames_per_s in rates
     ]
     print_table(
         console=console,

@@ -103,8 +103,8 @@ def _conclude(
         return FAILED
     if stopped:
         return INTERRUPTED
-    all_failed = len(search.search_state.of(Status.FAILED)) == len(
-        search.search_state.trials
+    all_failed = len(search.study_state.of(Status.FAILED)) == len(
+        search.study_state.trials
     )
     if all_failed or missing:
         return FAILED
@@ -118,8 +118,8 @@ def _show_next(
     """Prints two commands for the best trial: evaluate it, and train or confirm it.
     Without a score there is no best trial."""
     folder = prepared.run_dir.root
-    results = prepared.search.search_state.results
-    trials = prepared.search.search_state.trials.values()
+    results = prepared.search.study_state.results
+    trials = prepared.search.study_state.trials.values()
     if all(trial.known_score is None for trial in trials):
         screen.print_line(console, NO_SCORE)
         return
@@ -144,7 +144,7 @@ def _draw(prepared: Prepared) -> list[Path]:
         lambda: draw(
             prepared.spec,
             prepared.run_dir,
-            search.search_state,
+            search.study_state,
             lambda: search.stopping,
         )
     )
@@ -193,7 +193,7 @@ def _confirm(
             text = f"confirming the best with {fresh}"
         screen.print_line(console, text)
     live = screen.Screen(console)
-    confirmed = search.search_state.confirmed
+    confirmed = search.study_state.confirmed
     logged = set(confirmed)
 
     def show() -> None:
@@ -229,15 +229,15 @@ def _progress(confirmation: Confirmation) -> Table:
 
 
 def _show_failures(prepared: Prepared) -> None:
-    search_state = prepared.search.search_state
-    failed = search_state.of(Status.FAILED)
+    study_state = prepared.search.study_state
+    failed = study_state.of(Status.FAILED)
     for state in failed:
         print(
             f"t{state.trial} failed: {error_summary(str(state.error))}", file=sys.stderr
         )
     if failed:
         logs = prepared.run_dir.root / "log"
-        counts = f"{len(failed)} of {len(search_state.trials)} trials failed"
+        counts = f"{len(failed)} of {len(study_state.trials)} trials failed"
         print(f"{counts}; see {logs}", file=sys.stderr)
 
 
@@ -245,12 +245,12 @@ def _show_confirmed(
     console: Console, prepared: Prepared, confirmation: Confirmation | None
 ) -> None:
     """Prints the table of confirmed specs, and the best of them as the result."""
-    search_state = prepared.search.search_state
-    if confirmation is None or not search_state.confirmed:
+    study_state = prepared.search.study_state
+    if confirmation is None or not study_state.confirmed:
         return
     files = confirmation.files
     names = searched_names(prepared.spec.search)
-    table = confirmed_table(search_state, files, names)
+    table = confirmed_table(study_state, files, names)
     screen.print_table(
         console=console,
         title="\nConfirmed with fresh seeds, ± 1 std",
@@ -263,13 +263,13 @@ def _show_confirmed(
         padding=(0, 2, 0, 0),
         header_style="bold dim",
     )
-    best = search_state.results[0]
+    best = study_state.results[0]
     if best.mean is not None and best.trial in files:
         message = (
             f"result: t{best.trial} with {confirmed_text(best)}, {files[best.trial]}"
         )
         screen.print_line(console, Text(message, "bold"))
-    for result in search_state.confirmed.values():
+    for result in study_state.confirmed.values():
         if result.error is not None:
             why = error_summary(result.error)
             print(f"t{result.trial} failed with fresh seeds: {why}", file=sys.stderr)

@@ -124,7 +124,7 @@ _KINDS: dict[str, type[Event]] = {
 
 
 @final
-class SearchState:
+class StudyState:
     """The state of a study after all events so far."""
 
     def __init__(self) -> None:
@@ -132,13 +132,13 @@ class SearchState:
         self.confirmed: dict[int, Confirmed] = {}
 
     @classmethod
-    def from_log(cls, file: Path) -> "SearchState":
+    def from_log(cls, file: Path) -> "StudyState":
         """Reads the state from an event log. Raises UsageError if the log is
         damaged."""
-        search_state = cls()
+        study_state = cls()
         for event in EventLog(file).read():
-            search_state.apply(event)
-        return search_state
+            study_state.apply(event)
+        return study_state
 
     def apply(self, event: Event) -> None:
         """Applies the next event, whose trial was proposed."""

@@ -160,7 +160,9 @@ def overview_of_comparison(
     content = json.loads(read_file(plan))
     plan_block = content[PLAN_BLOCK]
     spec = next(iter(content.values()))
-    planned = len(plan_block["variants"]) * len(plan_block["seeds"])
+    variants = [content[entry["spec"]] for entry in plan_block["variants"]]
+    seeds = len(plan_block["seeds"])
+    planned = seeds * len(variants)
     done = [run for run in runs if run.status is RunStatus.DONE]
     training = [run for run in runs if run.status is RunStatus.TRAINING]
     status = RunStatus.STOPPED
@@ -172,7 +174,7 @@ def overview_of_comparison(
         status = RunStatus.TRAINING
     elif _is_log_damaged(plan.parent):
         status = RunStatus.DAMAGED
-    budget = planned * spec["env"]["max_frame"]
+    budget = seeds * sum(variant["env"]["max_frame"] for variant in variants)
     frames = sum(run.frames for run in runs)
     speed = sum(run.frames_per_s or 0 for run in training)
     return Overview(
@@ -183,7 +185,7 @@ def overview_of_comparison(
         status=status,
         frames=frames,
         budget=budget,
-        seeds=len(plan_block["seeds"]),
+        seeds=seeds,
         frames_per_s=speed or None,
         seconds_left=_seconds_left(frames, budget, speed) if is_training else None,
         bytes=sum(run.bytes for run in runs),

@@ -11,7 +11,7 @@ from slm_lab.core.errors import CheckpointError, UsageError
 from slm_lab.core.recorded import value_at
 from slm_lab.metrics.reader import NO_ROWS, RowFile
 from slm_lab.metrics.trial_state import Status
-from slm_lab.records.event_log import Interrupted, SearchState
+from slm_lab.records.event_log import Interrupted, StudyState
 from slm_lab.records.run_record import RunRecord, read_or_report
 from slm_lab.session.status_board import Flow, Phase, SessionProgress
 from slm_lab.spec.search import dimensions, num_trials
@@ -129,7 +129,7 @@ class SearchProgress:
         """Raises UsageError for a damaged event log, SpecError for a damaged spec."""
         self._record = record
         spec = record.spec
-        self.search_state = SearchState()
+        self.study_state = StudyState()
         self.num_trials = num_trials(
             list(dimensions(value_at(spec, "search", {}))),
             value_at(spec, "meta.max_trial", 1),
@@ -140,15 +140,15 @@ class SearchProgress:
         damaged one."""
         self._record = _look_again(self._record)
         is_running = self._record.is_training
-        self.search_state = self._record.search_state
+        self.study_state = self._record.study_state
         if not is_running:
-            for state in self.search_state.of(Status.RUNNING):  # it was killed
-                self.search_state.apply(Interrupted(state.trial, 0.0))
+            for state in self.study_state.of(Status.RUNNING):  # it was killed
+                self.study_state.apply(Interrupted(state.trial, 0.0))
         return is_running
 
     def frame_of(self, trial: int) -> int:
         """Frames of a trial at its last report."""
-        return self.search_state.trials[trial].frame
+        return self.study_state.trials[trial].frame
 
 
 def _look_again(record: RunRecord) -> RunRecord:

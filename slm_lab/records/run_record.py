@@ -19,7 +19,7 @@ from slm_lab.core.recorded import LARGEST_NUMBER, value_at
 from slm_lab.core.text import error_summary
 from slm_lab.metrics.reader import DamagedRowsError, RowFile, Rows
 from slm_lab.metrics.trial_state import Status
-from slm_lab.records.event_log import SearchState
+from slm_lab.records.event_log import StudyState
 from slm_lab.records.lock import is_locked
 from slm_lab.storage.manifest import read_manifest
 from slm_lab.storage.result import Ending, SessionResult
@@ -301,10 +301,10 @@ class RunRecord:
         return value_at(self.run_spec_or_empty, "meta.cluster")
 
     @cached_property
-    def search_state(self) -> SearchState:
+    def study_state(self) -> StudyState:
         """The state of the search, from its event log. Raises UsageError if its event
         log is damaged."""
-        return SearchState.from_log(self.run_dir.event_log_file)
+        return StudyState.from_log(self.run_dir.event_log_file)
 
     @cached_property
     def last_rows(self) -> list["LastRow"]:
@@ -340,10 +340,10 @@ class RunRecord:
         if not self.is_search:
             sessions = value_at(self.metrics, "sessions", [])
             return [value_at(session, "ending") for session in sessions]
-        trials = self.search_state.trials
-        if not trials or not self.search_state.is_over:
+        trials = self.study_state.trials
+        if not trials or not self.study_state.is_over:
             return []
-        all_failed = len(self.search_state.of(Status.FAILED)) == len(trials)
+        all_failed = len(self.study_state.of(Status.FAILED)) == len(trials)
         return [Ending.FAILED if all_failed else Ending.FINISHED]
 
     def _is_damaged(self) -> bool:
@@ -383,14 +383,14 @@ class RunRecord:
                     f"{self.folder} is no search: it has no trial t{number}"
                 )
             return 0
-        ranked = self.search_state.ranked
+        ranked = self.study_state.ranked
         begun = [state.trial for state in ranked if state.has_begun]
         if not begun or (number is not None and number not in begun):
             known = ", ".join(f"t{trial}" for trial in sorted(begun)) or "none"
             raise UsageError(f"{self.folder} has no such trial; it has {known}")
         if number is not None:
             return number
-        results = self.search_state.results
+        results = self.study_state.results
         confirmed = [result.trial for result in results if result.mean is not None]
         return (confirmed or begun)[0]
 

@@ -25,19 +25,19 @@ from slm_lab.studies.pool import Request, TrialProcess, request_of
 from slm_lab.studies.resume import write_spec
 from slm_lab.studies.run import with_seed
 from slm_lab.studies.search.prepare import Prepared
-from slm_lab.studies.study import Policy, Study
+from slm_lab.studies.study import Agenda, Study
 from slm_lab.studies.trial import TrialTask
 
 
 @final
-class Confirmation(Policy):
+class Confirmation(Agenda):
     """Runs the best specs of a search again, each in a run folder inside the search's
     folder. Their results are in the log of the search."""
 
     def __init__(self, prepared: Prepared, asked: ConfirmSpec) -> None:
         super().__init__()
         self._prepared = prepared
-        self._found = prepared.search.search_state
+        self._found = prepared.search.study_state
         scored = [state for state in self._found.ranked if state.score is not None]
         finished = [state for state in scored if state.status is Status.FINISHED]
         best = finished or [state for state in scored if state.status is Status.STOPPED]
@@ -49,7 +49,7 @@ class Confirmation(Policy):
         self._to_run = self.missing
         self.num_trials = len(self._to_run)
         self.max_restart = prepared.spec.meta.max_restart
-        self.least = Request(cpu=0.0, gpu=0.0)
+        self.smallest_request = Request(cpu=0.0, gpu=0.0)
         self.pool = prepared.pool
         self.study = Study(self, prepared.pool)
 
@@ -162,7 +162,7 @@ class Confirmation(Policy):
         if len(scores) < len(task.spec.meta.trainings) and error is None:
             error = "a seed has no score: it has not finished an episode"
         trial = self._to_run[state.trial]
-        self._prepared.search.note(Confirmed(trial, tuple(scores), error))
+        self._prepared.search.record(Confirmed(trial, tuple(scores), error))
 
     @override
     def label(self, trial: int) -> str:
@@ -191,7 +191,7 @@ def _seed_scores(spec: Spec, run_dir: RunDir) -> list[float]:
 
 
 def _candidate(prepared: Prepared, trial: int, asked: ConfirmSpec) -> TrialTask:
-    spec = prepared.policy.spec_of(trial)
+    spec = prepared.agenda.spec_of(trial)
     run_dir = prepared.run_dir
     seed = confirming_seed(prepared.root_seed, trial)
     key = "max_session" if spec.meta.distributed is False else "max_run"

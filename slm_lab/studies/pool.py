@@ -1,12 +1,17 @@
-"""Where the trainings of a study run. Each has a process, which starts and watches its
-Sessions, and occupies cores and GPUs; or all run in this process, one at a time."""
+"""The slots in which the trainings of a study run.
+
+A `Pool` gives each training a process, which starts and watches its Sessions, and
+occupies cores and GPUs. A `SerialSlot` trains in this process, one at a time."""
 
 import os
 import time
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple, final
+
+from typing_extensions import override
 
 from slm_lab.core.errors import LabError, UsageError, limit_reached, undone_on_failure
 from slm_lab.core.plugins import import_plugins
@@ -261,33 +266,72 @@ class TrialProcess:
         return outcome or TrialEnd(Ending.FAILED, {}, f"its {how}")
 
 
+class Slots(ABC):
+    """Where a study runs its trainings."""
+
+    resources: Resources
+    """What is free now."""
+    running: Mapping[int, object]
+    """The trainings that occupy a slot, by number."""
+
+    @abstractmethod
+    def start(self, trial: int, task: TrialTask, request: Request) -> None:
+        """Gives a training a slot. There must be room. Raises LabError if it cannot be
+        started."""
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Waits until a training may have ended."""
+
+    @abstractmethod
+    def take_ends(self) -> dict[int, TrialEnd]:
+        """Frees the slots of trainings that have ended; returns how each ended."""
+
+    @abstractmethod
+    def frame_of(self, trial: int) -> int:
+        """The frames of a training; 0 where they are unknown."""
+
+    @abstractmethod
+    def stop(self, trial: int) -> None:
+        """Makes a training save and end."""
+
+    @abstractmethod
+    def stop_all(self) -> None:
+        """Makes all trainings save and end, at the user's request."""
+
+    @abstractmethod
+    def kill_all(self) -> None:
+        """Ends all trainings at once, and frees their slots."""
+
+
 @final
-class Pool:
-    """Starts, stops and collects the processes of trials."""
+class Pool(Slots):
+    """A process for each training, as many as the resources allow."""
 
     def __init__(self, resources: Resources) -> None:
         self.resources = resources
         self.running: dict[int, TrialProcess] = {}
         self._allocations: dict[int, Allocation] = {}
 
+    @override
     def start(self, trial: int, task: TrialTask, request: Request) -> None:
-        """Starts a trial. There must be room. It sees its share of this machine's GPUs;
-        on a cluster all."""
         allocation = self.resources.take(request)
         gpus = None
+        # on a cluster a trial sees all GPUs, here its share
         if request.gpu and task.spec.meta.cluster is None:
             gpus = allocation.gpus
         with undone_on_failure(lambda: self.resources.give_back(allocation)):
             self.running[trial] = TrialProcess(task, gpus)
         self._allocations[trial] = allocation
 
+    @override
     def wait(self) -> None:
-        """Waits until a trial ends, for at most `TICK` seconds."""
         children = [process.child for process in self.running.values()]
-        wait([each for child in children for each in child.waitables], TICK)
+        waitables = [waitable for child in children for waitable in child.waitables]
+        wait(waitables, timeout=TICK)
 
-    def ends(self) -> dict[int, TrialEnd]:
-        """The trials that ended since the last call."""
+    @override
+    def take_ends(self) -> dict[int, TrialEnd]:
         ends = {}
         for trial, process in list(self.running.items()):
             end = process.take_end()
@@ -296,23 +340,23 @@ class Pool:
                 ends[trial] = end._replace(seconds=process.seconds, frame=process.frame)
         return ends
 
+    @override
     def frame_of(self, trial: int) -> int:
-        """The frames of a trial; 0 unless it runs."""
         if trial in self.running:
             return self.running[trial].frame
         return 0
 
+    @override
     def stop(self, trial: int) -> None:
-        """Makes a trial save and end."""
         self.running[trial].stop(user_waits=False)
 
+    @override
     def stop_all(self) -> None:
-        """Makes all trials save and end, at the user's request."""
         for process in self.running.values():
             process.stop(user_waits=True)
 
+    @override
     def kill_all(self) -> None:
-        """Kills all trials."""
         for trial, process in list(self.running.items()):
             process.child.kill()
             self._forget(trial)
@@ -323,10 +367,13 @@ class Pool:
 
 
 @final
-class ThisProcess:
-    """The only slot of a study whose trainings run here, one at a time. `train` runs a
-    training to its end. It raises LabError if the training fails, KeyboardInterrupt if
-    the user stops it."""
+class SerialSlot(Slots):
+    """The only slot of a study whose trainings run in this process, one at a time.
+    `train` runs a training to its end. It raises LabError if the training fails,
+    KeyboardInterrupt if the user stops it.
+
+    Nothing is to be stopped or killed, because no training runs while a study
+    decides. Each training shows its own frames."""
 
     def __init__(self, train: Callable[[int, TrialTask], TrialEnd]) -> None:
         self.resources = Resources(cpus=1.0, gpus=0.0)
@@ -335,21 +382,21 @@ class ThisProcess:
         self._train = train
         self._ends: dict[int, TrialEnd] = {}
 
+    @override
     def start(self, trial: int, task: TrialTask, request: Request) -> None:
-        """Takes the slot; `wait` trains."""
         self._allocations[trial] = self.resources.take(request)
         self.running[trial] = task
 
+    @override
     def wait(self) -> None:
-        """Trains to the end."""
         for trial, task in self.running.items():
             try:
                 self._ends[trial] = self._train(trial, task)
             except LabError as error:
                 self._ends[trial] = TrialEnd(Ending.FAILED, {}, str(error))
 
-    def ends(self) -> dict[int, TrialEnd]:
-        """The training that has ended."""
+    @override
+    def take_ends(self) -> dict[int, TrialEnd]:
         ends = self._ends
         self._ends = {}
         for trial in ends:
@@ -357,15 +404,18 @@ class ThisProcess:
             self.resources.give_back(self._allocations.pop(trial))
         return ends
 
+    @override
     def frame_of(self, trial: int) -> int:
-        """Always 0: a training shows its own frames."""
         return 0
 
+    @override
     def stop(self, trial: int) -> None:
-        """Does nothing: no training runs while a study decides."""
+        pass
 
+    @override
     def stop_all(self) -> None:
-        """Does nothing, as `stop`."""
+        pass
 
+    @override
     def kill_all(self) -> None:
-        """Does nothing, as `stop`."""
+        pass

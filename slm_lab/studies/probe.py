@@ -32,9 +32,9 @@ from slm_lab.spec.schema.net import NetSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.result import Ending
 from slm_lab.storage.run_dir import RunDir
-from slm_lab.studies.pool import ThisProcess, TrialEnd
+from slm_lab.studies.pool import SerialSlot, TrialEnd
 from slm_lab.studies.run import check_machine
-from slm_lab.studies.study import Policy, Study
+from slm_lab.studies.study import Agenda, Study
 from slm_lab.studies.trial import Trial, TrialTask, stop_on_signals
 
 ENV_FACTORS = (2, 4)
@@ -71,11 +71,18 @@ BOUNDS = {
 @final
 @dataclass(frozen=True)
 class Change:
-    """Settings for `-s`, and whether the agent learns alike with them, up to
-    rounding."""
+    """Settings for `-s`."""
 
     sets: tuple[str, ...] = ()
-    learns: Literal["alike", "differently"] = "alike"
+    is_equivalent: bool = True
+    """Whether the agent learns alike with them, up to rounding."""
+
+    @property
+    def learns(self) -> Literal["alike", "differently"]:
+        """How the agent learns with them, in a word for the user."""
+        if self.is_equivalent:
+            return "alike"
+        return "differently"
 
     @property
     def text(self) -> str:
@@ -95,42 +102,65 @@ class Speed(NamedTuple):
     exchange and waits. Empty if the agent does not learn."""
 
 
+class Rate(NamedTuple):
+    """How fast a spec trains with a change."""
+
+    change: Change
+    frames_per_s: float
+
+
 def candidates(spec: Spec) -> Iterator[Change]:
     """The changes to try, some of which the spec may not allow."""
-    cores = usable_cores()
+    yield from _with_another_vectorization(spec)
+    threads = usable_cores() // spec.meta.num_sessions
+    if threads > spec.meta.threads:
+        yield Change((f"meta.threads={threads}",))
+    yield from _with_faster_products(spec)
+    yield from _in_parallel(spec)
+    for factor in ENV_FACTORS:
+        yield from _with_more_envs(spec, factor)
+
+
+def _with_another_vectorization(spec: Spec) -> Iterator[Change]:
+    """The environments in processes of their own, or in EnvPool."""
     env = spec.env
-    meta = spec.meta
     if env.num_envs > 1 and env.vectorization_mode != "async":
         yield Change(("env.vectorization_mode=async",))
     is_pooled = env.backend == "envpool" or env.vectorization_mode in ("sync", "async")
     if not is_pooled and importlib.util.find_spec("envpool") is not None:
-        yield Change(("env.backend=envpool",), "differently")
-    threads = cores // meta.num_sessions
-    if threads > meta.threads:
-        yield Change((f"meta.threads={threads}",))
+        yield Change(("env.backend=envpool",), is_equivalent=False)
+
+
+def _with_faster_products(spec: Spec) -> Iterator[Change]:
+    """Half precision where the device has it, and products by NumPy."""
+    nets = spec.agent.nets
     exact = [
-        k
-        for k, n in spec.agent.nets.items()
-        if with_precision(n).precision == "float32"
+        key for key, net in nets.items() if with_precision(net).precision == "float32"
     ]
-    half = [key for key in exact if spec.agent.nets[key].multiplies_in_half]
+    half = [key for key in exact if nets[key].multiplies_in_half]
     if half:
-        yield Change(
-            tuple(f"agent.{key}.precision=bf16" for key in half), "differently"
-        )
-    wide = [key for key, net in spec.agent.nets.items() if _multiplies_much(net)]
-    if wide and meta.threads == 1:
+        sets = tuple(f"agent.{key}.precision=bf16" for key in half)
+        yield Change(sets, is_equivalent=False)
+    wide = [key for key, net in nets.items() if _multiplies_much(net)]
+    if wide and spec.meta.threads == 1:
         yield Change(tuple(f"agent.{key}.matmul=numpy" for key in wide))
-    if cores > 1 and meta.max_session == 1 and meta.distributed is False:
-        for word in MODES.names():
-            workers = cores
-            if mode_of(word).has_learner:
-                workers = cores - 1
-            sets = [f"meta.distributed={word}", f"meta.max_session={workers}"]
-            sets += ["meta.scale=strong"] if mode_of(word).has_ranks else []
-            yield Change(tuple(sets), "differently")
-    for factor in ENV_FACTORS:
-        yield from _with_more_envs(spec, factor)
+
+
+def _in_parallel(spec: Spec) -> Iterator[Change]:
+    """Each mode of parallel training on all cores, for a spec that trains on one."""
+    cores = usable_cores()
+    meta = spec.meta
+    if cores == 1 or meta.max_session > 1 or meta.distributed is not False:
+        return
+    for word in MODES.names():
+        mode = mode_of(word)
+        workers = cores
+        if mode.has_learner:
+            workers = cores - 1
+        sets = [f"meta.distributed={word}", f"meta.max_session={workers}"]
+        if mode.has_ranks:
+            sets.append("meta.scale=strong")
+        yield Change(tuple(sets), is_equivalent=False)
 
 
 def _with_more_envs(spec: Spec, factor: int) -> Iterator[Change]:
@@ -140,38 +170,36 @@ def _with_more_envs(spec: Spec, factor: int) -> Iterator[Change]:
     before = spec.env.num_envs
     sets = [f"env.num_envs={factor * before}"]
     if isinstance(algorithm, ReplayLearningSpec) and algorithm.update_to_data is None:
-        old, new = (
-            n * ceil(algorithm.training_frequency / n)
-            for n in (before, factor * before)
-        )
-        batches, left = divmod(algorithm.training_batch_iter * new, old)
-        if left:
+        interval = algorithm.training_frequency
+        old = _frames_between_events(interval, before)
+        new = _frames_between_events(interval, factor * before)
+        batches, remainder = divmod(algorithm.training_batch_iter * new, old)
+        if remainder:
             return
         if new != old:
             sets.append(f"agent.algorithm.training_batch_iter={batches}")
-    yield Change(tuple(sets), "differently")
+    yield Change(tuple(sets), is_equivalent=False)
+
+
+def _frames_between_events(training_frequency: int, num_envs: int) -> int:
+    """The frames between two training events: whole steps of all environments."""
+    return num_envs * ceil(training_frequency / num_envs)
 
 
 def _multiplies_much(net: NetSpec) -> bool:
     """Whether the time of a net goes into products of wide linear layers in float32 by
     torch. That of images goes into convolutions."""
-    keys = resolve_device(net.gpu).type, net.matmul, net.precision
-    if (
-        net.RECURRENT
-        or net.conv_layers()
-        or keys
-        != (
-            "cpu",
-            "torch",
-            "float32",
-        )
-    ):
+    if net.RECURRENT or net.conv_layers():
+        return False
+    if resolve_device(net.gpu).type != "cpu":
+        return False
+    if net.matmul != "torch" or net.precision != "float32":
         return False
     return max(of_role.hidden_weights() for of_role in net.for_roles) > FEW_WEIGHTS
 
 
 @final
-class Probe(Policy):
+class Probe(Agenda):
     """A spec on this machine, and the changes that it allows; its runs are in
     `folder`."""
 
@@ -192,7 +220,11 @@ class Probe(Policy):
         self._turns: list[Change] = []
         """What each run changes."""
         self._speeds: list[tuple[Change, Speed]] = []
-        self._study = Study(self, ThisProcess(self._train))
+        """The result of each run that did not fail."""
+        self._deadline: float | None = None
+        """When a survey begins no more changes; None while changes are verified, all of
+        which must run."""
+        self._study = Study(self, SerialSlot(self._train))
 
     @property
     def changes(self) -> list[Change]:
@@ -206,16 +238,17 @@ class Probe(Policy):
         starts none after SURVEY_SECONDS. Raises LabError if the unchanged spec fails,
         KeyboardInterrupt if the user stops it."""
         self._on_run = on_run
-        self._ends = time.perf_counter() + SURVEY_SECONDS
+        self._deadline = time.perf_counter() + SURVEY_SECONDS
         first = self._measure(self._specs, SHORT_SECONDS)
         best = gains(in_order(_means(first)))[:BEST]
-        return _means([*first, *self._measure([*best, AS_IS], SHORT_SECONDS)])
+        second = self._measure([*best, AS_IS], SHORT_SECONDS)
+        return _means([*first, *second])
 
     def verify(self, changes: Sequence[Change]) -> dict[Change, Speed]:
         """Longer runs of changes, between two of the unchanged spec. Raises as
         `survey`, also if a change fails."""
         self._on_run = lambda number: None
-        self._ends = inf
+        self._deadline = None
         return _means(self._measure([AS_IS, *changes, AS_IS], LONG_SECONDS))
 
     def _measure(
@@ -238,7 +271,7 @@ class Probe(Policy):
     def task(self, state: TrialState) -> TrialTask:
         change = self._turns[state.trial]
         self._on_run(state.trial + 1)
-        if change != AS_IS and time.perf_counter() >= self._ends:
+        if change != AS_IS and self._is_over_time():
             raise LabError("there is no time left for it")
         spec = self._specs[change]
         run_dir = RunDir.create(self._folder, spec.name, datetime.now())
@@ -246,9 +279,13 @@ class Probe(Policy):
 
     @override
     def conclude(self, state: TrialState) -> None:
-        must_run = self._turns[state.trial] == AS_IS or self._ends == inf
-        if state.error is not None and must_run:
+        is_survey = self._deadline is not None
+        may_fail = is_survey and self._turns[state.trial] != AS_IS
+        if state.error is not None and not may_fail:
             raise LabError(state.error)
+
+    def _is_over_time(self) -> bool:
+        return self._deadline is not None and time.perf_counter() >= self._deadline
 
     def _train(self, trial: int, task: TrialTask) -> TrialEnd:
         self._speeds.append((self._turns[trial], measure(task, self._seconds)))
@@ -258,10 +295,14 @@ class Probe(Policy):
 def measure(task: TrialTask, seconds: float) -> Speed:
     """Runs a training for `seconds` after its start, and deletes its folder. Raises
     LabError if it fails, KeyboardInterrupt if the user stops it."""
-    counted = slice(1) if task.spec.meta.mode.has_learner else slice(None)
+    counted = slice(None)
+    if task.spec.meta.mode.has_learner:
+        counted = slice(1)
     algorithm = task.spec.agent.algorithm
-    slow = inf if algorithm.replays else SLOW_SECONDS
-    meter = SpeedMeter(seconds, counted, algorithm.NEEDS_NET, slow)
+    slow = SLOW_SECONDS
+    if algorithm.replays:
+        slow = inf
+    meter = SpeedMeter(seconds, counted, learns=algorithm.NEEDS_NET, slow=slow)
     trial = Trial(task)
     with stop_on_signals(trial.board.request_stop):
         results = trial.train(lambda: meter(trial.board))
@@ -278,28 +319,33 @@ def measure(task: TrialTask, seconds: float) -> Speed:
 
 def _means(turns: Iterable[tuple[Change, Speed]]) -> dict[Change, Speed]:
     """The mean speed of each change, with the shares of its first turn."""
-    taken = defaultdict[Change, list[Speed]](list)
+    by_change = defaultdict[Change, list[Speed]](list)
     for change, speed in turns:
-        taken[change].append(speed)
-    rates = {
-        change: fmean(run.frames_per_s for run in runs)
-        for change, runs in taken.items()
-    }
-    return {
-        change: Speed(rates[change], runs[0].shares) for change, runs in taken.items()
-    }
+        by_change[change].append(speed)
+    means = {}
+    for change, speeds in by_change.items():
+        rate = fmean(speed.frames_per_s for speed in speeds)
+        means[change] = Speed(rate, speeds[0].shares)
+    return means
 
 
-def in_order(speeds: Mapping[Change, Speed]) -> list[tuple[Change, float]]:
-    """Changes with their frames/s: AS_IS, then the fastest first; what changes learning
-    is last."""
-    found = [(each, speed.frames_per_s) for each, speed in speeds.items()]
-    return sorted(found, key=lambda each: (each[0] != AS_IS, each[0].learns, -each[1]))
+def in_order(speeds: Mapping[Change, Speed]) -> list[Rate]:
+    """The rates of changes: AS_IS first, then those with which the agent learns alike,
+    then the others; of each group the fastest first."""
+    rates = [Rate(change, speed.frames_per_s) for change, speed in speeds.items()]
+    return sorted(rates, key=_place_in_order)
 
 
-def gains(found: Sequence[tuple[Change, float]]) -> list[Change]:
+def _place_in_order(rate: Rate) -> tuple[bool, bool, float]:
+    is_change = rate.change != AS_IS
+    learns_differently = not rate.change.is_equivalent
+    return (is_change, learns_differently, -rate.frames_per_s)
+
+
+def gains(rates: Sequence[Rate]) -> list[Change]:
     """The changes in the result of `in_order` that are faster than AS_IS by WORTH."""
-    return [change for change, speed in found if speed > WORTH * found[0][1]]
+    least = WORTH * rates[0].frames_per_s
+    return [rate.change for rate in rates if rate.frames_per_s > least]
 
 
 def bound(spec: Spec, speeds: Mapping[Change, Speed]) -> str:
@@ -311,19 +357,21 @@ def bound(spec: Spec, speeds: Mapping[Change, Speed]) -> str:
     if not base.shares:
         return "the environment: the agent does not learn"
     largest = max(base.shares, key=lambda part: base.shares[part])
-    if largest == REST and spec.meta.mode.has_learner:
-        return "the actors: the learner waits for their steps"
     if largest == REST:
-        is_alone = spec.meta.distributed is False
-        return (
-            "rows, or other programs" if is_alone else "the exchange between processes"
-        )
-    if (
-        largest == "update"
-        and max(net.hidden_weights() for net in spec.agent.nets.values()) > FEW_WEIGHTS
-    ):
+        return _bound_outside(spec)
+    most_weights = max(net.hidden_weights() for net in spec.agent.nets.values())
+    if largest == "update" and most_weights > FEW_WEIGHTS:
         return "arithmetic: the products of the networks"
     return BOUNDS[largest]
+
+
+def _bound_outside(spec: Spec) -> str:
+    """The bottleneck of a training that spends its time outside of LOOP_PARTS."""
+    if spec.meta.mode.has_learner:
+        return "the actors: the learner waits for their steps"
+    if spec.meta.distributed is False:
+        return "rows, or other programs"
+    return "the exchange between processes"
 
 
 def for_probing(spec: Spec) -> dict[str, Any]:
@@ -346,6 +394,55 @@ def for_probing(spec: Spec) -> dict[str, Any]:
     return {**keys, "meta.record_video": None}
 
 
+class Progress(NamedTuple):
+    """How far the counted Sessions of a Trial are; every array begins with (W,)."""
+
+    counts: FloatArray
+    """(W,): training events, or frames of Sessions that do not learn; 0 at first."""
+    frames: FloatArray
+    """(W,)"""
+    seconds: FloatArray
+    """(W,): the process's clock."""
+    part_seconds: FloatArray
+    """(W, P): the seconds in each of LOOP_PARTS until the last training event."""
+
+    @classmethod
+    def at_last_event(cls, board: StatusBoard, counted: slice) -> "Progress":
+        """At the last training event of each Session."""
+        loop = board.loop[counted].copy()
+        return cls(
+            counts=loop[:, 0],
+            frames=loop[:, 1],
+            seconds=loop[:, 2],
+            part_seconds=loop[:, 3:],
+        )
+
+    @classmethod
+    def by_frames(cls, board: StatusBoard, counted: slice, now: float) -> "Progress":
+        """At the last frame that each Session has played until `now`."""
+        frames = board.clock_slots[counted].astype(float)
+        return cls(
+            counts=frames,
+            frames=frames,
+            seconds=np.full_like(frames, now),
+            part_seconds=board.loop[counted, 3:].copy(),
+        )
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether all Sessions have counted something."""
+        return bool(self.counts.all())
+
+    def since(self, start: "Progress") -> "Progress":
+        """The difference from an earlier progress."""
+        return Progress(
+            counts=self.counts - start.counts,
+            frames=self.frames - start.frames,
+            seconds=self.seconds - start.seconds,
+            part_seconds=self.part_seconds - start.part_seconds,
+        )
+
+
 @final
 class SpeedMeter:
     """Measures each of the `counted` Sessions of a Trial between training events of its
@@ -360,40 +457,49 @@ class SpeedMeter:
         self._counted = counted
         self._learns = learns
         self._slow = slow
-        self._start: FloatArray = np.zeros((1, 2))
-        self._first: FloatArray | None = None
+        self._first_frames: Progress | None = None
+        """Once all Sessions have played a frame."""
+        self._start: Progress | None = None
+        """Where the measurement begins."""
         self._began = time.perf_counter()
-        self.is_over = self.is_late = False
+        self.is_over = False
+        self.is_late = False
 
     def __call__(self, board: StatusBoard) -> None:
         """To be called a few times a second."""
         now = time.perf_counter()
-        loop = board.loop[self._counted].copy()
-        seen = board.loop[self._counted].copy()
-        seen[:, :2] = board.clock_slots[self._counted, None]
-        seen[:, 2] = now
-        loop = loop if self._learns else seen
-        if not self._start[:, 1].all():
-            self._start = seen
-        if loop[:, 0].all() and not self.is_over:
-            if self._first is None:
-                self._first = (
-                    self._start if now - self._start[0, 2] > self._slow else loop
-                )
-            self._passed = loop - self._first
-            self.is_over = bool(self._passed[:, 2].min() >= self._seconds)
+        played = Progress.by_frames(board, self._counted, now)
+        progress = played
+        if self._learns:
+            progress = Progress.at_last_event(board, self._counted)
+        if self._first_frames is None and played.has_begun:
+            self._first_frames = played
+        if progress.has_begun and not self.is_over:
+            if self._start is None:
+                self._start = self._choose_start(progress, now)
+            self._passed = progress.since(self._start)
+            self.is_over = bool(self._passed.seconds.min() >= self._seconds)
         self.is_late = not self.is_over and now - self._began > LATE_SECONDS
         if self.is_over or self.is_late:
             board.request_stop()
+
+    def _choose_start(self, progress: Progress, now: float) -> Progress:
+        """The first frames, if it took long from there to this first progress."""
+        first_frames = self._first_frames
+        if first_frames is None or now - first_frames.seconds[0] <= self._slow:
+            return progress
+        return first_frames
 
     @property
     def speed(self) -> Speed:
         """The sum of the counted Sessions' speeds, each over whole rollouts of its own.
         Between two events of one Session, others may have played less or more than they
         do on average."""
-        _, frames, seconds, *_ = self._passed.T
-        parts = self._passed[0, 3:] / seconds[0]
-        shares = dict(
-            zip((*LOOP_PARTS, REST), [*parts.tolist(), 1 - parts.sum()], strict=True)
-        )
-        return Speed(float((frames / seconds).sum()), shares if self._learns else {})
+        passed = self._passed
+        frames_per_s = float((passed.frames / passed.seconds).sum())
+        if not self._learns:
+            return Speed(frames_per_s, {})
+        parts = passed.part_seconds[0] / passed.seconds[0]
+        shares = dict(zip(LOOP_PARTS, parts.tolist(), strict=True))
+        shares[REST] = float(1 - parts.sum())
+        return Speed(frames_per_s, shares)

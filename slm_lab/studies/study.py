@@ -1,7 +1,7 @@
 """A study: more than one training.
 
-A `Policy` says which trainings come next, and what each of them trains. The `Study`
-runs them in the slots of a pool. It logs every event before it acts on it, so that a
+An `Agenda` says which trainings come next, and what each of them trains. The `Study`
+runs them in `Slots`. It logs every event before it acts on it, so that a
 stopped or killed study resumes exactly."""
 
 import errno
@@ -16,9 +16,9 @@ from slm_lab.core.errors import LabError, SpecError
 from slm_lab.metrics.trial_state import Params, Status, TrialState
 from slm_lab.parallel.processes import LOST_SERVER
 from slm_lab.records import event_log as events
-from slm_lab.records.event_log import Event, EventLog, SearchState
+from slm_lab.records.event_log import Event, EventLog, StudyState
 from slm_lab.storage.result import Ending
-from slm_lab.studies.pool import Pool, Request, ThisProcess, TrialEnd
+from slm_lab.studies.pool import Request, Slots, TrialEnd
 from slm_lab.studies.trial import TrialTask
 
 METRIC = "final_return"
@@ -29,8 +29,8 @@ DISK_FULL = tuple(
 """Error texts of a full disk. Every later training would fail with them too."""
 
 
-class Action(StrEnum):
-    """What happens to a training."""
+class Intervention(StrEnum):
+    """What a study does to a training before its end."""
 
     STOP = "stop"
     PAUSE = "pause"
@@ -44,12 +44,12 @@ class Decision:
     continues from the weights of `donor` with the values `params`."""
 
     trial: int
-    what: Action
+    what: Intervention
     donor: int = -1
     params: Params = field(default_factory=dict)
 
 
-class Policy(ABC):
+class Agenda(ABC):
     """Which trainings a study runs. They are numbered from 0.
 
     It is a deterministic function of its seed and of the events that `notify` gets,
@@ -63,11 +63,11 @@ class Policy(ABC):
     """Whether a resumed study trains anew all that have failed."""
     needs_all: bool = False
     """Whether all are proposed before the first begins."""
-    least: Request = Request(cpu=1.0, gpu=0.0)
-    """Room without which none is proposed."""
+    smallest_request: Request = Request(cpu=1.0, gpu=0.0)
+    """The least that a training occupies. None is proposed without room for it."""
 
     def __init__(self) -> None:
-        self.search_state = SearchState()
+        self.study_state = StudyState()
         """The trainings after all events so far; the study applies the events."""
 
     @abstractmethod
@@ -87,7 +87,7 @@ class Policy(ABC):
 
     def request(self, state: TrialState) -> Request:
         """What a training occupies. Raises LabError as `task`."""
-        return self.least
+        return self.smallest_request
 
     def choose(self, waiting: Sequence[int]) -> int | None:
         """The waiting or paused training to run next; None if none may run yet."""
@@ -103,7 +103,7 @@ class Policy(ABC):
 
     def metrics_at(self, trial: int, frame: int) -> Mapping[str, float | None]:
         """The metrics that a training which was stopped early had at `frame`."""
-        return self.search_state.trials[trial].metrics
+        return self.study_state.trials[trial].metrics
 
     def copy(self, donor: int, trial: int) -> int | None:
         """Gives a training the checkpoint of `donor`; returns its frame, or None
@@ -117,15 +117,15 @@ class Policy(ABC):
 
 @final
 class Study:
-    """Runs the trainings of a policy, with a log or, where nothing resumes, without."""
+    """Runs the trainings of an agenda. A study without a log cannot be resumed."""
 
     def __init__(
-        self, policy: Policy, pool: Pool | ThisProcess, log: EventLog | None = None
+        self, agenda: Agenda, slots: Slots, log: EventLog | None = None
     ) -> None:
         """Replays the log. Raises UsageError if it is damaged."""
-        self.policy = policy
-        self.pool = pool
-        self.search_state = policy.search_state
+        self.agenda = agenda
+        self.slots = slots
+        self.study_state = agenda.study_state
         self.stopping = False
         self.has_strayed = False
         """Whether the replay proposed other params than the log has, as another version
@@ -146,8 +146,8 @@ class Study:
 
     @property
     def num_trials(self) -> int:
-        """The most trainings that its policy proposes."""
-        return self.policy.num_trials
+        """The most trainings that its agenda proposes."""
+        return self.agenda.num_trials
 
     def run(self, on_tick: Callable[[], None] = lambda: None) -> None:
         """Runs trainings until none is left, or until `stop` is called. Calls `on_tick`
@@ -155,76 +155,76 @@ class Study:
         the log cannot be written. Leaves no process running."""
         try:
             # when the study was killed
-            for state in self.search_state.of(Status.RUNNING):
-                self._note(events.Interrupted(state.trial, 0.0))
+            for state in self.study_state.of(Status.RUNNING):
+                self._announce(events.Interrupted(state.trial, 0.0))
             self._retry_failed()
             for decision in list(self._pending.values()):
                 self._execute(decision)
             self._run_all(on_tick)
             if not self.stopping:
-                # Left are paused trials that the policy never chose again.
-                for state in self.search_state.of(Status.PAUSED, Status.WAITING):
+                # Left are paused trials that the agenda never chose again.
+                for state in self.study_state.of(Status.PAUSED, Status.WAITING):
                     # the end of another trial may have ended it
                     if not state.status.is_over:
                         self._end(state, Status.STOPPED, _at_rest(state))
         finally:
-            self.pool.kill_all()
+            self.slots.kill_all()
             if self._log is not None:
                 self._log.close()
 
     def stop(self) -> None:
         """Makes running trainings save and end, and starts no others."""
         self.stopping = True
-        self.pool.stop_all()
+        self.slots.stop_all()
 
     def frame_of(self, trial: int) -> int:
         """Frames of a training; 0 unless it runs."""
-        return self.pool.frame_of(trial)
+        return self.slots.frame_of(trial)
 
-    def note(self, event: Event) -> None:
+    def record(self, event: Event) -> None:
         """Logs an event, and applies it to the state."""
         if self._log is not None:
             self._log.write(event)
-        self.search_state.apply(event)
+        self.study_state.apply(event)
 
     def _run_all(self, on_tick: Callable[[], None]) -> None:
         while True:
             if self.stopping:
                 # again: a trial may have started after the request
-                self.pool.stop_all()
+                self.slots.stop_all()
             else:
                 self._fill()
-            if not self.pool.running:
+            if not self.slots.running:
                 return
-            self.pool.wait()
+            self.slots.wait()
             self._poll()
             on_tick()
 
     def _retry_failed(self) -> None:
         """Retries failed trials, unless their rounds are over (`needs_all`): those with
-        restarts left, or all if the policy redoes them."""
-        failed = self.search_state.of(Status.FAILED)
-        if self.policy.needs_all:
+        restarts left, or all if the agenda redoes them."""
+        failed = self.study_state.of(Status.FAILED)
+        if self.agenda.needs_all:
             failed = []
         for state in failed:
-            left = state.restarts < self.policy.max_restart
-            may_retry = left and state.has_begun and not state.would_repeat
-            if may_retry or self.policy.redoes_failed:
-                self._note(events.Retried(state.trial, str(state.error), 0.0))
+            tries_left = state.restarts < self.agenda.max_restart
+            may_retry = tries_left and state.has_begun and not state.would_repeat
+            if may_retry or self.agenda.redoes_failed:
+                self._announce(events.Retried(state.trial, str(state.error), 0.0))
 
-    def _note(self, event: Event) -> list[Decision]:
-        """Logs an event, and returns the policy's decisions."""
-        self.note(event)
-        return self.policy.notify(event)
+    def _announce(self, event: Event) -> list[Decision]:
+        """Records an event, and tells the agenda; returns the agenda's decisions."""
+        self.record(event)
+        return self.agenda.notify(event)
 
     def _replay(self, event: Event) -> None:
         """Applies a logged event; keeps only decisions that were not carried out
         since."""
         if isinstance(event, events.Proposed):
-            params = self.policy.propose(event.trial)
+            params = self.agenda.propose(event.trial)
             self.has_strayed |= dict(params or {}) != dict(event.params)
-        self.search_state.apply(event)
-        decisions = self.policy.notify(event)
+        self.study_state.apply(event)
+        decisions = self.agenda.notify(event)
         self._pending |= {decision.trial: decision for decision in decisions}
         if isinstance(
             event, events.Began | events.Paused | events.Copied | events.Ended
@@ -232,79 +232,84 @@ class Study:
             self._pending.pop(event.trial, None)
 
     def _fill(self) -> None:
-        while not self.stopping and (
-            self.pool.resources.has(self.policy.least) or not self.pool.running
-        ):
+        while not self.stopping and self._has_room():
             trial = self._next()
             if trial is None or not self._begin(trial):
                 return
 
+    def _has_room(self) -> bool:
+        """Whether the smallest training fits. One that is too large for the machine
+        fails once nothing runs."""
+        if not self.slots.running:
+            return True
+        return self.slots.resources.has(self.agenda.smallest_request)
+
     def _next(self) -> int | None:
-        """The next trial: an interrupted one, else the policy's choice, else a new
+        """The next trial: an interrupted one, else the agenda's choice, else a new
         one."""
-        for state in self.search_state.of(Status.WAITING):
+        for state in self.study_state.of(Status.WAITING):
             if state.has_begun and state.trial not in self._held:
                 return state.trial
-        while self.policy.needs_all and self._propose() is not None:
+        while self.agenda.needs_all and self._propose() is not None:
             pass
-        waiting = self.search_state.of(Status.WAITING, Status.PAUSED)
+        waiting = self.study_state.of(Status.WAITING, Status.PAUSED)
         free = [state.trial for state in waiting if state.trial not in self._held]
-        chosen = self.policy.choose(free)
+        chosen = self.agenda.choose(free)
         if chosen is None:
             return self._propose()
         return chosen
 
     def _propose(self) -> int | None:
-        trial = len(self.search_state.trials)
-        if trial >= self.policy.num_trials:
+        trial = len(self.study_state.trials)
+        if trial >= self.agenda.num_trials:
             return None
-        params = self.policy.propose(trial)
+        params = self.agenda.propose(trial)
         if params is None:
             return None
-        self._note(events.Proposed(trial, params))
+        self._announce(events.Proposed(trial, params))
         return trial
 
     def _begin(self, trial: int) -> bool:
         """Begins a trial, or ends it as failed if it never can; False if it must wait
         for room."""
-        state = self.search_state.trials[trial]
+        state = self.study_state.trials[trial]
         try:
-            request = self.policy.request(state)
-            self.pool.resources.check(request)
-            if not self.pool.resources.has(request):
+            request = self.agenda.request(state)
+            self.slots.resources.check(request)
+            if not self.slots.resources.has(request):
                 return False
-            task = self.policy.task(state)
+            task = self.agenda.task(state)
         except LabError as error:
             problems = error.problems if isinstance(error, SpecError) else [error]
             why = "; ".join(map(str, problems))
             self._end(state, Status.FAILED, TrialEnd(Ending.FAILED, {}, why))
             return True
-        self._note(events.Began(trial, task.folder))
+        self._announce(events.Began(trial, task.folder))
         try:
-            self.pool.start(trial, task, request)
+            self.slots.start(trial, task, request)
         except LabError as error:
-            self._note(events.Interrupted(trial, 0.0))
+            self._announce(events.Interrupted(trial, 0.0))
             self._stop_because(trial, str(error))
         return True
 
     def _stop_because(self, trial: int, error: str) -> None:
         """Stops the study, which can be resumed."""
-        self.problem = self.problem or f"{self.policy.label(trial)}: {error}"
+        self.problem = self.problem or f"{self.agenda.label(trial)}: {error}"
         self.stop()
 
     def _poll(self) -> None:
         """Handles what trials report, and their ends."""
-        for trial in list(self.pool.running):
+        for trial in list(self.slots.running):
             # else another trial's report has just ended it
-            if trial in self.pool.running:
+            if trial in self.slots.running:
                 self._read_reports(trial)
-        ends = self.pool.ends()
+        ends = self.slots.take_ends()
         self._ending = set(ends)
         for trial in ends:
             self._read_reports(trial)
         for trial, end in ends.items():
             self._ending.discard(trial)
-            self._collect(self.search_state.trials[trial], end)
+            self._collect(self.study_state.trials[trial], end)
 
     def _read_reports(self, trial: int) -> None:
         """Handles a trial's new reports, up to the one that triggers a decision about
@@ -312,31 +317,31 @@ class Study:
         if trial in self._pending:
             return
         decisions: list[Decision] = []
-        for frame, score in self.policy.reports(trial):
-            decisions += self._note(events.Reported(trial, frame, score))
+        for frame, score in self.agenda.reports(trial):
+            decisions += self._announce(events.Reported(trial, frame, score))
             if any(decision.trial == trial for decision in decisions):
                 break
         for decision in decisions:
             self._execute(decision)
 
     def _execute(self, decision: Decision) -> None:
-        state = self.search_state.trials[decision.trial]
+        state = self.study_state.trials[decision.trial]
         if state.status.is_over:
             return
         self._pending[decision.trial] = decision
-        if decision.trial in self.pool.running:
-            self.pool.stop(decision.trial)
+        if decision.trial in self.slots.running:
+            self.slots.stop(decision.trial)
         elif decision.trial not in self._ending:  # else `_collect` applies the decision
             self._apply(state, decision, _at_rest(state))
 
     def _apply(self, state: TrialState, decision: Decision, end: TrialEnd) -> None:
         match decision.what:
-            case Action.STOP:
+            case Intervention.STOP:
                 self._end(state, Status.STOPPED, end)
-            case Action.PAUSE:
+            case Intervention.PAUSE:
                 del self._pending[state.trial]
-                self._note(events.Paused(state.trial, end.seconds, end.metrics))
-            case Action.COPY:
+                self._announce(events.Paused(state.trial, end.seconds, end.metrics))
+            case Intervention.COPY:
                 self._copy(state, decision, end.seconds)
 
     def _copy(self, state: TrialState, decision: Decision, seconds: float) -> None:
@@ -344,15 +349,15 @@ class Study:
         has none. Waits for a donor that is about to pause, because the pause saves what
         is copied."""
         donor = decision.donor
-        if donor in self._pending and donor in self.pool.running:
+        if donor in self._pending and donor in self.slots.running:
             self._held[state.trial] = seconds
             return
-        frame = self.policy.copy(donor, state.trial)
+        frame = self.agenda.copy(donor, state.trial)
         if frame is None:
             donor = state.trial
             frame = state.frame
         del self._pending[state.trial]
-        self._note(
+        self._announce(
             events.Copied(
                 trial=state.trial,
                 donor=donor,
@@ -372,7 +377,7 @@ class Study:
         elif decision is not None:
             self._apply(state, decision, end)
         elif self.stopping:
-            self._note(events.Interrupted(state.trial, end.seconds))
+            self._announce(events.Interrupted(state.trial, end.seconds))
         else:
             outside = "its process was stopped from outside"
             self._fail(state, end._replace(error=outside))
@@ -380,19 +385,19 @@ class Study:
             trial for trial in self._held if self._pending[trial].donor == state.trial
         ]:
             held = self._held.pop(other)
-            self._copy(self.search_state.trials[other], self._pending[other], held)
+            self._copy(self.study_state.trials[other], self._pending[other], held)
 
     def _fail(self, state: TrialState, end: TrialEnd) -> None:
         error = end.error or "unknown reason"
         if any(words in error for words in DISK_FULL) or error == f"its {LOST_SERVER}":
             self._stop_because(state.trial, error)
-        tries_left = state.restarts < self.policy.max_restart
+        tries_left = state.restarts < self.agenda.max_restart
         if tries_left and not end.would_repeat and not self.stopping:
-            self._note(events.Retried(state.trial, error, end.seconds))
+            self._announce(events.Retried(state.trial, error, end.seconds))
             if state.trial in self._pending:
                 self._apply(state, self._pending[state.trial], _at_rest(state))
         elif self.stopping and not end.would_repeat:
-            self._note(events.Interrupted(state.trial, end.seconds))
+            self._announce(events.Interrupted(state.trial, end.seconds))
         else:
             why = end._replace(metrics={}, error=error)
             self._end(state, Status.FAILED, why)
@@ -407,8 +412,8 @@ class Study:
         if status is Status.STOPPED and state.score is not None:
             # The score at the compared frame, not at the later frame of the stop.
             score = state.score
-            metrics = self.policy.metrics_at(state.trial, frame)
-        decisions = self._note(
+            metrics = self.agenda.metrics_at(state.trial, frame)
+        decisions = self._announce(
             events.Ended(
                 trial=state.trial,
                 status=status,
@@ -420,7 +425,7 @@ class Study:
                 would_repeat=end.would_repeat,
             )
         )
-        self.policy.conclude(state)
+        self.agenda.conclude(state)
         for decision in decisions:
             self._execute(decision)
 

@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from slm_lab.records.event_log import SearchState
+from slm_lab.records.event_log import StudyState
 from slm_lab.storage.run_dir import RunDir
 from tests.faults.lab import (
     LAB,
@@ -44,7 +44,7 @@ def table(folder, which):
 def trainings(folder):
     """The states of the trainings, in order."""
     (file,) = comparison_folder(folder).glob("*_compare.jsonl")
-    return list(SearchState.from_log(file).trials.values())
+    return list(StudyState.from_log(file).trials.values())
 
 
 def rows(folder, trial, name):

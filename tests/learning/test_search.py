@@ -25,15 +25,15 @@ def test_from_a_bad_start_a_search_with_asha_finds_a_spec_that_solves_cartpole(
     asked = prepared.spec.meta.confirm
     assert asked is not None
     search.run(lambda: None)
-    best = search.search_state.ranked[0]
+    best = search.study_state.ranked[0]
     assert best.status is Status.FINISHED
     assert best.score is not None
     assert best.score >= SOLVED
-    stopped = search.search_state.of(Status.STOPPED)
-    assert len(stopped) >= len(search.search_state.trials) / 2
+    stopped = search.study_state.of(Status.STOPPED)
+    assert len(stopped) >= len(search.study_state.trials) / 2
     confirmation = Confirmation(prepared, asked)
     confirmation.study.run()
-    scores = search.search_state.confirmed[best.trial].scores
+    scores = search.study_state.confirmed[best.trial].scores
     assert len(scores) == asked.max_session
     assert median(scores) >= SOLVED  # a fresh seed may be unlucky
     prepared.close()

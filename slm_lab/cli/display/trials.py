@@ -14,7 +14,7 @@ from slm_lab.cli.display.live import GAP, STOPPING, LiveTable, TableColumn
 from slm_lab.cli.display.screen import print_line
 from slm_lab.core.text import error_summary, short_count, significant
 from slm_lab.metrics.trial_state import Status, TrialState
-from slm_lab.records.event_log import SearchState
+from slm_lab.records.event_log import StudyState
 from slm_lab.spec.search import dimensions
 
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ class TrialsTable(LiveTable):
         self._next = 0.0
 
     @property
-    def _state(self) -> SearchState:
-        return self._search.search_state
+    def _state(self) -> StudyState:
+        return self._search.study_state
 
     @override
     def __exit__(self, *error: object) -> None:

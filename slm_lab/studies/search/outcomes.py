@@ -14,7 +14,7 @@ from slm_lab.core.files import write_atomically
 from slm_lab.core.recorded import value_at
 from slm_lab.metrics.reader import RowFile, Rows, read_existing
 from slm_lab.metrics.trial_metrics import TRIAL_METRICS, trial_metrics
-from slm_lab.records.event_log import SearchState
+from slm_lab.records.event_log import StudyState
 from slm_lab.records.run_record import RunRecord
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.search import dimensions
@@ -41,12 +41,12 @@ def metrics_at(
 def draw(
     spec: Spec,
     run_dir: RunDir,
-    search_state: SearchState,
+    study_state: StudyState,
     is_stopped: Callable[[], bool],
 ) -> list[Path]:
     """Writes the table and the graphs. Returns their paths, the graph of all metrics
     first. No graph is begun once `is_stopped`. Raises OSError."""
-    found = _found(spec.name, spec.to_json(), search_state)
+    found = _found(spec.name, spec.to_json(), study_state)
     table = run_dir.root / f"{run_dir.prefix}_experiment_df.csv"
     write_atomically(table, experiment_table(found).to_csv(index=False).encode())
     if is_stopped():
@@ -57,7 +57,7 @@ def draw(
     rows: dict[int, list[Rows]] = {}
     run_of: dict[int, list[int] | None] = {}
     for trial in (
-        number for number, each in search_state.trials.items() if each.has_begun
+        number for number, each in study_state.trials.items() if each.has_begun
     ):
         record = RunRecord(run_dir).trial_at(trial)
         files = {session: paths.rows for session, paths in record.sessions.items()}
@@ -81,17 +81,17 @@ def draw(
 def summarise(search: RunRecord) -> SearchSummary:
     """What a search has found so far. Raises UsageError for a damaged event log,
     SpecError for a damaged spec."""
-    return _found(search.name, search.spec, search.search_state)
+    return _found(search.name, search.spec, search.study_state)
 
 
 def _found(
-    name: str, spec: Mapping[str, Any], search_state: SearchState
+    name: str, spec: Mapping[str, Any], study_state: StudyState
 ) -> SearchSummary:
     algorithm, env = (
         value_at(spec, key, "?") for key in ("agent.algorithm.name", "env.name")
     )
     searched = tuple(dimensions(value_at(spec, "search", {})))
-    trials = tuple(search_state.trials.values())
+    trials = tuple(study_state.trials.values())
     max_frame = value_at(spec, "env.max_frame", 0)
     return SearchSummary(
         name=name,

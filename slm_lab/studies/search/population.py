@@ -24,7 +24,7 @@ from slm_lab.storage.manifest import (
 from slm_lab.storage.run_dir import RunDir, SessionPaths
 from slm_lab.studies.search.scheduler import Scheduler
 from slm_lab.studies.search.space import draw, mutate
-from slm_lab.studies.study import Action, Decision
+from slm_lab.studies.study import Decision, Intervention
 
 TRIES = 20
 """Attempts at a copy. A running donor may replace its checkpoint during each of
@@ -149,11 +149,11 @@ class Population(Scheduler):
             return self._copies([trial])
         member.is_at_barrier = member.is_waiting = True
         if not self._all_at_barrier():
-            return [Decision(trial, Action.PAUSE)]
+            return [Decision(trial, Intervention.PAUSE)]
         decisions = self._next_round()
         if any(decision.donor == trial for decision in decisions):
             # the pause saves what is copied
-            return [Decision(trial, Action.PAUSE), *decisions]
+            return [Decision(trial, Intervention.PAUSE), *decisions]
         if all(decision.trial != trial for decision in decisions):
             # the last trial of the round continues without a pause
             member.is_waiting = False
@@ -213,7 +213,7 @@ class Population(Scheduler):
         target.is_own = False
         target.frame = source.frame
         target.due = source.frame + self._interval
-        return Decision(trial, Action.COPY, donor, target.params)
+        return Decision(trial, Intervention.COPY, donor, target.params)
 
     def _explored(self, params: Params) -> Mapping[str, object]:
         found = {}

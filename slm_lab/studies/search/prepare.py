@@ -41,7 +41,7 @@ from slm_lab.studies.resume import (
     write_spec,
 )
 from slm_lab.studies.run import check_machine, check_spaces, initial_of, seeded
-from slm_lab.studies.search.policy import SearchPolicy
+from slm_lab.studies.search.agenda import SearchAgenda
 from slm_lab.studies.search.population import Population
 from slm_lab.studies.search.scheduler import NoScheduler, Scheduler, tune_scheduler
 from slm_lab.studies.search.searcher import build_searcher
@@ -111,7 +111,7 @@ class Prepared:
         self._resources = _resources(self.spec)
         keep = origin.get("keep") if keep is None else keep
         self._open(keep)
-        params = [state.params for state in self.search.search_state.trials.values()]
+        params = [state.params for state in self.search.study_state.trials.values()]
         check_allowed(
             self.run_dir.root, modules_at(params), source.imports, source.data_dir
         )
@@ -138,7 +138,7 @@ class Prepared:
         searcher_seed, scheduler_seed = search_seeds(self.root_seed)
         space = Space(self.spec)
         self.pool = Pool(self._resources)
-        self.policy = SearchPolicy(
+        self.agenda = SearchAgenda(
             spec=self.spec,
             run_dir=self.run_dir,
             root_seed=self.root_seed,
@@ -149,7 +149,7 @@ class Prepared:
             keep=keep,
         )
         log = EventLog(self.run_dir.event_log_file)
-        self.search = Study(self.policy, self.pool, log)
+        self.search = Study(self.agenda, self.pool, log)
 
     def _check(self, where: str, spec: Spec) -> None:
         check_has_search(where, spec)

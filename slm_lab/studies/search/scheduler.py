@@ -23,7 +23,7 @@ from typing_extensions import override
 from slm_lab.metrics.trial_state import Params
 from slm_lab.spec.schema.scheduler import AshaSpec, HyperBandSpec, MedianStoppingSpec
 from slm_lab.studies.search.searcher import SCORE
-from slm_lab.studies.study import Action, Decision
+from slm_lab.studies.study import Decision, Intervention
 
 TIME = "time"
 """Tune's name for the budget that a trial has spent."""
@@ -113,10 +113,10 @@ class Tune(Scheduler):
             verdict = self._tune_scheduler.on_trial_result(self, state, result)
         if verdict == TrialScheduler.PAUSE:
             state.status = "PAUSED"
-            self._decisions.append(Decision(trial, Action.PAUSE))
+            self._decisions.append(Decision(trial, Intervention.PAUSE))
         elif verdict == TrialScheduler.STOP:
             self._end(state)
-            self._decisions.append(Decision(trial, Action.STOP))
+            self._decisions.append(Decision(trial, Intervention.STOP))
         return self._taken()
 
     @override
@@ -146,7 +146,7 @@ class Tune(Scheduler):
 
     def stop_trial(self, trial: _Trial) -> None:  # noqa: D102 - Tune's
         self._end(trial)
-        self._decisions.append(Decision(int(trial.trial_id), Action.STOP))
+        self._decisions.append(Decision(int(trial.trial_id), Intervention.STOP))
 
     def _end(self, trial: _Trial) -> None:
         """Ends a trial without `on_trial_complete`, in which some schedulers decide

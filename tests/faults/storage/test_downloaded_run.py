@@ -17,7 +17,8 @@ from slm_lab.cli.main import app
 from slm_lab.records.event_log import EventLog, Proposed
 from slm_lab.records.run_source import RunSource
 from slm_lab.storage.manifest import previous_path
-from slm_lab.studies.compare import CompareRequest, CompareRun
+from slm_lab.studies.compare.modes import CompareRequest, make_plan
+from slm_lab.studies.compare.run import CompareRun
 from slm_lab.studies.search.prepare import Prepared
 from tests.faults.lab import (
     NAME,
@@ -271,9 +272,8 @@ def test_code_that_a_comparison_names_never_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     write_spec(tmp_path, ppo())
-    run = CompareRun.begin(
-        CompareRequest(RunSource("spec.json", NAME), ("all_reduce",), (1,), 1)
-    )
+    request = CompareRequest(RunSource("spec.json", NAME), ("all_reduce",), (1,), 1)
+    run = CompareRun.begin(make_plan(request), request.source.data_dir)
     run._lock.release()
     evil = run.folder.rename("data/evil")
     (tmp_path / "data" / "evil" / "payload.py").write_text(PAYLOAD)

@@ -5,8 +5,8 @@ import numpy as np
 from slm_lab.charts.speeds import (
     BASELINE,
     Comparison,
-    Variant,
     VariantResult,
+    Way,
     training_of,
 )
 from slm_lab.metrics.reader import Rows
@@ -56,7 +56,7 @@ def training(workers=1, speed=1000.0, **options):
 def comparison(*outcomes, threshold=None, seeds=1, cores=2):
     """One process at 1000 frames a second, and the outcomes."""
     alone = VariantResult(
-        Variant(BASELINE, 1), {seed: training() for seed in range(seeds)}, {}
+        Way(BASELINE, 1), {seed: training() for seed in range(seeds)}, {}
     )
     return Comparison(
         "PPO on CartPole-v1",
@@ -76,7 +76,5 @@ def outcome(mode, workers, *speeds, cores=2, **options):
     trainings = {
         s: training(workers, speed, **options) for s, speed in enumerate(speeds)
     }
-    variant = Variant(
-        mode, workers, workers > cores, has_learner=mode == "actor_learner"
-    )
-    return VariantResult(variant, trainings, {})
+    way = Way(mode, workers, workers > cores, has_learner=mode == "actor_learner")
+    return VariantResult(way, trainings, {})

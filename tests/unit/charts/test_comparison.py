@@ -15,21 +15,21 @@ from slm_lab.charts.comparison import (
 )
 from slm_lab.charts.look import colour
 from slm_lab.charts.page import render_page
-from slm_lab.charts.speeds import Variant, VariantResult, summary_table
+from slm_lab.charts.speeds import VariantResult, Way, summary_table
 from tests.unit.charts.modes import comparison, outcome, training
 from tests.unit.charts.page import plot
 
-FAILED = VariantResult(Variant("shared", 2), {}, {0: "boom"})
+FAILED = VariantResult(Way("shared", 2), {}, {0: "boom"})
 MODES = ("all_reduce", "synced", "shared", "actor_learner", "of_another_package")
 COMPARISONS = {
-    "nothing yet": comparison(VariantResult(Variant("synced", 2), {}), seeds=3),
+    "nothing yet": comparison(VariantResult(Way("synced", 2), {}), seeds=3),
     "one process only": comparison(),
     "one seed": comparison(outcome("synced", 1, 900.0), outcome("synced", 2, 1700.0)),
     "a failure": comparison(
         outcome("synced", 2, 1700.0, 1800.0), FAILED, threshold=50.0, seeds=2
     ),
     "a lone row": comparison(
-        VariantResult(Variant("synced", 2), {0: training(2, budget=200)})
+        VariantResult(Way("synced", 2), {0: training(2, budget=200)})
     ),
     "all of them": comparison(
         *(outcome(mode, n, 900.0 * n, 950.0 * n) for mode in MODES for n in (1, 2, 4)),

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from slm_lab.charts.axis import TOTAL_FRAMES, wall_clock
 from slm_lab.charts.speeds import (
     Training,
-    Variant,
     VariantResult,
+    Way,
     line_over,
     summary_table,
     text_table,
@@ -163,7 +163,7 @@ def test_the_speed_up_is_that_of_rates_whatever_the_totals():
 def test_speed_ups_are_of_the_same_seed_and_their_median_counts():
     slow_hour = outcome("synced", 2, 1000.0, 1600.0, 1800.0)
     baseline = VariantResult(
-        Variant("false", 1), {0: training(speed=500.0), 1: training(), 2: training()}
+        Way("false", 1), {0: training(speed=500.0), 1: training(), 2: training()}
     )
     both = comparison(slow_hour, seeds=3)
     both = both._replace(outcomes=(baseline, slow_hour))
@@ -172,7 +172,7 @@ def test_speed_ups_are_of_the_same_seed_and_their_median_counts():
 
 
 def test_without_the_baseline_there_is_no_speed_up():
-    alone = VariantResult(Variant("false", 1), {}, {0: "boom"})
+    alone = VariantResult(Way("false", 1), {}, {0: "boom"})
     both = comparison(outcome("synced", 2, 1700.0))
     both = both._replace(outcomes=(alone, both.outcomes[1]))
     table = text_table(both)
@@ -182,9 +182,9 @@ def test_without_the_baseline_there_is_no_speed_up():
 
 def test_a_seed_that_never_reaches_the_threshold_has_infinite_time():
     good, bad = training(2, 2000.0), training(2, 2000.0, returns=0.0)
-    mixed = VariantResult(Variant("synced", 2), {0: good, 1: bad, 2: good})
-    failing = VariantResult(Variant("shared", 2), {0: bad, 1: bad, 2: good})
-    never = VariantResult(Variant("all_reduce", 2), {0: bad})
+    mixed = VariantResult(Way("synced", 2), {0: good, 1: bad, 2: good})
+    failing = VariantResult(Way("shared", 2), {0: bad, 1: bad, 2: good})
+    never = VariantResult(Way("all_reduce", 2), {0: bad})
     every = comparison(mixed, failing, never, threshold=50.0, seeds=3)
     late = cells(text_table(every), "frames to 50")
     frames = good.total_frame[good.reached(50.0)]
@@ -198,7 +198,7 @@ def test_a_seed_that_never_reaches_the_threshold_has_infinite_time():
 
 def test_the_time_to_a_threshold_is_read_at_the_same_frame():
     one = training(2, 2000.0, cpu=0.5)
-    every = comparison(VariantResult(Variant("synced", 2), {0: one}), threshold=50.0)
+    every = comparison(VariantResult(Way("synced", 2), {0: one}), threshold=50.0)
     summary = summary_table(every).loc[1]
     assert summary.seconds_to_threshold == pytest.approx(
         summary.frames_to_threshold / 2000
@@ -227,7 +227,7 @@ def test_a_variant_without_all_seeds_says_how_many():
 
 def test_the_tables_hold_every_training_and_why_others_failed():
     broken = VariantResult(
-        Variant("shared", 2), {0: training(2)}, {1: "Traceback:\n  boom"}
+        Way("shared", 2), {0: training(2)}, {1: "Traceback:\n  boom"}
     )
     every = comparison(broken, threshold=50.0, seeds=2)
     table = trainings_table(every)

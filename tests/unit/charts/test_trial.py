@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from slm_lab.charts.axis import RETURNS, frames, learner_axis, line, wall_clock
+from slm_lab.charts.axis import RETURNS, cpu_clock, frames, learner_axis, line, wall_clock
 from slm_lab.charts.chart import MAX_POINTS
 from slm_lab.charts.trial import (
     draw_trial_graphs,
@@ -150,6 +150,13 @@ def test_no_curve_has_more_points_than_a_screen_shows():
 )
 def test_the_wall_clock_has_a_unit_that_suits_its_length(seconds, label):
     assert wall_clock(seconds).label == label
+
+
+def test_the_cpu_clock_counts_all_processes_in_the_unit_of_the_wall_clock():
+    axis = cpu_clock(600)
+    assert (axis.column, axis.file) == ("cpu_t", "cpu_t")
+    assert axis.label == "CPU time of all processes (min)"
+    assert axis.unit_size == wall_clock(600).unit_size == 60
 
 
 @pytest.mark.parametrize(

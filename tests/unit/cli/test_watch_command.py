@@ -125,10 +125,10 @@ def test_a_search_is_shown_by_its_trials(tmp_path):
     recorded = watching.SearchProgress(RunRecord(run))
     assert recorded.look()
     assert (recorded.num_trials, recorded.frame_of(1)) == (4, 400)
-    assert recorded.search_state.trials[1].status is Status.RUNNING
+    assert recorded.study_state.trials[1].status is Status.RUNNING
     lock.release()
     assert not recorded.look()
-    assert recorded.search_state.trials[1].status is Status.WAITING
+    assert recorded.study_state.trials[1].status is Status.WAITING
 
 
 def test_the_trials_of_a_grid_are_its_points(tmp_path):

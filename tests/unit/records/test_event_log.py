@@ -22,7 +22,7 @@ from slm_lab.records.event_log import (
     Proposed,
     Reported,
     Retried,
-    SearchState,
+    StudyState,
 )
 
 TRIAL = st.integers(0, 200)
@@ -255,8 +255,8 @@ def test_events_that_rows_can_restore_are_not_synced(file, monkeypatch):
     assert counts == [1, 2, 2, 3]
 
 
-def search_state(*events):
-    found = SearchState()
+def study_state(*events):
+    found = StudyState()
     for event in events:
         found.apply(event)
     return found
@@ -265,7 +265,7 @@ def search_state(*events):
 def statuses(*events):
     """The status after each event."""
     return [
-        search_state(*events[:n]).trials[0].status for n in range(1, len(events) + 1)
+        study_state(*events[:n]).trials[0].status for n in range(1, len(events) + 1)
     ]
 
 
@@ -293,7 +293,7 @@ def test_the_status_of_a_trial_through_its_life():
 
 
 def test_the_record_of_a_trial_at_its_end():
-    state = search_state(*(event for event, _ in LIFE)).trials[0]
+    state = study_state(*(event for event, _ in LIFE)).trials[0]
     assert state.params == {"a.x": 2}
     assert (state.frame, state.score, state.metrics) == (400, 4.5, {"strength": 3.0})
     assert state.seconds == 5 + 7 + 11 + 13 + 17
@@ -303,19 +303,19 @@ def test_the_record_of_a_trial_at_its_end():
 
 
 def test_the_frame_of_a_trial_that_took_over_is_that_of_the_checkpoint():
-    state = search_state(*(event for event, _ in LIFE[:11])).trials[0]
+    state = study_state(*(event for event, _ in LIFE[:11])).trials[0]
     assert state.frame == 150
 
 
 def test_a_trial_that_failed_keeps_its_error_and_has_no_score():
-    state = search_state(
+    state = study_state(
         *SOME[:3], Ended(0, Status.FAILED, 100, None, 1.0, {}, "why")
     ).trials[0]
     assert (state.status, state.score, state.error) == (Status.FAILED, None, "why")
 
 
 def test_trials_are_found_by_where_they_stand():
-    found = search_state(Proposed(0, {}), Proposed(1, {}), Began(1), Proposed(2, {}))
+    found = study_state(Proposed(0, {}), Proposed(1, {}), Began(1), Proposed(2, {}))
     assert [state.trial for state in found.of(Status.WAITING)] == [0, 2]
     assert [state.trial for state in found.of(Status.RUNNING, Status.WAITING)] == [
         0,
@@ -327,16 +327,16 @@ def test_trials_are_found_by_where_they_stand():
 
 def test_a_search_is_over_when_all_of_its_trials_are():
     end = Ended(0, Status.STOPPED, 1, 1.0, 1.0, {})
-    assert search_state().is_over
-    assert not search_state(*SOME[:3]).is_over
-    assert search_state(*SOME[:3], end).is_over
-    assert not search_state(*SOME[:3], end, Proposed(1, {})).is_over
+    assert study_state().is_over
+    assert not study_state(*SOME[:3]).is_over
+    assert study_state(*SOME[:3], end).is_over
+    assert not study_state(*SOME[:3], end, Proposed(1, {})).is_over
 
 
 def test_fresh_seeds_are_no_part_of_a_trial():
-    found = search_state(*SOME, Confirmed(0, (1.0, 2.0)))
+    found = study_state(*SOME, Confirmed(0, (1.0, 2.0)))
     assert found.confirmed[0].scores == (1.0, 2.0)
-    assert found.trials[0] == search_state(*SOME).trials[0]
+    assert found.trials[0] == study_state(*SOME).trials[0]
 
 
 def chained(events):

@@ -17,6 +17,7 @@ from slm_lab.studies.probe import (
     REST,
     Change,
     Probe,
+    Rate,
     Speed,
     SpeedMeter,
     bound,
@@ -28,7 +29,7 @@ from tests.faults.lab import write_spec
 from tests.support import parse, ppo, reinforce, soft
 
 ALIKE, FASTER_ALIKE = Change(("a=1",)), Change(("a=2",))
-DIFFERENT = Change(("b=1",), "differently")
+DIFFERENT = Change(("b=1",), is_equivalent=False)
 
 
 @pytest.fixture
@@ -82,7 +83,7 @@ def test_equivalent_changes_come_first_and_a_gain_exceeds_noise():
         (DIFFERENT, 900.0),
     ]
     assert gains(found) == [FASTER_ALIKE, DIFFERENT]
-    assert gains([(AS_IS, 900.0), *found[1:]]) == []
+    assert gains([Rate(AS_IS, 900.0), *found[1:]]) == []
 
 
 @pytest.mark.parametrize(
@@ -353,7 +354,7 @@ class Runs:
         monkeypatch.setattr(module, "measure", self)
 
     def __call__(self, task, seconds):
-        change = self.probe._turns[len(self.probe.search_state.trials) - 1]
+        change = self.probe._turns[len(self.probe.study_state.trials) - 1]
         self.changes.append(change)
         result = self.results.pop(0) if self.results else self.last(change)
         if isinstance(result, LabError):
@@ -423,7 +424,7 @@ def test_no_change_is_tried_after_the_survey_s_time_and_the_others_are_verified(
 
 def once(probe):
     """The speed of the unchanged spec, from a real run."""
-    probe._on_run, probe._ends = lambda number: None, np.inf
+    probe._on_run = lambda number: None
     return [speed for _, speed in probe._measure([AS_IS], 0.2)]
 
 

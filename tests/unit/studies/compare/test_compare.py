@@ -15,13 +15,19 @@ from slm_lab.core.errors import LabError, UsageError
 from slm_lab.metrics.trial_metrics import throughput, trial_metrics
 from slm_lab.records.run_source import RunSource
 from slm_lab.spec.load import load_spec
+from slm_lab.spec.override import Setting
 from slm_lab.storage.result import Ending, SessionResult, TrialResult
 from slm_lab.storage.run_dir import RunDir
-from slm_lab.studies import compare
-from slm_lab.studies.compare import CompareRequest, CompareRun
+from slm_lab.studies.compare import results as results_module
+from slm_lab.studies.compare import run as run_module
+from slm_lab.studies.compare.modes import CompareRequest, make_plan
+from slm_lab.studies.compare.plan import Variant
+from slm_lab.studies.compare.results import CompareResults
+from slm_lab.studies.compare.run import CompareRun
 from tests.support import ppo
 
 BUDGET = 1000
+LAM = "agent.algorithm.lam"
 DONE = Ending.FINISHED
 STOP = Ending.INTERRUPTED
 FAIL = Ending.FAILED
@@ -82,8 +88,8 @@ class StandRun:
 @pytest.fixture
 def stand(monkeypatch):
     stand = Stand()
-    monkeypatch.setattr(compare, "Run", stand)
-    monkeypatch.setattr(compare, "draw_comparison", lambda *args: [])
+    monkeypatch.setattr(run_module, "Run", stand)
+    monkeypatch.setattr(results_module, "draw_comparison", lambda *args: [])
     return stand
 
 
@@ -95,9 +101,8 @@ def begin(tmp_path, stand):
         file, data = tmp_path / "spec.json", tmp_path / "data"
         file.write_text(json.dumps({"small": ppo(env__max_frame=BUDGET)}))
         source = RunSource(str(file), data_dir=data)
-        return CompareRun.begin(
-            CompareRequest(source, (mode,), (workers,), seeds, **options)
-        )
+        request = CompareRequest(source, (mode,), (workers,), seeds, **options)
+        return CompareRun.begin(make_plan(request), data)
 
     return make
 
@@ -122,8 +127,8 @@ def reopened(run):
     return CompareRun.resume(run.folder)
 
 
-def finished(run):
-    return summary_table(run.comparison())["finished"].tolist()
+def finished(results):
+    return summary_table(results.comparison())["finished"].tolist()
 
 
 def test_all_variants_train_under_one_seed_before_any_trains_under_the_next(run, stand):
@@ -139,9 +144,32 @@ def test_all_variants_train_under_one_seed_before_any_trains_under_the_next(run,
     assert run.to_run == []
 
 
+def test_variants_may_differ_in_any_key_and_are_trained_and_resumed_by_label(
+    run, stand, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(results_module, "write_tables", lambda *args: [])
+    base = run.plan.baseline
+    variants = [
+        Variant(f"λ = {lam}", f"small_{lam}", (Setting(LAM, lam),)) for lam in (0.9, 1)
+    ]
+    specs = {variant.label: variant.parse(base).spec for variant in variants}
+    both = CompareRun.begin(run.plan._replace(specs=specs), tmp_path / "other")
+    train(both, stand, DONE, STOP)
+    stand.asked.clear()
+    later = reopened(both)
+    assert [planned.label for planned in later.to_run] == [
+        "λ = 1, seed 0",
+        "λ = 0.9, seed 1",
+        "λ = 1, seed 1",
+    ]
+    assert [spec.agent.algorithm.lam for spec in later.plan.specs.values()] == [0.9, 1]
+    train(later, stand)
+    assert [name for name, *_ in stand.asked] == ["small_1", "small_0.9", "small_1"]
+
+
 def test_measurements_equal_the_values_of_the_rows(run, stand):
     train(run, stand)
-    alone, together = summary_table(run.comparison()).itertuples()
+    alone, together = summary_table(run.results.comparison()).itertuples()
     assert (alone.frames_per_s, together.frames_per_s) == (100.0, 200.0)
     assert together.speed_up == 2.0
     assert (alone.finished, together.finished) == (2, 2)
@@ -151,7 +179,8 @@ def test_measurements_equal_the_values_of_the_rows(run, stand):
 def test_frames_per_process_count_each_actor_and_not_the_learner(begin, stand):
     run = begin("actor_learner", workers=4)
     train(run, stand)
-    alone, from_actors = (each.trainings[0] for each in run.comparison().outcomes)
+    outcomes = run.results.comparison().outcomes
+    alone, from_actors = (outcome.trainings[0] for outcome in outcomes)
     np.testing.assert_array_equal(alone.frame, alone.total_frame)
     np.testing.assert_array_equal(from_actors.frame, from_actors.total_frame / 4)
     assert (from_actors.frames, from_actors.seconds) == (alone.frames, alone.seconds)
@@ -162,13 +191,15 @@ def test_a_failure_is_noted_and_the_others_continue(run, stand):
     train(run, stand, FAIL)
     ((planned, why),) = run.failures
     assert (planned.label, why) == ("one process, seed 0", "Session 0: no more memory")
-    result = run.comparison().outcomes[0]
+    result = run.results.comparison().outcomes[0]
     assert (set(result.trainings), result.failures) == ({1}, {0: why})
-    assert "3 of 4 trainings" in run.comparison().notes[-1]
+    assert "3 of 4 trainings" in run.results.comparison().notes[-1]
     later = reopened(run)
     train(later, stand)
     assert later.failures == []
-    assert finished(later) == [2, 2], "a resumed comparison trains anew what failed"
+    assert finished(later.results) == [2, 2], (
+        "a resumed comparison trains anew what failed"
+    )
 
 
 def test_a_run_that_cannot_begin_is_a_failure_too(run, stand):
@@ -188,7 +219,7 @@ def test_a_full_disk_stops_the_comparison(run, stand):
 
 def test_resuming_completes_missing_trainings_in_existing_folders(run, stand):
     train(run, stand, DONE, STOP)
-    assert finished(run) == [1, 0], "a stopped training is not measured"
+    assert finished(run.results) == [1, 0], "a stopped training is not measured"
     stand.asked.clear()
     later = reopened(run)
     assert [planned.number for planned in later.to_run] == [1, 2, 3]
@@ -200,8 +231,8 @@ def test_resuming_completes_missing_trainings_in_existing_folders(run, stand):
     ]
     folders = [path.name for path in run.folder.iterdir() if path.is_dir()]
     assert len(folders) == 4, "the one that was stopped went on in its own folder"
-    assert finished(later) == [2, 2]
-    assert finished(CompareRun.look(run.folder)) == [2, 2]
+    assert finished(later.results) == [2, 2]
+    assert finished(CompareResults.read(run.folder)) == [2, 2]
 
 
 def test_a_training_that_was_killed_before_it_wrote_anything_restarts(run, stand):
@@ -238,7 +269,7 @@ def earlier(run, **changes):
 def test_the_record_of_an_earlier_version_is_read_and_resumed(run, stand):
     train(run, stand, DONE, STOP)
     earlier(run)
-    assert finished(CompareRun.look(run.folder)) == [1, 0]
+    assert finished(CompareResults.read(run.folder)) == [1, 0]
     assert not (run.folder / "small_compare.jsonl").exists(), "a reader writes nothing"
     stand.asked.clear()
     later = reopened(run)
@@ -249,7 +280,7 @@ def test_the_record_of_an_earlier_version_is_read_and_resumed(run, stand):
         ("small_false", 1, False),
         ("small_synced_2", 1, False),
     ]
-    assert finished(reopened(later)) == [2, 2]
+    assert finished(reopened(later).results) == [2, 2]
 
 
 @pytest.mark.parametrize(
@@ -263,7 +294,7 @@ def test_the_record_of_an_earlier_version_is_read_and_resumed(run, stand):
 def test_a_damaged_record_is_refused(run, changes, words):
     earlier(run, **changes)
     with pytest.raises(UsageError, match=words):
-        CompareRun.look(run.folder)
+        CompareResults.read(run.folder)
 
 
 def test_only_one_process_works_in_a_comparison(run):

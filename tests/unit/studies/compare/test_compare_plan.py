@@ -4,26 +4,24 @@ import json
 
 import pytest
 
-from slm_lab.charts.speeds import BASELINE, Variant
+from slm_lab.charts.speeds import BASELINE, Way
 from slm_lab.core.errors import SpecError, UsageError
 from slm_lab.core.recorded import differences
 from slm_lab.records.run_source import RunSource
 from slm_lab.spec.load import load_specs
 from slm_lab.spec.modes import MODES
-from slm_lab.studies import compare as compare_plan
-from slm_lab.studies.compare import (
-    CompareRequest,
-    allowed_imports,
-    make_plan,
-    read_plan,
-)
+from slm_lab.studies.compare import folder as folder_module
+from slm_lab.studies.compare import modes as modes_module
+from slm_lab.studies.compare.folder import allowed_imports, read_plan
+from slm_lab.studies.compare.modes import CompareRequest, make_plan
 from tests.support import ppo, reinforce, soft
 
 
 @pytest.fixture
 def plan_of(tmp_path, monkeypatch):
     """Makes the plan for a spec, on an idle machine with two cores."""
-    monkeypatch.setattr(compare_plan, "usable_cores", lambda: 2)
+    for module in (modes_module, folder_module):
+        monkeypatch.setattr(module, "usable_cores", lambda: 2)
     monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
 
     def make(
@@ -55,24 +53,26 @@ def adam(**changes):
 
 def test_variants_differ_from_the_baseline_only_in_mode_and_workers(plan_of):
     plan = plan_of(ppo())
-    assert list(plan.specs) == [
-        Variant(BASELINE, 1),
-        Variant("synced", 1),
-        Variant("synced", 2),
-        Variant("shared", 1),
-        Variant("shared", 2),
+    assert list(plan.ways.values()) == [
+        Way(BASELINE, 1),
+        Way("synced", 1),
+        Way("synced", 2),
+        Way("shared", 1),
+        Way("shared", 2),
     ]
     names = [spec.name for spec in plan.specs.values()]
     assert names[:3] == ["small_false", "small_synced_1", "small_synced_2"]
-    for variant, spec in plan.specs.items():
+    for label, spec in plan.specs.items():
+        way = plan.ways[label]
+        assert label == way.label
         found = {
             path: new
             for path, _, new in differences(plan.baseline.to_json(), spec.to_json())
         }
         assert found.pop("name", spec.name) == spec.name
-        alone = variant.mode == BASELINE
-        expected = {} if alone else {"meta.distributed": variant.mode}
-        expected |= {"meta.max_session": variant.workers} if variant.workers > 1 else {}
+        alone = way.mode == BASELINE
+        expected = {} if alone else {"meta.distributed": way.mode}
+        expected |= {"meta.max_session": way.workers} if way.workers > 1 else {}
         assert found == expected
 
 
@@ -161,13 +161,13 @@ def test_by_default_all_modes_are_compared_with_as_many_workers_as_cores(
     plan_of, monkeypatch
 ):
     for cores, counts in ((1, {1}), (2, {1, 2}), (6, {1, 2, 4})):
-        monkeypatch.setattr(compare_plan, "usable_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(modes_module, "usable_cores", lambda cores=cores: cores)
         spec = ppo(agent__algorithm__minibatch_size=8)
-        variants = list(plan_of(spec, None, None).specs)[1:]
+        variants = list(plan_of(spec, None, None).ways.values())[1:]
         assert [v.mode for v in variants][:: len(counts)] == MODES.names()
         assert {v.workers for v in variants} == counts
         assert not any(v.crowded for v in variants)
-        more = plan_of(spec, ("synced",), (1, cores + 1)).specs
+        more = plan_of(spec, ("synced",), (1, cores + 1)).ways.values()
         assert [v.workers for v in more if v.crowded] == [cores + 1]
 
 
@@ -190,22 +190,38 @@ def test_a_plan_is_read_back_as_it_was_written_and_its_file_holds_ordinary_specs
     plan = plan_of(adam(), imports=("a.module",), threshold=-180.0)
     plan.file(tmp_path).write_text(json.dumps(plan.to_json()))
     assert read_plan(tmp_path, plan.imports) == plan
+    assert list(plan.specs)[:2] == ["one process", "synced × 1"]
     assert allowed_imports(tmp_path, ("a",), trust=False) == ("a.module", "a")
     specs = load_specs(plan.file(tmp_path))
     assert specs == {spec.name: spec for spec in plan.specs.values()}
 
 
+@pytest.mark.parametrize("label", [None, "with a low λ"])
+def test_the_label_of_a_variant_is_in_the_plan_or_follows_from_its_mode(
+    plan_of, tmp_path, label
+):
+    plan = plan_of(ppo(), ("synced",), (4,))
+    content = json.loads(json.dumps(plan.to_json()))
+    entry = content["_compare"]["variants"][1]
+    del entry["label"]
+    if label is not None:
+        entry["label"] = label
+    plan.file(tmp_path).write_text(json.dumps(content))
+    labels = ["one process", label or "synced × 4 †"]
+    assert list(read_plan(tmp_path).specs) == labels
+
+
 def test_a_plan_of_another_machine_is_refused(plan_of, tmp_path, monkeypatch):
     plan = plan_of(ppo())
     plan.file(tmp_path).write_text(json.dumps(plan.to_json()))
-    monkeypatch.setattr(compare_plan, "usable_cores", lambda: 4)
+    monkeypatch.setattr(folder_module, "usable_cores", lambda: 4)
     with pytest.raises(UsageError, match=r"begun on 2 cores.*this machine has 4"):
         read_plan(tmp_path)
 
 
 def test_unnamed_modes_that_do_not_fit_are_left_out_with_the_reason(plan_of):
     plan = plan_of(reinforce(), None)
-    assert {variant.mode for variant in plan.specs} == {*MODES.names(), BASELINE} - {
+    assert {way.mode for way in plan.ways.values()} == {*MODES.names(), BASELINE} - {
         "actor_learner"
     }
     (note,) = [note for note in plan.notes if "left out" in note]

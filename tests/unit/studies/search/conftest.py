@@ -5,7 +5,7 @@ import os
 import pytest
 
 from slm_lab.storage.run_dir import FOLDERS, RunDir
-from slm_lab.studies.search import policy as module
+from slm_lab.studies.search import agenda as module
 from tests.unit.studies.search.fake_pool import copy_rows
 from tests.unit.studies.search.played import spec_once
 

@@ -6,7 +6,7 @@ The moving average of each is the negative of its return, so no decision may use
 import shutil
 
 from slm_lab.storage.result import Ending
-from slm_lab.studies.pool import Resources, TrialEnd
+from slm_lab.studies.pool import Resources, Slots, TrialEnd
 from slm_lab.studies.search.searcher import Searcher
 
 HEADER = (
@@ -79,8 +79,8 @@ class Fault:
         )
 
 
-class FakePool:
-    """The interface of Pool. Each running trial writes a row while it waits."""
+class FakePool(Slots):
+    """Slots without processes. Each running trial writes a row while it waits."""
 
     def __init__(self, score_at, cpus=2, faults=None):
         self.resources = Resources(cpus, 0)
@@ -105,7 +105,7 @@ class FakePool:
             if process.frame + EVERY != self.late.get(trial, (0,))[0]:
                 process.step()
 
-    def ends(self):
+    def take_ends(self):
         for trial, (frame, ending) in self.late.items():
             process = self.running.get(trial)
             if process is not None and process.frame + EVERY == frame:

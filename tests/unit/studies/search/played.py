@@ -12,7 +12,7 @@ from slm_lab.records.event_log import (
     Proposed,
     Retried,
 )
-from slm_lab.studies.search.policy import SearchPolicy
+from slm_lab.studies.search.agenda import SearchAgenda
 from slm_lab.studies.search.scheduler import NoScheduler, Scheduler
 from slm_lab.studies.search.space import spec_at
 from slm_lab.studies.study import Study
@@ -58,7 +58,7 @@ def search_of(
     spec = base_once(changes)
     pool = FakePool(score_at) if pool is None else pool
     searcher = Listed(FOUR) if searcher is None else searcher
-    policy = SearchPolicy(
+    agenda = SearchAgenda(
         spec=spec,
         run_dir=run_dir,
         root_seed=0,
@@ -67,7 +67,7 @@ def search_of(
         cores=pool.resources.cpus,
         keep=keep,
     )
-    return Study(policy, pool, EventLog(run_dir.event_log_file))
+    return Study(agenda, pool, EventLog(run_dir.event_log_file))
 
 
 def run(search, ticks=10_000):
@@ -93,7 +93,7 @@ def began(run_dir):
 
 def statuses(search):
     return {
-        trial: str(state.status) for trial, state in search.search_state.trials.items()
+        trial: str(state.status) for trial, state in search.study_state.trials.items()
     }
 
 

@@ -8,7 +8,7 @@ import pytest
 from slm_lab.core.errors import LabError
 from slm_lab.metrics.trial_state import Status
 from slm_lab.records.event_log import Began, Reported, Retried
-from slm_lab.studies.search import policy as module
+from slm_lab.studies.search import agenda as module
 from tests.unit.studies.search.fake_pool import FakePool, Fault, Listed
 from tests.unit.studies.search.played import (
     FOUR,
@@ -29,19 +29,19 @@ pytestmark = pytest.mark.usefixtures("quickly")
 
 def test_trials_run_in_order_when_they_fit(run_dir):
     search = run(search_of(run_dir))
-    assert search.pool.began == [(t, False, 0) for t in range(4)]
+    assert search.slots.began == [(t, False, 0) for t in range(4)]
     assert set(statuses(search).values()) == {"finished"}
     assert began(run_dir) == [0, 1, 2, 3]
-    assert search.search_state.is_over
-    assert not search.pool.running
+    assert search.study_state.is_over
+    assert not search.slots.running
 
 
 @pytest.mark.parametrize("cpus", [1, 2, 3, 8])
 def test_only_trials_that_fit_run_at_a_time(run_dir, cpus):
     search, most = search_of(run_dir, pool=FakePool(score_at, cpus)), []
-    search.run(lambda: most.append(len(search.pool.running)))
+    search.run(lambda: most.append(len(search.slots.running)))
     assert max(most) <= cpus
-    assert len(search.pool.began) == 4
+    assert len(search.slots.began) == 4
 
 
 def test_a_trial_is_proposed_when_it_can_begin(run_dir):
@@ -59,7 +59,7 @@ def test_a_trial_is_proposed_when_it_can_begin(run_dir):
 
 def test_the_searcher_receives_every_report_and_every_end(run_dir):
     searcher = Listed(FOUR[:1])
-    state = run(search_of(run_dir, searcher=searcher)).search_state.trials[0]
+    state = run(search_of(run_dir, searcher=searcher)).study_state.trials[0]
     assert (state.frame, state.reports, state.seconds) == (MAX_FRAME, 5, 1)
     assert state.score == state.metrics["strength"] == pytest.approx(450)
     assert searcher.calls[:-1] == [(0, k, pytest.approx(90 * k)) for k in range(1, 6)]
@@ -81,7 +81,7 @@ def test_a_trial_that_failed_continues_where_it_was(run_dir, times):
     assert set(statuses(search).values()) == {"finished"}
     tries = [(resumed, frame) for trial, resumed, frame in pool.began if trial == 1]
     assert tries == [(False, 0), *[(True, 200)] * times]
-    assert search.search_state.trials[1].restarts == times
+    assert search.study_state.trials[1].restarts == times
     assert [e.frame for e in events(run_dir, Reported) if e.trial == 1] == [
         100,
         200,
@@ -100,7 +100,7 @@ def test_a_trial_that_fails_too_often_is_listed_with_its_error_and_without_a_sco
     search = run(
         search_of(run_dir, searcher=searcher, pool=pool, meta__max_restart=max_restart)
     )
-    state = search.search_state.trials[1]
+    state = search.study_state.trials[1]
     assert (state.status, state.error, state.score) == (
         Status.FAILED,
         "no memory",
@@ -116,7 +116,7 @@ def test_a_trial_that_fails_too_often_is_listed_with_its_error_and_without_a_sco
 def test_a_failure_that_would_repeat_is_not_retried(run_dir):
     pool = FakePool(score_at, faults={1: Fault(200, 100, "NaN", would_repeat=True)})
     search = run(search_of(run_dir, pool=pool, meta__max_restart=3))
-    assert search.search_state.trials[1].status is Status.FAILED
+    assert search.study_state.trials[1].status is Status.FAILED
     assert began(run_dir).count(1) == 1
     assert not events(run_dir, Retried)
 
@@ -130,10 +130,10 @@ def test_failed_trials_are_retried_before_others_begin(run_dir):
 def test_a_point_that_makes_no_spec_is_listed_as_failed_and_never_begins(run_dir):
     searcher = Listed(points(0.9, 1.5, 0.8))
     search = run(search_of(run_dir, searcher=searcher))
-    state = search.search_state.trials[1]
+    state = search.study_state.trials[1]
     assert state.status is Status.FAILED
     assert state.error.startswith("agent.algorithm.gamma = 1.5: must be <= 1")
-    assert [trial for trial, *_ in search.pool.began] == [0, 2]
+    assert [trial for trial, *_ in search.slots.began] == [0, 2]
     assert (1, None) in searcher.calls
 
 
@@ -147,17 +147,15 @@ def test_a_trial_that_cannot_run_here_is_listed_as_failed(
 
     monkeypatch.setattr(module, check_name, check)
     search = run(search_of(run_dir))
-    assert search.search_state.trials[1].error == "trial 1 has no actions"
-    assert [trial for trial, *_ in search.pool.began] == [0, 2, 3]
+    assert search.study_state.trials[1].error == "trial 1 has no actions"
+    assert [trial for trial, *_ in search.slots.began] == [0, 2, 3]
 
 
 def test_a_trial_that_never_has_room_is_listed_as_failed(run_dir):
     search = search_of(run_dir, meta__search_resources={"cpu": 4.0})
     run(search)
     assert set(statuses(search).values()) == {"failed"}
-    assert all(
-        "cpu = 4" in state.error for state in search.search_state.trials.values()
-    )
+    assert all("cpu = 4" in state.error for state in search.study_state.trials.values())
 
 
 class ManyFirst(Scripted):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from slm_lab.records.event_log import Began, EventLog, Proposed, SearchState
+from slm_lab.records.event_log import Began, EventLog, Proposed, StudyState
 from slm_lab.studies.search import outcomes
 from tests.support import parse, ppo
 from tests.unit.records.runs import write_run
@@ -30,7 +30,7 @@ def drawn(tmp_path, monkeypatch):
             if trial < len(specs):
                 log.write(Began(trial))
         log.close()
-        state = SearchState.from_log(run.event_log_file)
+        state = StudyState.from_log(run.event_log_file)
         outcomes.draw(parse(specs[0]), run, state, lambda: False)
         (asked,) = calls
         counts = {
@@ -76,7 +76,7 @@ def test_a_stop_leaves_only_the_table(tmp_path):
     spec = ppo(search={"agent.algorithm.gamma__uniform": [0.9, 0.99]})
     run = write_run(tmp_path, spec)
     (table,) = outcomes.draw(
-        parse(spec), run, SearchState.from_log(run.event_log_file), lambda: True
+        parse(spec), run, StudyState.from_log(run.event_log_file), lambda: True
     )
     assert table.name.endswith("_experiment_df.csv")
     assert table.is_file()

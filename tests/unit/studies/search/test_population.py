@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from slm_lab.records.event_log import Copied
 from slm_lab.spec.schema.scheduler import PbtSpec
 from slm_lab.studies.search.population import Population
-from slm_lab.studies.search.scheduler import Action
+from slm_lab.studies.search.scheduler import Intervention
 from slm_lab.studies.search.space import Space
 from tests.unit.studies.search.fake_pool import FakePool, Fault
 from tests.unit.studies.search.played import (
@@ -74,7 +74,7 @@ def test_no_trial_both_copies_and_is_copied(size, fraction, seed):
         for trial, score in enumerate(rng.normal(size=size)):
             known[trial] = score
             for decision in scheduler.report(trial, frame, score):
-                assert decision.what is Action.COPY
+                assert decision.what is Intervention.COPY
                 assert decision.trial == trial != decision.donor
                 assert known[decision.donor] > score
                 del known[trial]
@@ -174,7 +174,7 @@ def test_trials_take_turns_if_not_all_fit():
     scheduler = population(3, running=False)
     scheduler.begin(0)
     (decision,) = scheduler.report(0, 100, 1.0)
-    assert (decision.trial, decision.what) == (0, Action.PAUSE)
+    assert (decision.trial, decision.what) == (0, Intervention.PAUSE)
     assert scheduler.choose([0, 1, 2]) == 1
 
 
@@ -296,8 +296,8 @@ def test_no_trial_pauses_for_a_copy_if_all_fit():
         for score, trial in enumerate((2, 1, 3, 0))
     ]
     whats = [decision.what for decisions in found for decision in decisions]
-    assert Action.COPY in whats
-    assert Action.PAUSE not in whats
+    assert Intervention.COPY in whats
+    assert Intervention.PAUSE not in whats
 
 
 class Played:
@@ -325,7 +325,9 @@ class Played:
         self.calls.append((name, args))
         self.given.append(getattr(self.scheduler, name)(*args) or [])
         takers = [
-            decision for decision in self.given[-1] if decision.what is Action.COPY
+            decision
+            for decision in self.given[-1]
+            if decision.what is Intervention.COPY
         ]
         if takers and len(self.alive) > self.slots:
             self.check_round(takers, args[0])
@@ -348,7 +350,7 @@ class Played:
     def carry_out(self, trial):
         decision = self.decisions.pop(trial)
         self.state[trial] = "waiting"
-        if decision.what is Action.COPY:
+        if decision.what is Intervention.COPY:
             self.frame[trial] = self.frame[decision.donor]
 
     @property

@@ -7,14 +7,14 @@ import pytest
 
 from slm_lab.spec.schema.scheduler import AshaSpec, HyperBandSpec, MedianStoppingSpec
 from slm_lab.studies.search.scheduler import (
-    Action,
     Decision,
+    Intervention,
     NoScheduler,
     tune_scheduler,
 )
 
-STOP = Action.STOP
-PAUSE = Action.PAUSE
+STOP = Intervention.STOP
+PAUSE = Intervention.PAUSE
 
 
 def scheduler_for(spec, max_frame=1000, seed=0, trials=4):

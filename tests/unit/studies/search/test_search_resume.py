@@ -38,15 +38,15 @@ pytestmark = pytest.mark.usefixtures("quickly")
 def test_after_a_stop_running_trials_save_and_later_resume(run_dir):
     search = search_of(run_dir)
     search.run(
-        lambda: search.stop() if search.search_state.trials[0].frame == 200 else None
+        lambda: search.stop() if search.study_state.trials[0].frame == 200 else None
     )
     assert statuses(search) == {0: "waiting", 1: "waiting"}
     assert [event.trial for event in events(run_dir, Interrupted)] == [0, 1]
-    assert not search.search_state.is_over
+    assert not search.study_state.is_over
     again = run(search_of(run_dir))
-    assert again.pool.began[:2] == [(0, True, 200), (1, True, 200)]
+    assert again.slots.began[:2] == [(0, True, 200), (1, True, 200)]
     assert set(statuses(again).values()) == {"finished"}
-    assert again.search_state.trials[0].seconds == 2
+    assert again.study_state.trials[0].seconds == 2
     assert_whole(run_dir, 4)
 
 
@@ -54,7 +54,7 @@ def test_a_trial_that_fails_while_the_search_is_stopped_is_not_given_up(run_dir)
     pool = FakePool(score_at, faults={0: Fault(200, 1)})
     search = search_of(run_dir, pool=pool, meta__max_restart=0)
     search.run(
-        lambda: search.stop() if search.search_state.trials[0].frame == 200 else None
+        lambda: search.stop() if search.study_state.trials[0].frame == 200 else None
     )
     assert statuses(search)[0] == "waiting"
     again = run(search_of(run_dir))
@@ -83,8 +83,8 @@ def test_nothing_is_left_running_when_something_is_raised(run_dir):
 
     with pytest.raises(ZeroDivisionError):
         search.run(on_tick)
-    assert not search.pool.running
-    assert sorted(search.pool.killed) == [0, 1]
+    assert not search.slots.running
+    assert sorted(search.slots.killed) == [0, 1]
     run(search_of(run_dir))
     assert_whole(run_dir, 4)
 
@@ -97,17 +97,17 @@ def test_a_resumed_search_may_have_fewer_trials(run_dir):
         pool=FakePool(score_at, cpus=4),
     )
     search.run(search.stop)
-    assert len(search.search_state.trials) == 4
+    assert len(search.study_state.trials) == 4
     again = run(search_of(run_dir, searcher=GridRandomSearcher(space, 2, 0)))
-    assert len(again.search_state.trials) == 4
-    assert again.search_state.is_over
+    assert len(again.study_state.trials) == 4
+    assert again.study_state.is_over
 
 
 def test_a_resumed_search_may_have_more_trials(run_dir):
     space = Space(searched(SEARCH))
     run(search_of(run_dir, searcher=GridRandomSearcher(space, 2, 0)))
     again = run(search_of(run_dir, searcher=GridRandomSearcher(space, 4, 0)))
-    assert again.pool.began == [(2, False, 0), (3, False, 0)]
+    assert again.slots.began == [(2, False, 0), (3, False, 0)]
     assert not again.has_strayed
     assert_whole(run_dir, 4)
 
@@ -117,7 +117,7 @@ def test_a_searcher_with_differing_proposals_is_reported_and_the_log_wins(run_di
     search.run(search.stop)
     again = run(search_of(run_dir, searcher=Listed(points(0.5, 0.5, 0.5, 0.5))))
     assert again.has_strayed
-    assert again.search_state.trials[0].params == FOUR[0]
+    assert again.study_state.trials[0].params == FOUR[0]
 
 
 TRIALS = 4
@@ -205,7 +205,7 @@ def test_a_search_that_is_killed_at_any_event_continues_and_loses_nothing(
         over = {event.trial for event in events(run_dir, Ended)}
         again = run(new_search(run_dir, scheduler))
         assert_whole(run_dir, TRIALS)
-        assert over.isdisjoint(trial for trial, *_ in again.pool.began)
+        assert over.isdisjoint(trial for trial, *_ in again.slots.began)
         assert point_of(run_dir) == point_of(whole)
         assert not again.has_strayed
         frames = {}
@@ -256,7 +256,7 @@ def test_a_search_ends_the_same_whenever_it_was_stopped_between_two_looks(
     tmp_path, scheduler
 ):
     def outcome(search):
-        state = search.search_state.trials.values()
+        state = search.study_state.trials.values()
         return {each.trial: (each.status, each.params) for each in state}
 
     whole = outcome(run(new_search(fresh(tmp_path, "whole"), "no_scheduler")))

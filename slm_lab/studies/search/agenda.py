@@ -1,4 +1,4 @@
-"""The policy of a search: a searcher proposes the values of trials, a scheduler may
+"""The agenda of a search: a searcher proposes the values of trials, a scheduler may
 stop, pause or replace trials early."""
 
 from collections.abc import Mapping, Sequence
@@ -26,13 +26,13 @@ from slm_lab.studies.search.population import copy_checkpoints, delete_models
 from slm_lab.studies.search.scheduler import Scheduler
 from slm_lab.studies.search.searcher import Searcher
 from slm_lab.studies.search.space import spec_at
-from slm_lab.studies.study import Decision, Policy
+from slm_lab.studies.study import Agenda, Decision
 from slm_lab.studies.trial import TrialTask
 
 
 @final
 @dataclass(eq=False)
-class SearchPolicy(Policy):
+class SearchAgenda(Agenda):
     """Trials in the folder of a search. The number of a trial determines its Sessions'
     seeds and its file names."""
 
@@ -52,7 +52,7 @@ class SearchPolicy(Policy):
         self.num_trials = self.searcher.num_trials
         self.max_restart = self.spec.meta.max_restart
         self.needs_all = self.scheduler.needs_all
-        self.least = self._needs(self.spec)
+        self.smallest_request = self._needs(self.spec)
         self._watches: dict[int, RowWatch] = {}
         self._specs: dict[int, Spec] = {}
 
@@ -108,7 +108,7 @@ class SearchPolicy(Policy):
             case Began(trial):
                 self.scheduler.begin(trial)
             case Reported(trial, frame, score):
-                count = self.search_state.trials[trial].reports
+                count = self.study_state.trials[trial].reports
                 self.searcher.report(trial, count, score)
                 return self.scheduler.report(trial, frame, score)
             case Copied(trial):
@@ -131,14 +131,14 @@ class SearchPolicy(Policy):
         if self.keep is None:
             return
         # the checkpoints of the best ended trials only
-        over = [trial for trial in self.search_state.ranked if trial.status.is_over]
+        over = [trial for trial in self.study_state.ranked if trial.status.is_over]
         for ended in over[self.keep :]:
             delete_models(self.run_dir, ended.trial)
 
     def spec_of(self, trial: int) -> Spec:
         """The spec of a trial. Raises SpecError if its params give no valid spec."""
         if trial not in self._specs:
-            params = self.search_state.trials[trial].params
+            params = self.study_state.trials[trial].params
             self._specs[trial] = spec_at(self.spec, params)
         return self._specs[trial]
 

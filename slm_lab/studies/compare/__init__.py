@@ -1,0 +1,1 @@
+"""Comparisons: variants of a spec, each trained under the same seeds."""

@@ -1,0 +1,235 @@
+"""The folder of a comparison, `data/{spec_name}_compare_{time}`: the plan (a spec file
+with every variant), the log of how trainings ended, all run folders, graphs and
+tables."""
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, final
+
+from slm_lab.charts.speeds import Way
+from slm_lab.core.errors import MissingRunError, UsageError, undone_on_failure
+from slm_lab.core.files import write_json
+from slm_lab.core.process import usable_cores
+from slm_lab.metrics.trial_state import Params, Status, TrialState
+from slm_lab.records.event_log import (
+    Began,
+    Ended,
+    Event,
+    EventLog,
+    Interrupted,
+    Proposed,
+    StudyState,
+)
+from slm_lab.records.lock import RunLock
+from slm_lab.records.origin import check_format, processor
+from slm_lab.records.trust import (
+    check_allowed,
+    check_cluster_allowed,
+    named_by,
+    recorded_imports,
+)
+from slm_lab.spec.load import load_specs
+from slm_lab.spec.read import read_file
+from slm_lab.spec.schema.spec import Spec
+from slm_lab.storage.result import Ending
+from slm_lab.storage.run_dir import (
+    COMPARISON_LOG,
+    PLAN_BLOCK,
+    PLAN_FILE,
+    RunDir,
+    fresh_folder,
+    safe_name,
+)
+from slm_lab.studies.baseline import RANDOM_RETURNS_FILE
+from slm_lab.studies.compare.plan import Plan, Planned
+
+
+def read_plan(
+    folder: Path, imports: tuple[str, ...] = (), to_resume: bool = True
+) -> Plan:
+    """The plan in the folder of a comparison. Its plug-ins must be imported. Raises
+    SpecError. Raises UsageError without a plan of this format. `to_resume` raises it
+    also if the comparison was begun on another machine, because speeds are not
+    comparable, and warns of suspicious keys.
+    """
+    file, block = _plan_block(folder)
+    check_format(folder, block.get("format"))
+    specs = load_specs(file, warn=to_resume)
+    cores = int(block["usable_cores"])
+    processor_name = str(block["machine"]["processor"])
+    if to_resume:
+        for spec in specs.values():
+            check_cluster_allowed(folder, spec, ())
+        _check_machine_is(folder, cores, processor_name)
+    by_label = {}
+    for entry in block["variants"]:
+        spec = specs[entry["spec"]]
+        by_label[_label(entry, spec, cores)] = spec
+    return Plan(
+        name=block["name"],
+        specs=by_label,
+        seeds=tuple(block["seeds"]),
+        threshold=block["threshold"],
+        cores=cores,
+        processor=processor_name,
+        imports=imports,
+        notes=tuple(block["notes"]),
+    )
+
+
+def _label(entry: dict[str, Any], spec: Spec, cores: int) -> str:
+    """The label of a variant in a plan; earlier versions wrote none, and compared only
+    modes."""
+    label: str | None = entry.get("label")
+    if label is None:
+        return Way.of(spec, cores).label
+    return label
+
+
+def _check_machine_is(folder: Path, cores: int, processor_name: str) -> None:
+    """Raises UsageError on another machine than this."""
+    cores_here = usable_cores()
+    processor_here = processor()
+    if (cores_here, processor_here) != (cores, processor_name):
+        raise UsageError(
+            f"{folder} was begun on {cores} cores of {processor_name}, this machine "
+            f"has {cores_here} of {processor_here}: a comparison can only be resumed "
+            "on the same machine; begin a new one"
+        )
+
+
+def allowed_imports(folder: Path, given: Sequence[str], trust: bool) -> tuple[str, ...]:
+    """The modules that a comparison was begun with, and `given`; with `trust` all that
+    it names. Raises UsageError for a module that the user has not allowed;
+    SpecError."""
+    file, _ = _plan_block(folder)
+    named = named_by([file], PLAN_BLOCK)
+    allowed = tuple(given)
+    if trust:
+        allowed = (*given, *named)
+    check_allowed(folder, named, allowed)
+    recorded = recorded_imports(file, read_file(file), PLAN_BLOCK)
+    return tuple(dict.fromkeys([*recorded, *allowed]))
+
+
+def _plan_block(folder: Path) -> tuple[Path, dict[str, Any]]:
+    """The plan file in a folder, and the plan's own block in it."""
+    if not folder.is_dir():
+        raise MissingRunError(f"there is no folder {folder}")
+    files = sorted(folder.glob(PLAN_FILE.format("*")))
+    block = None
+    if len(files) == 1:
+        block = read_file(files[0]).get(PLAN_BLOCK)
+    if not isinstance(block, dict):
+        lacks = f"it has no {PLAN_FILE.format('*')}"
+        raise UsageError(f"{folder} is not the folder of a comparison: {lacks}")
+    return files[0], block
+
+
+def params_of(planned: Planned) -> Params:
+    """What the log says of a training when it is proposed."""
+    return {"spec": planned.spec.name, "seed": planned.seed}
+
+
+@final
+class CompareFolder:
+    """The folder of a comparison with this plan."""
+
+    def __init__(self, path: Path, plan: Plan) -> None:
+        self.path = path
+        self.plan = plan
+        self.trainings = plan.trainings
+        self.stem = safe_name(plan.name)
+        """How the names of its files begin."""
+        self._log_file = path / COMPARISON_LOG.format(self.stem)
+
+    @classmethod
+    def create(cls, data_dir: Path, plan: Plan) -> "CompareFolder":
+        """A new folder with the plan, and the known returns of random agents."""
+        path = fresh_folder(data_dir, f"{safe_name(plan.name)}_compare", datetime.now())
+        with undone_on_failure(lambda: shutil.rmtree(path)):
+            write_json(plan.file(path), plan.to_json())
+            random_returns = data_dir / RANDOM_RETURNS_FILE
+            if random_returns.is_file():
+                shutil.copyfile(random_returns, path / RANDOM_RETURNS_FILE)
+        return cls(path, plan)
+
+    def lock(self) -> RunLock:
+        """A lock, as long as it is referred to. Raises UsageError when another process
+        works in the folder."""
+        return RunLock(self.path)
+
+    def open_log(self) -> EventLog:
+        """The log to write to, with the events that an earlier version recorded. The
+        folder must be locked. Raises UsageError if the log is damaged."""
+        log = EventLog(self._log_file)
+        if not self._log_file.is_file():
+            for event in self._earlier_events():
+                log.write(event)
+        return log
+
+    def read_state(self) -> StudyState:
+        """The trainings as the log has them. Writes nothing. Raises UsageError if it is
+        damaged."""
+        state = StudyState()
+        if not self._log_file.is_file():
+            for event in self._earlier_events():
+                state.apply(event)
+        for event in EventLog(self._log_file).read():
+            state.apply(event)
+        self.check_folders(state)
+        return state
+
+    def check_folders(self, study_state: StudyState) -> None:
+        """Raises UsageError unless all folders that the log names lie in this one."""
+        for state in study_state.trials.values():
+            name = state.folder or "none"
+            if Path(name).name != name or name == "..":
+                raise UsageError(
+                    f"{self._log_file}: {name!r} must be the name of a folder beside it"
+                )
+
+    def run_dir(self, state: TrialState) -> RunDir | None:
+        """The run folder of a training; None before it began."""
+        if state.folder is None:
+            return None
+        return RunDir(self.path / state.folder, self.trainings[state.trial].spec.name)
+
+    def _earlier_events(self) -> Iterator[Event]:
+        """The events in the record of an earlier version, a JSON file. Raises
+        UsageError if it is damaged."""
+        file = self.path / f"{self.stem}_compare_record.json"
+        if not file.is_file():
+            return
+        by_key = {
+            f"{planned.spec.name} seed {planned.seed}": planned
+            for planned in self.trainings
+        }
+        try:
+            for key, entry in json.loads(file.read_text()).items():
+                yield from _events_of_entry(by_key[key], entry)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UsageError(f"{file} is damaged: {error}") from error
+
+
+def _events_of_entry(planned: Planned, entry: dict[str, Any]) -> Iterator[Event]:
+    """The events that an entry in the record of an earlier version stands for."""
+    trial = planned.number
+    yield Proposed(trial, params_of(planned))
+    yield Began(trial, entry["folder"] or None)
+    if entry["ending"] not in (Ending.FINISHED, Ending.FAILED):
+        yield Interrupted(trial, 0.0)
+        return
+    yield Ended(
+        trial=trial,
+        status=Status(entry["ending"]),
+        frame=0,
+        score=None,
+        seconds=0.0,
+        metrics={},
+        error=entry["error"],
+        would_repeat=entry["would_repeat"],
+    )

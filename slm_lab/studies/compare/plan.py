@@ -1,0 +1,115 @@
+"""The plan of a comparison: which trainings it runs. It is fixed when it begins."""
+
+from collections.abc import Iterable, Mapping
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from slm_lab.charts.speeds import Way
+from slm_lab.records.origin import provenance
+from slm_lab.spec.override import Setting, apply_settings
+from slm_lab.spec.parse import Parsed, parse
+from slm_lab.spec.schema.spec import Spec
+from slm_lab.storage.manifest import FORMAT
+from slm_lab.storage.run_dir import PLAN_BLOCK, PLAN_FILE, safe_name
+
+
+class Variant(NamedTuple):
+    """A label, and the changes to a spec that it stands for."""
+
+    label: str
+    """How graphs, tables and messages call it."""
+    spec_name: str
+    """The name of its spec; its run folders begin with it."""
+    changes: tuple[Setting, ...]
+
+    def parse(self, base: Spec) -> Parsed:
+        """The changed spec, with every problem of the changes."""
+        data, problems = apply_settings(base.to_json(), self.changes, dict)
+        parsed = parse(self.spec_name, data).for_training()
+        return parsed._replace(problems=[*problems, *parsed.problems])
+
+
+class Planned(NamedTuple):
+    """One training of a comparison."""
+
+    number: int
+    variant: str
+    """The label of its variant."""
+    spec: Spec
+    seed: int
+
+    @property
+    def label(self) -> str:
+        """Its name in messages."""
+        return f"{self.variant}, seed {self.seed}"
+
+
+class Plan(NamedTuple):
+    """The variants of a comparison and their machine."""
+
+    name: str
+    specs: Mapping[str, Spec]
+    """The spec of each variant by its label, the baseline's first."""
+    seeds: tuple[int, ...]
+    threshold: float | None
+    cores: int
+    processor: str
+    imports: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def baseline(self) -> Spec:
+        """The spec that the others are compared with."""
+        return next(iter(self.specs.values()))
+
+    @property
+    def ways(self) -> dict[str, Way]:
+        """How each variant trains in parallel, by its label."""
+        return {label: Way.of(spec, self.cores) for label, spec in self.specs.items()}
+
+    @property
+    def trainings(self) -> list[Planned]:
+        """Every training in order: all variants with one seed, then all with the next
+        seed. So a temporary disturbance of the machine affects all variants."""
+        return [
+            Planned(number, variant, spec, seed)
+            for number, (seed, (variant, spec)) in enumerate(
+                product(self.seeds, self.specs.items())
+            )
+        ]
+
+    def file(self, folder: Path) -> Path:
+        """The plan file in the folder of the comparison."""
+        return folder / PLAN_FILE.format(safe_name(self.name))
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of the plan file: every variant's spec, and the plan's own
+        block."""
+        block = {
+            "format": FORMAT,
+            "name": self.name,
+            "variants": [*self._entries()],
+            "seeds": list(self.seeds),
+            "threshold": self.threshold,
+            "usable_cores": self.cores,
+            "imports": list(self.imports),
+            "notes": list(self.notes),
+            **provenance(self.seeds[0]),
+        }
+        return {
+            **{spec.name: spec.to_json() for spec in self.specs.values()},
+            PLAN_BLOCK: block,
+        }
+
+    def _entries(self) -> Iterable[dict[str, Any]]:
+        """What the plan's block says of each variant. Earlier versions of the lab read
+        `mode` and `workers`, and know no `label`."""
+        ways = self.ways
+        for label, spec in self.specs.items():
+            yield {
+                "label": label,
+                "spec": spec.name,
+                "mode": ways[label].mode,
+                "workers": ways[label].workers,
+            }

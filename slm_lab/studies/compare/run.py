@@ -1,0 +1,132 @@
+"""A comparison: the trainings of its plan, one after the other in this process."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import final
+
+from typing_extensions import override
+
+from slm_lab.metrics.trial_state import Params, Status, TrialState
+from slm_lab.records.run_source import RunSource
+from slm_lab.spec.load import warnings_held
+from slm_lab.storage.result import TrialResult
+from slm_lab.studies.compare.folder import CompareFolder, params_of, read_plan
+from slm_lab.studies.compare.plan import Plan, Planned
+from slm_lab.studies.compare.results import CompareResults
+from slm_lab.studies.pool import SerialSlot, TrialEnd, end_of
+from slm_lab.studies.run import Run
+from slm_lab.studies.study import Agenda, Study
+from slm_lab.studies.trial import TrialTask
+
+
+@final
+class CompareRun(Agenda):
+    """A comparison that is run, or resumed, in its folder."""
+
+    redoes_failed = True
+
+    def __init__(self, folder: CompareFolder) -> None:
+        """Raises UsageError when another process works in the folder, or if the log is
+        damaged."""
+        super().__init__()
+        self.plan = folder.plan
+        self.planned = folder.trainings
+        self.num_trials = len(self.planned)
+        self.results = CompareResults(folder, self.study_state)
+        self._folder = folder
+        self._runs: dict[int, Run] = {}
+        self._lock = folder.lock()
+        self.study = Study(self, SerialSlot(self._train), folder.open_log())
+        folder.check_folders(self.study_state)
+
+    @classmethod
+    def begin(cls, plan: Plan, data_dir: Path) -> "CompareRun":
+        """Begins a new comparison in a new folder."""
+        return cls(CompareFolder.create(data_dir, plan))
+
+    @classmethod
+    @warnings_held()
+    def resume(cls, folder: Path, imports: tuple[str, ...] = ()) -> "CompareRun":
+        """Resumes a comparison with the plug-ins `imports`. Raises UsageError,
+        SpecError."""
+        return cls(CompareFolder(folder, read_plan(folder, imports)))
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the comparison."""
+        return self._folder.path
+
+    @property
+    def to_run(self) -> list[Planned]:
+        """The trainings not yet finished, failed ones included."""
+        finished = {state.trial for state in self.study_state.of(Status.FINISHED)}
+        return [planned for planned in self.planned if planned.number not in finished]
+
+    @property
+    def failures(self) -> list[tuple[Planned, str]]:
+        """The trainings that failed, and why."""
+        return [
+            (self.planned[state.trial], str(state.error))
+            for state in self.study_state.of(Status.FAILED)
+        ]
+
+    @property
+    def would_repeat(self) -> bool:
+        """Whether all trainings left to run have failed and would fail in the same way
+        again."""
+        failed = self.study_state.of(Status.FAILED)
+        hopeless = {state.trial for state in failed if state.would_repeat}
+        return all(planned.number in hopeless for planned in self.to_run)
+
+    def run(
+        self,
+        opens: Callable[[Planned], None] = lambda planned: None,
+        trains: Callable[[Planned, Run], TrialResult] = lambda planned, run: run.start(
+            lambda board: None
+        ),
+    ) -> None:
+        """Runs what is left to run. Calls `opens` before each training, and `trains` to
+        run it and to show its progress. Raises KeyboardInterrupt if the user stops
+        it."""
+        self._opens = opens
+        self._trains = trains
+        self.study.run()
+
+    @override
+    def propose(self, trial: int) -> Params:
+        return params_of(self.planned[trial])
+
+    @override
+    def label(self, trial: int) -> str:
+        return self.planned[trial].label
+
+    @override
+    def task(self, state: TrialState) -> TrialTask:
+        planned = self.planned[state.trial]
+        self._opens(planned)
+        source = RunSource(
+            spec_file=str(self.plan.file(self.folder)),
+            spec_name=planned.spec.name,
+            seed=planned.seed,
+            data_dir=self.folder,
+            imports=self.plan.imports,
+        )
+        begun = self._folder.run_dir(state)
+        if begun is not None and begun.spec_file.is_file():
+            source = replace(
+                source, spec_file=str(begun.spec_file), run=str(begun.root), seed=None
+            )
+        run = Run(source)
+        self._runs[state.trial] = run
+        return run.task
+
+    @override
+    def conclude(self, state: TrialState) -> None:
+        self.results.draw()
+
+    def _train(self, trial: int, task: TrialTask) -> TrialEnd:
+        result = self._trains(self.planned[trial], self._runs.pop(trial))
+        if result.interrupted and not result.failed:
+            raise KeyboardInterrupt
+        return end_of(result)
