@@ -1,7 +1,14 @@
 import numpy as np
 import pytest
 
-from slm_lab.charts.axis import RETURNS, cpu_clock, frames, learner_axis, line, wall_clock
+from slm_lab.charts.axis import (
+    RETURNS,
+    cpu_clock,
+    frames,
+    learner_axis,
+    line,
+    wall_clock,
+)
 from slm_lab.charts.chart import MAX_POINTS
 from slm_lab.charts.trial import (
     draw_trial_graphs,
