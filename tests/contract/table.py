@@ -298,6 +298,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "argmax": DQN(pdtype("Argmax"), training_iter=2),
         "sampled": alike(DQN(pdtype("Categorical"), action_policy="default")),
         "noisy": DQN(NOISY),
+        "resets": DQN(BY_PRIORITY, lookahead("GlobalAdam"), reset_frequency=120),
     },
     "DoubleDQN": {
         "averaged": DOUBLE(
@@ -387,6 +388,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "residual": SAC(
             CONTINUOUS, NORMALIZED, net("SimBaNet", RESIDUAL, critic_width=12)
         ),
+        "resets": SAC(TWO_ACTIONS, reset_frequency=120),
         "wide_by_numpy": SAC(TWO_ACTIONS, BY_NUMPY),
         "images_spectral_norm": alike(
             SAC(
@@ -417,6 +419,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     },
     "CrossQ": {
         "continuous": CROSS_Q(TWO_ACTIONS, GENTLE),
+        "resets": CROSS_Q(TWO_ACTIONS, GENTLE, reset_frequency=120),
         "discrete": alike(CROSS_Q(GENTLE)),
         "images": CROSS_Q(IMAGES, net("ConvNet", CONV), GENTLE),
     },
