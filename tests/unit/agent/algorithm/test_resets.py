@@ -10,6 +10,7 @@ from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.algorithm.resets import Resets
 from slm_lab.agent.build import build_agent
 from slm_lab.agent.optim.optimizer import TrainState
+from slm_lab.spec.parse import parse as parsed
 from slm_lab.testing.play import Play, same, whole
 from slm_lab.testing.sessions import run_session, stop_at, vectors
 from tests.support import parse, ppo, q_learning, soft
@@ -73,6 +74,12 @@ def trained(request):
 
 
 ALL = pytest.mark.parametrize("trained", LEARNERS, indirect=True)
+
+
+def but_for_rows(raw):
+    """The warnings of a spec; small specs of tests write few rows."""
+    found = parsed("s", raw).suspicious
+    return [line for line in found if not line.startswith("meta.log_frequency")]
 
 
 def seed_of(init, number):
@@ -264,3 +271,10 @@ def test_a_frequency_without_a_useful_reset_is_refused(raw, problem):
 def test_a_share_of_the_budget_is_frames():
     spec = parse(q_learning("DQN", agent__algorithm__reset_frequency="20%"))
     assert spec.agent.algorithm.reset_frequency == 200
+
+
+def test_a_best_agent_by_recent_returns_is_suspicious():
+    keys = {"agent__algorithm__reset_frequency": FREQUENCY}
+    (line,) = but_for_rows(q_learning("DQN", **keys))
+    assert line.startswith("agent.algorithm.reset_frequency = 100: soon after a reset")
+    assert but_for_rows(q_learning("DQN", **keys, meta__rigorous_eval=2)) == []
