@@ -166,9 +166,9 @@ VANILLA, DQN, DOUBLE, MUNCHAUSEN, C51, QRDQN, IQN = (
         "IQN",
     )
 )
-SAC, REDQ, CROSS_Q, TD3 = (
+SAC, REDQ, TQC, CROSS_Q, TD3 = (
     rows_of(partial(soft, name, **SPARSE))
-    for name in ("SoftActorCritic", "REDQ", "CrossQ", "TD3")
+    for name in ("SoftActorCritic", "REDQ", "TQC", "CrossQ", "TD3")
 )
 SIL, PPOSIL = partial(A2C, name="SIL"), partial(PPO, name="PPOSIL")
 
@@ -406,6 +406,24 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
             REDQ(TWO_ACTIONS, num_critics=3, policy_delay=2, spectral_norm=True)
         ),
         "half_precision": REDQ(TWO_ACTIONS, HALF, num_critics=3, policy_delay=2),
+    },
+    "TQC": {
+        "continuous": TQC(TWO_ACTIONS, num_critics=3, num_quantiles=5),
+        "prioritized_n_step": alike(
+            TQC(
+                CONTINUOUS,
+                NORMALIZED,
+                BY_PRIORITY,
+                num_critics=2,
+                num_quantiles=4,
+                num_step_returns=3,
+                policy_delay=2,
+            )
+        ),
+        "norm_layers_spectral_norm": alike(
+            TQC(TWO_ACTIONS, NORM_LAYERS, num_critics=2, spectral_norm=True)
+        ),
+        "half_precision": TQC(TWO_ACTIONS, HALF, num_critics=2, num_quantiles=5),
     },
     "CrossQ": {
         "continuous": CROSS_Q(TWO_ACTIONS, GENTLE),

@@ -14,7 +14,7 @@ from slm_lab.agent.net.layers import Linear
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.net.noise import WeightNoise
 from slm_lab.agent.net.policy_value import STATES_AT_ONCE, ActingNetwork
-from slm_lab.agent.net.return_distribution import ReturnNet
+from slm_lab.agent.net.return_distribution import ReturnHead, ReturnNet
 from slm_lab.agent.net.target_network import TargetNetwork
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.optimizer import Loss, Optimizer, StepReport
@@ -81,8 +81,8 @@ class Critics:
     without. The smallest of them is bootstrapped from (n = 2: arXiv:1802.09477), or the
     smallest of `subset_size` that are drawn at random (arXiv:2101.05982). For
     continuous actions each takes observation and action side by side and puts out one
-    value. For discrete actions it takes the observation and puts out the value of
-    each."""
+    value, or the distribution of the return, whose mean is the value. For discrete
+    actions it takes the observation and puts out the value of each."""
 
     nets: nn.ModuleList
     targets: nn.ModuleList | None
@@ -162,6 +162,16 @@ class Critics:
         drawn = torch.stack(values).index_select(0, subset)
         return self.transform.decode(drawn.amin(0))
 
+    def distributions(self, obs: Tensor, action: Tensor) -> list[Tensor]:
+        """The distributions of the return that all nets predict for continuous actions,
+        (B, K) each."""
+        return [_distribution(net, obs, action) for net in self.nets]
+
+    def target_distributions(self, obs: Tensor, action: Tensor) -> list[Tensor]:
+        """The `distributions` of the target networks."""
+        assert self.targets is not None
+        return [_distribution(net, obs, action) for net in self.targets]
+
     @contextmanager
     def frozen(self) -> Iterator[None]:
         """Within, gradients flow through to the actions; the weights need none."""
@@ -190,6 +200,11 @@ def _value(net: nn.Module, obs: Tensor, action: Tensor | None) -> Tensor:
         return net.forward(obs)[0]
     value: Tensor = net.forward(torch.cat([obs, action], -1))[0]
     return value.squeeze(-1)
+
+
+def _distribution(net: nn.Module, obs: Tensor, action: Tensor) -> Tensor:
+    assert isinstance(net, ReturnHead)
+    return net.distributions(torch.cat([obs, action], -1)).squeeze(-2)
 
 
 def value_of(q: Tensor, action: Tensor) -> Tensor:
