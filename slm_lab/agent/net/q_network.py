@@ -12,7 +12,7 @@ from torch.nn.utils import parametrizations
 
 from slm_lab.agent.net.layers import Linear
 from slm_lab.agent.net.mlp import MLPNet
-from slm_lab.agent.net.noise import WeightNoise
+from slm_lab.agent.net.noise import DropoutMasks, WeightNoise
 from slm_lab.agent.net.policy_value import STATES_AT_ONCE, ActingNetwork
 from slm_lab.agent.net.return_distribution import ReturnHead, ReturnNet
 from slm_lab.agent.net.target_network import TargetNetwork
@@ -95,6 +95,8 @@ class Critics:
 
     def __post_init__(self) -> None:
         self.device = self.optimizer.flat.vector.device
+        self.masks = DropoutMasks(self.nets)
+        self.target_masks = DropoutMasks(self.targets or nn.ModuleList())
 
     @property
     def target_networks(self) -> dict[str, TargetNetwork]:
@@ -110,6 +112,13 @@ class Critics:
         if self.subset_size is None or self.subset_size == len(self.nets):
             return None
         return torch.randperm(len(self.nets), generator=generator)[: self.subset_size]
+
+    def draw_masks(self, size: int, generator: torch.Generator) -> Tensor | None:
+        """New masks of dropout for a pass of so many samples through all nets, or
+        through all targets, on the CPU; None without dropout."""
+        if not self.masks:
+            return None
+        return self.masks.draw(size, generator)
 
     def q_values(self, obs: Tensor, action: Tensor) -> list[Tensor]:
         """The outputs of all nets for the actions that were taken, (B,) each."""

@@ -368,6 +368,13 @@ class NetSpec(ChangingBlock):
         yield from super().changed(key)
         yield from (f"{role}_{key}" for role in ROLES if key in self.role_keys(role))
 
+    @override
+    def value_of(self, file_key: str) -> object:
+        if file_key in self._variants:
+            value: object = self._variants[file_key]
+            return value
+        return super().value_of(file_key)
+
     def for_role(
         self,
         role: Role,
@@ -534,6 +541,32 @@ class MLPNetSpec(NetSpec):
     HAS_EMBEDDING = True
 
     hid_layers: Widths = Field((64, 64), description="units per hidden layer")
+    dropout: Annotated[
+        float,
+        Refused(
+            "{algorithm.name} draws no masks of dropout; it is for the critics of "
+            "SoftActorCritic, REDQ, TQC and TD3; remove it",
+            unless="algorithm.DRAWS_MASKS",
+        ),
+        Refused(
+            "the actor of {algorithm.name} has no dropout; set critic_dropout, or "
+            "dropout of agent.critic_net",
+            when="drops_of_actor",
+            at="agent.net",
+        ),
+    ] = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="probability that a gradient step sets an output of a critic's "
+        "hidden layer to zero (arXiv:2110.02034), mostly as critic_dropout; before "
+        "layer_norm",
+    )
+
+    @property
+    def drops_of_actor(self) -> bool:
+        """Whether the keys of the actor have dropout."""
+        return self.for_role("actor").dropout > 0
 
     @override
     def hidden_weights(self) -> int:

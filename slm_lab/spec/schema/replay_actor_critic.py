@@ -32,6 +32,7 @@ class ReplayActorCriticSpec(ReplayLearningSpec):
     LEARNS_SEQUENCES = False
     NEEDS_BOUNDS = True
     CRITIC = "apart"
+    DRAWS_MASKS = True
 
     DELAYS_TARGETS: ClassVar[bool] = False
     """Whether target networks follow only with the actor."""
@@ -195,6 +196,7 @@ class CrossQSpec(EntropyRegularisedSpec):
 
     ALWAYS_NORMALISES = True
     HAS_TARGETS = False
+    DRAWS_MASKS = False
 
 
 class TD3Spec(ReplayActorCriticSpec):
