@@ -134,6 +134,7 @@ PRIORITIZED = {
 }
 BY_PRIORITY = {"agent__memory": PRIORITIZED}
 DELAYED = {"update_frequency": 64}
+DROPPING = keys_of_net(critic_dropout=0.1, critic_layer_norm=True)
 NOISY = {
     **keys_of_net(noisy=True),
     "agent__algorithm__action_policy": "default",
@@ -379,6 +380,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "n_step_three_critics": SAC(TWO_ACTIONS, num_critics=3, num_step_returns=3),
         "half_precision": SAC(TWO_ACTIONS, HALF),
         "lookahead_half_precision": SAC(TWO_ACTIONS, HALF, lookahead("GlobalAdam")),
+        "dropout": alike(SAC(DROPPING, BY_PRIORITY, keys_of_net(critic_dropout=0.5))),
         "wide_by_numpy": SAC(TWO_ACTIONS, BY_NUMPY),
         "images_spectral_norm": alike(
             SAC(
@@ -391,6 +393,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     "REDQ": {
         "continuous": REDQ(TWO_ACTIONS, num_critics=4, policy_delay=2),
         "discrete": REDQ(num_critics=3, policy_delay=2),
+        "droq": REDQ(TWO_ACTIONS, DROPPING, num_critics=2, policy_delay=2),
         "prioritized_symlog_n_step": alike(
             REDQ(
                 CONTINUOUS,
@@ -423,7 +426,9 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "norm_layers_spectral_norm": alike(
             TQC(TWO_ACTIONS, NORM_LAYERS, num_critics=2, spectral_norm=True)
         ),
-        "half_precision": TQC(TWO_ACTIONS, HALF, num_critics=2, num_quantiles=5),
+        "half_precision_dropout": TQC(
+            TWO_ACTIONS, HALF, DROPPING, num_critics=2, num_quantiles=5
+        ),
     },
     "CrossQ": {
         "continuous": CROSS_Q(TWO_ACTIONS, GENTLE),
@@ -448,6 +453,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         ),
         "half_precision": TD3(TWO_ACTIONS, HALF, pdtype("Deterministic")),
         "norm_layers": TD3(TWO_ACTIONS, NORM_LAYERS),
+        "dropout": alike(TD3(TWO_ACTIONS, DROPPING)),
     },
     "SIL": {
         "episodes": SIL(EPISODES, past("OnPolicyReplay")),
