@@ -247,6 +247,27 @@ class DQNCase(OffPolicyCase):
 
 
 @dataclass(frozen=True)
+class QRDQNCase(DQNCase):
+    """DQN on quantiles of the return."""
+
+    quantiles: int = 20
+
+    @override
+    def algorithm(self) -> dict[str, Any]:
+        return {
+            **super().algorithm(),
+            "name": "QRDQN",
+            "num_quantiles": self.quantiles,
+        }
+
+    @override
+    def target(self) -> dict[str, Any]:
+        keys = super().target()
+        del keys["loss_spec"]  # the loss is that of quantiles
+        return keys
+
+
+@dataclass(frozen=True)
 class SACCase(OffPolicyCase):
     """SAC with a tuned temperature, one gradient step per frame."""
 
@@ -259,6 +280,38 @@ class SACCase(OffPolicyCase):
     @override
     def target(self) -> dict[str, Any]:
         return {"update_type": "polyak", "polyak_coef": self.tau}
+
+
+@dataclass(frozen=True)
+class TD3Case(OffPolicyCase):
+    """TD3, one gradient step of the critics per frame."""
+
+    tau: float = 0.005
+    noise: float = 0.1
+    """The standard deviation of the noise on actions."""
+    target_noise: float = 0.2
+    target_noise_clip: float = 0.5
+    delay: int = 2
+    """Critic updates per update of actor and targets."""
+
+    @override
+    def algorithm(self) -> dict[str, Any]:
+        return {
+            "name": "TD3",
+            "action_policy": "gaussian",
+            "explore_var_spec": constant(self.noise),
+            "target_noise": self.target_noise,
+            "target_noise_clip": self.target_noise_clip,
+            "policy_delay": self.delay,
+        }
+
+    @override
+    def target(self) -> dict[str, Any]:
+        return {
+            "update_type": "polyak",
+            "polyak_coef": self.tau,
+            "loss_spec": {"name": "MSELoss"},
+        }
 
 
 def constant(value: float) -> dict[str, Any]:
@@ -284,8 +337,10 @@ CASES: dict[str, Case] = {
     ),
     "dqn_cartpole": DQNCase("CartPole-v1", 1, 50_000, (120, 84), 2.5e-4),
     "dqn_cartpole_vector": DQNCase("CartPole-v1", 10, 100_000, (120, 84), 2.5e-4),
+    "qrdqn_cartpole": QRDQNCase("CartPole-v1", 1, 50_000, (120, 84), 2.5e-4),
     "sac_pendulum": SACCase("Pendulum-v1", 1, 3_000, (256, 256), 3e-4),
     "sac_halfcheetah": SACCase("HalfCheetah-v5", 1, 3_000, (256, 256), 3e-4),
+    "td3_halfcheetah": TD3Case("HalfCheetah-v5", 1, 5_000, (256, 256), 3e-4),
 }
 for _name in ("sac_halfcheetah", "ppo_pong"):
     CASES[f"{_name}_bf16"] = replace(CASES[_name], precision="bf16")

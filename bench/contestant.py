@@ -30,7 +30,9 @@ from bench.cases import (
     OffPolicyCase,
     OnPolicyCase,
     PPOCase,
+    QRDQNCase,
     SACCase,
+    TD3Case,
 )
 
 STEPPING_SECONDS = 4.0
@@ -162,7 +164,7 @@ def sb3_atari_ppo(case: AtariPPOCase) -> tuple[Any, dict[str, Any]]:
 
 
 def sb3_off_policy(case: OffPolicyCase) -> dict[str, Any]:
-    """The arguments that DQN and SAC share."""
+    """The arguments that all algorithms with replay share."""
     return {
         "buffer_size": case.buffer,
         "learning_starts": case.start,
@@ -187,6 +189,38 @@ def sb3_dqn(case: DQNCase) -> tuple[Any, dict[str, Any]]:
     return DQN, {**own, **sb3_off_policy(case)}
 
 
+def sb3_qrdqn(case: QRDQNCase) -> tuple[Any, dict[str, Any]]:
+    """QR-DQN of the contrib package. Its optimizer gets torch's ε."""
+    from sb3_contrib import QRDQN
+
+    _, arguments = sb3_dqn(case)
+    policy = {
+        **arguments["policy_kwargs"],
+        "n_quantiles": case.quantiles,
+        "optimizer_kwargs": {"eps": 1e-8},
+    }
+    return QRDQN, {**arguments, "policy_kwargs": policy}
+
+
+def sb3_td3(case: TD3Case) -> tuple[Any, dict[str, Any]]:
+    """TD3, with normal noise on actions."""
+    import gymnasium
+    from stable_baselines3 import TD3
+    from stable_baselines3.common.noise import NormalActionNoise
+
+    with gymnasium.make(case.env) as env:
+        assert env.action_space.shape is not None
+        mean = np.zeros(env.action_space.shape)
+    own = {
+        "tau": case.tau,
+        "policy_delay": case.delay,
+        "target_policy_noise": case.target_noise,
+        "target_noise_clip": case.target_noise_clip,
+        "action_noise": NormalActionNoise(mean, np.full_like(mean, case.noise)),
+    }
+    return TD3, {**own, **sb3_off_policy(case)}
+
+
 def sb3_sac(case: SACCase) -> tuple[Any, dict[str, Any]]:
     """SAC."""
     from stable_baselines3 import SAC
@@ -200,13 +234,15 @@ SB3: dict[type[Case], Callable[[Any], tuple[Any, dict[str, Any]]]] = {
     MujocoPPOCase: sb3_ppo,
     AtariPPOCase: sb3_atari_ppo,
     DQNCase: sb3_dqn,
+    QRDQNCase: sb3_qrdqn,
     SACCase: sb3_sac,
+    TD3Case: sb3_td3,
 }
 
 
 def floor_speed(name: str, case: Case) -> float:
-    """Frames per second of the same written out by hand; there is none of A2C and
-    DQN."""
+    """Frames per second of the same written out by hand; there is one of PPO and
+    SAC only."""
     import torch
 
     from bench.floor_ppo import ppo_speed

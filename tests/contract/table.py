@@ -179,6 +179,9 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "scheduled_numbers": PPO(
             gamma=decay(0.9, 0.99), lam=decay(0.8, 1.0), val_loss_coef=decay(1.0, 0.5)
         ),
+        "changing_environment": PPO(
+            {**CONTINUOUS, "env__g": decay(10.0, 2.0)}, bounded=False
+        ),
         "shared": PPO(SHARED),
         "continuous": PPO(CONTINUOUS, NORMALIZED, bounded=False),
         "free_log_std": alike(PPO(TWO_ACTIONS, FREE_LOG_STD, bounded=False)),

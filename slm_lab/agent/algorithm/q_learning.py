@@ -1,8 +1,8 @@
 """Q-learning with replay: algorithms that differ in the value of the next state."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import NamedTuple, final
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeAlias, final
 
 import torch
 from torch import Tensor
@@ -50,6 +50,10 @@ class QDraws(NamedTuple):
     """(B, N) the probabilities τ of the quantiles that learn"""
     next_levels: Tensor | None = None
     """(B, N') those of the quantiles that they learn from"""
+
+
+ReturnObjective: TypeAlias = Callable[[Transitions, Tensor, QDraws], QPrediction]
+"""Takes a batch, the target distributions (B, K), and the random numbers of a step."""
 
 
 class QLearner(Learner[TransitionSource]):
@@ -237,6 +241,7 @@ class DistributionalDQN(QLearner):
         super().__init__(spec, parts, generator)
         assert isinstance(parts, ReturnParts)
         self.returns = parts.returns
+        self.return_objective: ReturnObjective = self.torch_objective
         self.is_double = spec.double
         self.num_levels = spec.num_levels
         self.draws_numbers |= spec.num_levels is not None
@@ -271,6 +276,12 @@ class DistributionalDQN(QLearner):
 
     @override
     def predict(self, batch: Transitions, target: Tensor, draws: QDraws) -> QPrediction:
+        return self.return_objective(batch, target, draws)
+
+    def torch_objective(
+        self, batch: Transitions, target: Tensor, draws: QDraws
+    ) -> QPrediction:
+        """The loss of the distribution of Q(s, a) by autograd."""
         of_all = self.network.distributions(batch.obs, draws.levels)
         outputs = outputs_of(of_all, batch.action)
         q = self.returns.mean(outputs.detach())

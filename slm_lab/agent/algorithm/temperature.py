@@ -13,12 +13,11 @@ from slm_lab.agent.algorithm.report import mean, number
 from slm_lab.agent.device import resolve_device
 from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.from_spec.networks import build_optimizer
-from slm_lab.agent.from_spec.schedule import build_schedule
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.optimizer import Loss, Optimizer
 from slm_lab.agent.optim.rule import Number
-from slm_lab.agent.schedule import Schedule
 from slm_lab.core.errors import LabError
+from slm_lab.core.schedule import Schedule
 from slm_lab.spec.schema.agent import AgentSpec, net_for_role
 from slm_lab.spec.schema.replay_actor_critic import EntropyRegularisedSpec
 
@@ -106,7 +105,7 @@ def build_temperature(
     """The temperature of the spec. Raises LabError for a target entropy that no policy
     reaches."""
     if spec.fixed_alpha is not None:
-        return Temperature(build_schedule(spec.fixed_alpha))
+        return Temperature(spec.fixed_alpha.build())
     net_spec = net_for_role(agent, "actor")
     actors = net_spec.optim_spec
     # Class, learning rate and schedule are the actor's; all other arguments have

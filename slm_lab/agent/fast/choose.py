@@ -13,7 +13,7 @@ from slm_lab.agent.algorithm.expectation import SQUASHED
 from slm_lab.agent.algorithm.policy_actor import PolicyActor
 from slm_lab.agent.algorithm.ppo import PPO
 from slm_lab.agent.algorithm.pqn import PQN
-from slm_lab.agent.algorithm.q_learning import QLearner
+from slm_lab.agent.algorithm.q_learning import DistributionalDQN, QLearner
 from slm_lab.agent.algorithm.reinforce import Reinforce
 from slm_lab.agent.algorithm.replay_actor_critic import ReplayActorCritic
 from slm_lab.agent.algorithm.sac import REDQ, SoftActorCritic
@@ -33,10 +33,12 @@ from slm_lab.agent.fast.objectives import (
     WrittenActor,
     WrittenCritics,
     WrittenQ,
+    WrittenQuantiles,
     written_temperature,
 )
 from slm_lab.agent.fast.recorded_step import RecordedStep
 from slm_lab.agent.net.mlp import MLPNet
+from slm_lab.agent.net.return_distribution import QuantileReturn, ReturnHead
 
 
 def choose(parts: AgentParts, records: bool = True) -> None:
@@ -94,6 +96,8 @@ def write_out_steps(learner: Learner[Any]) -> None:
     """Gradients are written out, where all that the losses consist of is."""
     if isinstance(learner, PPO | ActorCritic | Reinforce):
         write_out_pass(learner)
+    elif isinstance(learner, DistributionalDQN):
+        write_out_quantiles(learner)
     elif isinstance(learner, QLearner | SARSA | PQN):
         value_loss = elementwise(learner.value_loss_fn)
         nets = traced_nets(learner.network.nets)
@@ -114,6 +118,15 @@ def write_out_pass(learner: PPO | ActorCritic | Reinforce) -> None:
             return
     if nets is not None and kind is not None:
         learner.evaluate = partial(ArrayPass, nets, kind, value_loss)
+
+
+def write_out_quantiles(learner: DistributionalDQN) -> None:
+    """The loss of quantiles is written out, if their levels are fixed."""
+    head = learner.network.nets[0]
+    if isinstance(head, ReturnHead) and isinstance(learner.returns, QuantileReturn):
+        nets = traced_nets([head.net])
+        if nets is not None:
+            learner.return_objective = WrittenQuantiles(nets[0], learner.returns)
 
 
 def write_out_replay_steps(learner: ReplayActorCritic) -> None:

@@ -116,6 +116,33 @@ def value_loss(
     return Term(mean, lambda grad: slope * (grad / size))
 
 
+def quantile_loss(
+    quantiles: FloatArray, levels: FloatArray, target: FloatArray, kappa: float
+) -> tuple[FloatArray, FloatArray]:
+    """`return_distribution.quantile_loss` of quantiles (B, K) at levels τ (K,) against
+    samples (B, M): losses (B,), and their derivatives by the quantiles, (B, K).
+
+    For an error e = θ_i − T_j the weight |τ_i − [e > 0]| is τ_i + (1 − 2 τ_i) [e > 0].
+    So all errors are summed, and once more those above 0. Errors are (M, B, K), because
+    NumPy sums fastest over the first axis."""
+    # the errors would take the layout of a transposed view
+    samples = np.ascontiguousarray(target.T)
+    error = quantiles - samples[:, :, None]
+    slope = np.sign(error)
+    if kappa > 0:
+        slope = (error / kappa).clip(-1.0, 1.0)
+    slope_above = np.maximum(slope, 0)
+    size = error - 0.5 * kappa * slope  # L_κ(e) / κ = size × slope
+
+    def weighted_mean(of_all: FloatArray, of_above: FloatArray) -> FloatArray:
+        total = levels * np.add.reduce(of_all, 0)
+        total += (1 - 2 * levels) * np.add.reduce(of_above, 0)
+        return total / len(error)
+
+    losses = weighted_mean(slope * size, slope_above * size)
+    return np.add.reduce(losses, -1), weighted_mean(slope, slope_above)
+
+
 def clipped_value_loss(
     elementwise_loss: Elementwise,
     value: FloatArray,

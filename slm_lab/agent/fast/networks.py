@@ -19,7 +19,7 @@ from typing_extensions import override
 from slm_lab.agent.net.dueling import DuelingNet, dueling_q
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.net.policy_value import PolicyHead
-from slm_lab.agent.net.return_distribution import ReturnHead
+from slm_lab.agent.net.return_distribution import QuantileReturn, ReturnHead
 from slm_lab.agent.net.torch_arc import TorchArcNet
 from slm_lab.core.types import Array, FloatArray
 
@@ -333,6 +333,10 @@ class ArrayReturnHead(ArrayNet):
     @override
     def forward(self, obs: Array) -> Outputs:
         (outputs,) = self._net.forward(obs)
+        returns = self._head.returns
+        if isinstance(returns, QuantileReturn):
+            quantiles = outputs.reshape(len(outputs), -1, returns.size)
+            return (np.add.reduce(quantiles, -1) / returns.size,)
         return (self._head.means(torch.from_numpy(outputs)).numpy(),)
 
 

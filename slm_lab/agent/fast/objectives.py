@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from slm_lab.agent.algorithm.policy_parts import QPrediction, TargetOf
 from slm_lab.agent.algorithm.policy_pass import PolicyChange, PolicyPass
+from slm_lab.agent.algorithm.q_learning import QDraws
 from slm_lab.agent.algorithm.replay_actor_critic import (
     ActorObjective,
     CriticObjective,
@@ -25,6 +26,7 @@ from slm_lab.agent.fast import losses
 from slm_lab.agent.fast.distributions import ArrayDistribution, ArraySample
 from slm_lab.agent.fast.losses import Elementwise, Term
 from slm_lab.agent.fast.networks import TracedNet, add_gradient
+from slm_lab.agent.net.return_distribution import QuantileReturn
 from slm_lab.agent.optim.optimizer import Loss
 from slm_lab.agent.optim.rule import Number
 from slm_lab.core.types import FloatArray
@@ -192,6 +194,49 @@ class WrittenQ:
         mean_q = float(np.add.reduce(q) / len(q))
         loss = WrittenLoss(term.value, backward)
         return QPrediction(loss, q_tensor, mean_q, target - q_tensor)
+
+
+@final
+class WrittenQuantiles:
+    """`DistributionalDQN.torch_objective` of quantiles at fixed levels. `net` puts out
+    the quantiles of all actions."""
+
+    def __init__(self, net: TracedNet, returns: QuantileReturn) -> None:
+        self._net = net
+        self._levels = returns.levels(torch.device("cpu")).numpy()
+        self._kappa = returns.kappa
+
+    def __call__(
+        self, batch: Transitions, target: Tensor, draws: QDraws
+    ) -> QPrediction:
+        """The loss of the quantiles of Q(s, a)."""
+        trace = self._net.trace(batch.obs.numpy())
+        (outputs,) = trace.outputs
+        size = len(outputs)
+        of_all = outputs.reshape(size, -1, len(self._levels))
+        taken = (np.arange(size), batch.action.numpy())
+        quantiles = of_all[taken]
+        errors, slope = losses.quantile_loss(
+            quantiles, self._levels, target.numpy(), self._kappa
+        )
+        weighted = errors
+        if batch.weight is not None:
+            weight = batch.weight.numpy()
+            weighted = errors * weight
+            slope = slope * weight[:, None]
+
+        def backward() -> None:
+            grad = np.zeros_like(of_all)
+            grad[taken] = slope * (ONE / size)
+            trace.backward(grad.reshape(outputs.shape))
+
+        q = np.add.reduce(quantiles, -1) / len(self._levels)
+        return QPrediction(
+            loss=WrittenLoss(np.add.reduce(weighted) / size, backward),
+            q=torch.from_numpy(q),
+            mean_q=float(np.add.reduce(q) / size),
+            error=torch.from_numpy(errors),
+        )
 
 
 @final

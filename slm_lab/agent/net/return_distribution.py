@@ -87,7 +87,7 @@ class QuantileReturn(ReturnDistribution):
 
     def __init__(self, size: int, kappa: float) -> None:
         self.size = size
-        self._kappa = kappa
+        self.kappa = kappa
         levels = (torch.arange(size) + 0.5) / size
         self.levels = cache(lambda device: moved(levels, device))
         """τ_i on a device, (K,)."""
@@ -110,7 +110,7 @@ class QuantileReturn(ReturnDistribution):
         loss itself, without the Huber part."""
         if levels is None:
             levels = self.levels(outputs.device)
-        return quantile_loss(outputs, levels, target, self._kappa)
+        return quantile_loss(outputs, levels, target, self.kappa)
 
 
 def quantile_loss(

@@ -49,6 +49,12 @@ def discrete():
     return OneBatch(transitions())
 
 
+def weighted():
+    batch = transitions()
+    weight = torch.linspace(0.2, 1.0, len(batch.action))
+    return OneBatch(replace(batch, weight=weight))
+
+
 PENDULUM = {"env__name": "Pendulum-v1"}
 CASES = {
     "PPO": (ppo(**SMALL), value_is_known),
@@ -58,6 +64,16 @@ CASES = {
     "Reinforce": (on_policy("Reinforce"), value_is_known),
     "DQN": (q_learning("DQN"), discrete),
     "DoubleDQN": (q_learning("DoubleDQN"), discrete),
+    "QRDQN": (q_learning("QRDQN", agent__algorithm__num_quantiles=5), discrete),
+    "QRDQN, by priority": (
+        q_learning(
+            "QRDQN",
+            agent__algorithm__num_quantiles=4,
+            agent__algorithm__kappa=0.0,
+            agent__algorithm__double=True,
+        ),
+        weighted,
+    ),
     "SoftActorCritic": (soft("SoftActorCritic", **PENDULUM), continuous),
     "SoftActorCritic, with a penalty": (
         soft("SoftActorCritic", **PENDULUM, agent__algorithm__entropy_penalty_coef=0.5),
@@ -93,6 +109,22 @@ def test_written_out_steps_learn_what_torch_learns(data, batch, monkeypatch):
     assert all(isinstance(loss, torch.Tensor) for loss in tensors)
     for name, flat in in_torch.flats.items():
         assert_close(written.flats[name].vector, flat.vector, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["C51", "IQN"])
+def test_other_distributions_of_the_return_learn_by_torch(name):
+    learner = learner_of(q_learning(name))
+    assert learner.return_objective == learner.torch_objective
+
+
+def test_an_actor_has_the_means_of_quantiles():
+    learner = learner_of(q_learning("QRDQN", agent__algorithm__num_quantiles=5))
+    head = learner.network.nets[0]
+    obs = torch.randn(8, 4)
+    with torch.no_grad():
+        expected = head.net(obs)[0].view(8, -1, 5).mean(-1)
+    (found,) = choose.array_net(head).forward(obs.numpy())
+    assert_close(torch.from_numpy(found), expected)
 
 
 def test_a_forward_without_gradients_is_by_arrays():

@@ -1,5 +1,6 @@
 """Each written-out loss against autograd."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -9,6 +10,7 @@ from slm_lab.agent.algorithm.loss import ValueLoss
 from slm_lab.agent.fast import losses
 from slm_lab.agent.fast.losses import elementwise
 from slm_lab.agent.fast.objectives import ONE
+from slm_lab.agent.net.return_distribution import quantile_loss
 from tests.unit.agent.fast.gradient import assert_gradient, by_autograd, numbers
 
 SIZE = 64
@@ -50,6 +52,38 @@ def test_value_losses_where_some_errors_are_exactly_zero(kind):
         lambda value: kind(value, TARGET),
         torch.cat([TARGET[:8], numbers(SIZE - 8)]),
     )
+
+
+@pytest.mark.parametrize("kappa", [0.0, 0.4, 1.0])
+def test_the_loss_of_quantiles(kappa):
+    """There are fewer quantiles than samples. Some errors are zero, some exactly κ."""
+    quantiles = numbers(SIZE, 5)
+    target = numbers(SIZE, 7, seed=1)
+    quantiles[:8, :2] = target[:8, :2]
+    quantiles[8:16, 0] = target[8:16, 0] + kappa
+    levels = (torch.arange(5) + 0.5) / 5
+
+    def in_torch(values):
+        return quantile_loss(values, levels, target, kappa)
+
+    _, gradient = by_autograd(lambda values: in_torch(values).sum(), quantiles)
+    found, slope = losses.quantile_loss(
+        quantiles.numpy(), levels.numpy(), target.numpy(), kappa
+    )
+    torch.testing.assert_close(torch.from_numpy(found), in_torch(quantiles))
+    torch.testing.assert_close(torch.from_numpy(slope), gradient, rtol=1e-5, atol=1e-6)
+
+
+def test_the_loss_of_two_quantiles_of_one_sample():
+    """Levels ¼ and ¾, errors 3 and −½: ¾ (3 − ½) + ¾ (½ · ¼) and its derivatives."""
+    found, slope = losses.quantile_loss(
+        quantiles=np.array([[4.0, 0.5]], np.float32),
+        levels=np.array([0.25, 0.75], np.float32),
+        target=np.array([[1.0]], np.float32),
+        kappa=1.0,
+    )
+    assert found.tolist() == [0.75 * 2.5 + 0.75 * 0.125]
+    assert slope.tolist() == [[0.75, -0.75 * 0.5]]
 
 
 def test_other_losses_of_torch_are_not_written_out():
