@@ -95,8 +95,12 @@ class Critics:
 
     def __post_init__(self) -> None:
         self.device = self.optimizer.flat.vector.device
+        targets = self.targets or nn.ModuleList()
         self.masks = DropoutMasks(self.nets)
-        self.target_masks = DropoutMasks(self.targets or nn.ModuleList())
+        self.target_masks = DropoutMasks(targets)
+        self._all_compute = any(True for _ in targets.buffers())
+        """Whether every target network computes, whatever the subset: a forward may
+        change its buffers."""
 
     @property
     def target_networks(self) -> dict[str, TargetNetwork]:
@@ -164,12 +168,16 @@ class Critics:
         """The smallest Q of the target networks, or of those whose numbers (M,) are in
         `subset`: (B,) or (B, n)."""
         assert self.targets is not None
+        if subset is not None and subset.is_cpu and not self._all_compute:
+            drawn = [self.targets[number] for number in subset.tolist()]
+            values = [_value(net, obs, action) for net in drawn]
+            return self.transform.decode(least(values))
         values = [_value(net, obs, action) for net in self.targets]
         if subset is None:
             return self.transform.decode(least(values))
         # a recorded step draws other numbers each time: so all networks compute
-        drawn = torch.stack(values).index_select(0, subset)
-        return self.transform.decode(drawn.amin(0))
+        chosen = torch.stack(values).index_select(0, subset)
+        return self.transform.decode(chosen.amin(0))
 
     def distributions(self, obs: Tensor, action: Tensor) -> list[Tensor]:
         """The distributions of the return that all nets predict for continuous actions,
