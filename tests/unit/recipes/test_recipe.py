@@ -44,6 +44,8 @@ CHOICES = [
     ("crossq", "Pendulum-v1", "crossq_continuous"),
     ("redq", "Pendulum-v1", "redq_continuous"),
     ("td3", "Pendulum-v1", "td3_continuous"),
+    ("vmpo", "CartPole-v1", "vmpo"),
+    ("vmpo", "Pendulum-v1", "vmpo_continuous"),
     *(
         (word, name, f"{word}{kind}")
         for word in ("c51", "qrdqn", "iqn", "rainbow", "pqn")
@@ -128,7 +130,7 @@ def test_atari_games_have_their_own_templates():
         (
             "crossq",
             "CartPole-v1",
-            "choose one of: a2c, c51, dqn, iqn, ppo, pqn, qrdqn, rainbow, sac",
+            "choose one of: a2c, c51, dqn, iqn, ppo, pqn, qrdqn, rainbow, sac, vmpo",
         ),
         (
             "sac",
@@ -144,7 +146,7 @@ def test_atari_games_have_their_own_templates():
             "trpo",
             "Pendulum-v1",
             "trpo: there is no recipe; recipes are a2c, c51, crossq, dqn, iqn, ppo, "
-            "pqn, qrdqn, rainbow, redq, sac, td3",
+            "pqn, qrdqn, rainbow, redq, sac, td3, vmpo",
         ),
     ],
 )
