@@ -257,12 +257,11 @@ def test_a_correction_needs_a_critic_of_states(name, correction):
     raw = TRAINED[name]
     algorithm = raw["agent"]["algorithm"]["name"]
     refused = (
-        f"{PATH}.correction = 'vtrace': corrects the values and the advantages of PPO "
-        "and "
-        f'ActorCritic, and {algorithm} has none; use "none"'
+        f"{PATH}.correction = 'vtrace': corrects the values and the advantages of PPO, "
+        f'VMPO and ActorCritic, and {algorithm} has none; use "none"'
     )
     assert_problem(acting(raw, correction="none"), None)
-    fits = algorithm in ("PPO", "ActorCritic")
+    fits = algorithm in ("PPO", "VMPO", "ActorCritic")
     assert_problem(acting(raw, correction=correction), None if fits else refused)
 
 
