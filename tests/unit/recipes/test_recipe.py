@@ -46,6 +46,7 @@ CHOICES = [
     ("td3", "Pendulum-v1", "td3_continuous"),
     ("vmpo", "CartPole-v1", "vmpo"),
     ("vmpo", "Pendulum-v1", "vmpo_continuous"),
+    ("vmpo", ENVS["multi-discrete"], "vmpo"),
     *(
         (word, name, f"{word}{kind}")
         for word in ("c51", "qrdqn", "iqn", "rainbow", "pqn")
