@@ -1,6 +1,6 @@
 """The second pass of a spec check, which needs the environment's code."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
@@ -8,6 +8,7 @@ from gymnasium.error import DependencyNotInstalled
 
 from slm_lab.core.errors import MissingExtraError, Problem, SpecError, UsageError
 from slm_lab.core.registry import load_target
+from slm_lab.env.changing import ArgumentSchedule
 from slm_lab.env.lookup import find_env, known_warnings_ignored, require
 from slm_lab.env.simulators.atari import JOINED, atari_problems, is_atari
 from slm_lab.env.simulators.envpool import THREAD_KEYS, is_pooled, pool_problems
@@ -20,6 +21,7 @@ from slm_lab.env.vector.autoreset import (
 )
 from slm_lab.env.wrappers import Argument, Arguments, arguments_of, wrapper_problems
 from slm_lab.spec.schema.env import EnvSpec
+from slm_lab.spec.schema.schedule import is_schedule
 
 OWN_NAMES = {
     **dict.fromkeys(("max_episode_steps", "max_steps"), "max_t"),
@@ -87,7 +89,11 @@ def _check_pooled(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
 def _check_kwargs(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
     mode = choose_mode(spec, entry)
     if is_atari(entry):
-        return atari_problems(spec, entry, mode) + _index_problems(spec, entry, None)
+        return [
+            *_game_schedules(spec),
+            *atari_problems(spec, entry, mode),
+            *_index_problems(spec, entry, None),
+        ]
     if not spec.arguments and spec.index_key is None:
         return []
     try:
@@ -102,15 +108,60 @@ def _check_kwargs(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
     return problems + _index_problems(spec, entry, arguments)
 
 
+def _game_schedules(spec: EnvSpec) -> Iterator[Problem]:
+    for key in spec.schedules:
+        message = "an argument of an Atari game cannot change while an agent trains"
+        yield Problem(f"env.{key}", f"{message}; write a number")
+
+
+def argument_schedules(
+    spec: EnvSpec, entry: GymnasiumSpec
+) -> dict[str, ArgumentSchedule]:
+    """The schedules of the arguments that `entry` takes, for a spec without
+    problems."""
+    schedules = spec.schedules
+    if not schedules:
+        return {}
+    arguments = _arguments(_single_creator(entry), spec, entry)
+    return {
+        key: ArgumentSchedule(schedule.build(), arguments.is_whole(key, schedule))
+        for key, schedule in schedules.items()
+    }
+
+
 def _argument_problems(
     arguments: Arguments, spec: EnvSpec, entry: GymnasiumSpec
 ) -> list[Problem]:
-    beside = arguments.problems(entry.id, "env", spec.model_extra or {}, OWN_NAMES)
+    extra = spec.model_extra or {}
     other_names = {**OWN_NAMES, **KEYS_OF_THE_LAB}
     return [
-        *beside,
-        *arguments.problems(entry.id, "env.kwargs", spec.kwargs, other_names),
+        *arguments.problems(entry.id, "env", _plain(extra), OWN_NAMES),
+        *arguments.problems(entry.id, "env.kwargs", _plain(spec.kwargs), other_names),
+        *_schedule_problems(arguments, entry, "env", extra),
+        *_schedule_problems(arguments, entry, "env.kwargs", spec.kwargs),
     ]
+
+
+def _plain(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments without a schedule."""
+    return {key: value for key, value in given.items() if not is_schedule(value)}
+
+
+def _schedule_problems(
+    arguments: Arguments, entry: GymnasiumSpec, path: str, given: Mapping[str, Any]
+) -> Iterator[Problem]:
+    """The problems of arguments with a schedule, at the end where they are."""
+    for key, schedule in given.items():
+        if not is_schedule(schedule):
+            continue
+        for end in ("start_val", "end_val"):
+            number = schedule.get(end)
+            if number is None:
+                continue
+            if float(number).is_integer():
+                number = int(number)
+            for problem in arguments.problems(entry.id, path, {key: number}, {}):
+                yield Problem(f"{problem.path}.{end}", problem.message, number)
 
 
 def _index_problems(

@@ -6,7 +6,7 @@ import logging
 import math
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,9 @@ from slm_lab.core.errors import (
 )
 from slm_lab.core.process import printing_to, text_log
 from slm_lab.core.registry import import_failure
-from slm_lab.env.check import check_env, native_refused
+from slm_lab.core.schedule import Schedule
+from slm_lab.env.changing import ArgumentSchedule, ChangingEnv, Numbers
+from slm_lab.env.check import argument_schedules, check_env, native_refused
 from slm_lab.env.convert.action import ActionConverter
 from slm_lab.env.convert.flatten import COMPOSITE, flatten_parts
 from slm_lab.env.convert.image import is_image
@@ -77,6 +79,9 @@ logger = logging.getLogger(__name__)
 OLD_MODEL = "'settotalmass' is deprecated"
 """A warning about HalfCheetah's model, which users cannot fix."""
 
+LAST_FRAME = sys.maxsize
+"""A frame after the end of every schedule."""
+
 MadeT = TypeVar("MadeT")
 
 ACTION_KINDS: dict[type[gymnasium.Space[Any]], ActionKind] = {
@@ -89,14 +94,15 @@ ACTION_KINDS: dict[type[gymnasium.Space[Any]], ActionKind] = {
 
 class EnvFactory(NamedTuple):
     """A checked spec, its registered environment, the keys of an Atari game, None if it
-    is none, and the text log. It makes single environments, in worker processes too.
-    What a simulator prints at its import and construction goes to the log, if there is
-    one."""
+    is none, the text log, and the schedules of arguments. It makes single environments,
+    in worker processes too. What a simulator prints at its import and construction goes
+    to the log, if there is one."""
 
     spec: EnvSpec
     entry: GymnasiumSpec
     game: AtariKeys | None
     log: Path | None
+    schedules: Mapping[str, ArgumentSchedule]
 
     @classmethod
     def of(cls, spec: EnvSpec) -> "EnvFactory":
@@ -110,7 +116,7 @@ class EnvFactory(NamedTuple):
         game = None
         if is_atari(entry):
             game = atari_keys(spec, entry)
-        return cls(spec, entry, game, log)
+        return cls(spec, entry, game, log, argument_schedules(spec, entry))
 
     def make_single(self, copy: int = 0) -> Env:
         """The environment with the number `copy` in its wrappers, with flat
@@ -131,12 +137,45 @@ class EnvFactory(NamedTuple):
             env = LastInfo(env, spec.info_keys) if spec.info_keys else env
             return flatten_parts(env, spec.name)
 
+    def try_last_numbers(self) -> None:
+        """Makes the environment with the last values of its changing arguments. Raises
+        LabError if these cannot be."""
+        if self.spec.changing_argument is None:
+            return
+        with printing_to(self.log):
+            env = self._changing(copy=0)
+            with closing(env):
+                env.change(env.numbers_at(LAST_FRAME))
+
     def _plain(self, copy: int) -> Env:
-        """One environment with its time limit, without Gymnasium's slow checks."""
+        """One environment with its time limit."""
+        env: Env
+        if self.spec.changing_argument is None:
+            numbers = {key: schedule.at(0) for key, schedule in self.schedules.items()}
+            env = self._bare(copy, numbers)
+        else:
+            env = self._changing(copy)
+        limit = step_limit(self.spec, self.entry)
+        if limit is None:
+            return env
+        return TimeLimit(env, limit)
+
+    def _changing(self, copy: int) -> ChangingEnv:
+        return ChangingEnv(
+            self.entry.id, partial(self._bare_quietly, copy), self.schedules
+        )
+
+    def _bare_quietly(self, copy: int, numbers: Numbers) -> Env:
+        with printing_to(self.log):
+            return self._bare(copy, numbers)
+
+    def _bare(self, copy: int, numbers: Numbers) -> Env:
+        """One environment without Gymnasium's slow checks, with these values of its
+        arguments with schedules."""
         of_a_pool = THREAD_KEYS
         if self.spec.backend != "envpool":
             of_a_pool = frozenset()
-        arguments = self.spec.arguments_of(copy)
+        arguments = {**self.spec.arguments_of(copy), **numbers}
         kwargs = {
             key: value for key, value in arguments.items() if key not in of_a_pool
         }
@@ -146,11 +185,7 @@ class EnvFactory(NamedTuple):
         entry = dataclasses.replace(entry, kwargs={**entry.kwargs, **kwargs})
         with known_warnings_ignored():
             log_mujoco_warnings(entry)
-            env = gymnasium.make(entry, max_episode_steps=-1)
-        limit = step_limit(self.spec, entry)
-        if limit is None:
-            return env
-        return TimeLimit(env, limit)
+            return gymnasium.make(entry, max_episode_steps=-1)
 
     def _plain_game(self, game: AtariKeys) -> Env:
         """Raises MissingExtraError without OpenCV, which resizes frames."""
@@ -164,7 +199,7 @@ def make_env(
     spec: EnvSpec,
     seed: int,
     training: bool = True,
-    gamma: float = 0.99,
+    gamma: Schedule | float = 0.99,
     film: Film | None = None,
     process_seed: int | None = None,
     marks: CopyMarks | None = None,
@@ -181,6 +216,8 @@ def make_env(
     shown = marks_in(marks, spec.num_envs)
     shown[:] = RESETTING
     process_seed = seed if process_seed is None else process_seed
+    if training:
+        _constructed(factory, factory.try_last_numbers)
     raw = _constructed(
         factory,
         lambda: _vectorise(
@@ -274,7 +311,7 @@ def _vectorise(
     process_seed: int,
     marks: CopyMarks | None,
 ) -> RawEnvs:
-    spec, entry, game, log = factory
+    spec, entry, game, log, _ = factory
     if is_pooled(spec):
         assert film is None, "envpool draws nothing"
         if game is not None:
@@ -319,7 +356,7 @@ def _make_pickled(make_single: bytes, log: Path | None) -> Env:
 def _native(factory: EnvFactory, seed: int) -> RawEnvs | None:
     """The native vector environment; None if it does not fit and the spec does not
     request it."""
-    spec, entry, game, _ = factory
+    spec, entry, game, *_ = factory
     if game is not None:
         return make_native_atari(game, entry, spec.num_envs, seed)
     native = make_native(spec, entry, seed)
@@ -343,7 +380,7 @@ def _unchecked(entry: GymnasiumSpec) -> GymnasiumSpec:
 
 
 def _conversions(
-    factory: EnvFactory, raw: RawEnvs | Env, training: bool, gamma: float
+    factory: EnvFactory, raw: RawEnvs | Env, training: bool, gamma: Schedule | float
 ) -> Conversions:
     spec = factory.spec
     game = factory.game

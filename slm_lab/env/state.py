@@ -14,6 +14,7 @@ import gymnasium
 import numpy as np
 
 from slm_lab.core.types import StateDict
+from slm_lab.env.changing import ChangingEnv, changing_env
 from slm_lab.env.interface import Env
 from slm_lab.env.lookup import MUJOCO
 
@@ -105,12 +106,34 @@ def _integration() -> int:
     return int(mujoco.mjtState.mjSTATE_INTEGRATION)
 
 
+def _save_minatar(env: Any) -> StateDict:
+    """The state of a game of MinAtar: numbers, arrays and lists of them."""
+    game = env.game
+    variables = {
+        key: deepcopy(v) for key, v in vars(game.env).items() if key != "random"
+    }
+    return {
+        "game": variables,
+        "last_action": game.last_action,
+        "random": game.random.get_state(legacy=False),
+    }
+
+
+def _load_minatar(env: Any, state: StateDict) -> None:
+    game = env.game
+    vars(game.env).update(deepcopy(state["game"]))
+    game.last_action = state["last_action"]
+    game.random.set_state(state["random"])
+    game.env.random = game.random
+
+
 def _end_checks(checker: Any, _: StateDict) -> None:
     checker.checked_reset = checker.checked_step = checker.checked_data_reuse = True
 
 
 ENV_ADAPTERS: dict[str, StateAdapter] = {
     "ale_py.env:AtariEnv": StateAdapter(_save_game, _load_game, _has_no_sticky_actions),
+    "minatar.gym:BaseEnv": StateAdapter(_save_minatar, _load_minatar),
     "gymnasium.envs.classic_control.acrobot:AcrobotEnv": attributes("state"),
     "gymnasium.envs.classic_control.cartpole:CartPoleEnv": attributes(
         "state", "steps_beyond_terminated"
@@ -160,9 +183,12 @@ def has_exact_state(env: Env) -> bool:
 
 
 def save_env_state(env: Env) -> StateDict:
-    """The generator, None if it cannot be saved; and the running episode if it can be
-    saved exactly."""
+    """The generator, None if it cannot be saved; the running episode if it can be saved
+    exactly; and the arguments that change."""
     state: StateDict = {"rng": _generator_state(env), "episode": None}
+    changing = changing_env(env)
+    if changing is not None:
+        state["arguments"] = changing.state_dict()
     if has_exact_state(env):
         state["episode"] = {
             "env": ENV_ADAPTERS[_key(env.unwrapped)].save(env.unwrapped),
@@ -175,6 +201,9 @@ def load_env_state(env: Env, state: StateDict) -> bool:
     """Restores the result of `save_env_state` into an environment built in the same
     way. Returns whether its generator is restored; if not, the next `reset` needs a
     seed."""
+    changing = changing_env(env)
+    if changing is not None and "arguments" in state:
+        changing.load_state_dict(state["arguments"])
     saved = state["rng"]
     current = _generator_state(env)
     if (
@@ -210,8 +239,10 @@ def _generator_state(env: Env) -> StateDict | None:
 
 
 def _wrappers(env: Env) -> Iterator[gymnasium.Wrapper[Any, Any, Any, Any]]:
+    """The wrappers with a state in an episode."""
     while isinstance(env, gymnasium.Wrapper):
-        yield env
+        if not isinstance(env, ChangingEnv):
+            yield env
         env = env.env
 
 

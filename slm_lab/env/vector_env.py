@@ -201,6 +201,12 @@ class VectorEnv(HasState):
         self._raw_obs = raw
         return self._obs
 
+    def set_frame(self, frame: int) -> None:
+        """Takes the trial's clock, by which γ of the reward's normalisation and
+        arguments of environments may change."""
+        self.raw.set_frame(frame)
+        self._reward.set_frame(frame)
+
     def step(self, action: Array) -> Step:
         """Takes one action per environment: (N,) for Discrete, (N, A) otherwise. An
         exception of an environment is raised with a note of the environment and its

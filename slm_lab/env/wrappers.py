@@ -15,6 +15,7 @@ from slm_lab.env.interface import Env
 from slm_lab.env.lookup import known_warnings_ignored, missing_module_message
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.messages import FOREIGN, TYPES
+from slm_lab.spec.schema.schedule import ScheduleSpec
 
 PLAIN: Mapping[type, str] = {
     bool: TYPES["bool_type"],
@@ -50,6 +51,15 @@ class Argument(NamedTuple):
         if int in allowed and isinstance(value, float) and value.is_integer():
             return f"{message}; write {int(value)}"
         return message
+
+    def is_whole(self, values: Sequence[float]) -> bool:
+        """Whether these values, and those between them, must be whole numbers: by the
+        annotation, or else if the default and all `values` are."""
+        allowed = self._plain_types()
+        if allowed is not None:
+            return int in allowed and float not in allowed
+        are_whole = all(float(value).is_integer() for value in values)
+        return are_whole and int in set(map(type, self.examples))
 
     def _plain_types(self) -> set[type] | None:
         """The allowed types; None without an annotation, or if it has other types than
@@ -95,6 +105,14 @@ class Arguments(NamedTuple):
                     message = self._unknown(name, key, other_names)
             if message is not None:
                 yield Problem(f"{path}.{key}", message, value)
+
+    def is_whole(self, key: str, schedule: ScheduleSpec) -> bool:
+        """Whether the values of an argument with a schedule are whole numbers."""
+        argument = self.named.get(key)
+        ends = [schedule.start_val, schedule.end_val]
+        return argument is not None and argument.is_whole(
+            [end for end in ends if end is not None]
+        )
 
     def _unknown(
         self, name: str, key: str, other_names: Mapping[str, str | None]

@@ -31,7 +31,7 @@ from slm_lab.records.trust import (
     modules_of,
     refuse_paths,
 )
-from slm_lab.session.evaluator import Evaluator
+from slm_lab.session.evaluator import Evaluator, frame_of
 from slm_lab.session.play_episodes import even_num_envs
 from slm_lab.session.seeding import session_seeds
 from slm_lab.session.video import filmed_spec
@@ -108,6 +108,8 @@ class PlayableRun:
             self.root_seed, self.record.trial, agent.session
         ).eval_command
         acting_spec = (spec or self.spec).of_saved_agent(self.record.trial)
+        env = acting_spec.env.at_frame(frame_of(agent.snapshot))
+        acting_spec = acting_spec.model_copy(update={"env": env})
         evaluator = Evaluator(acting_spec, num_envs, seed, film)
         with undone_on_failure(evaluator.close):
             agent.load_into(evaluator.networks, evaluator.env.statistics)

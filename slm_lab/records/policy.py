@@ -14,6 +14,7 @@ from slm_lab.records.archive import naming
 from slm_lab.records.checkpoints import AgentCheckpoint
 from slm_lab.records.playable_run import PlayableRun
 from slm_lab.session.build import on_cpu
+from slm_lab.session.evaluator import frame_of
 
 
 class Policy(NamedTuple):
@@ -41,7 +42,8 @@ def build_policy(run: PlayableRun, saved: AgentCheckpoint, seed: int = 0) -> Pol
     `env.make.make_env`."""
     draws = (int(draw) for draw in np.random.SeedSequence(seed).generate_state(3))
     with naming(run.record.place, run.record.folder):
-        adapter = PolicyAdapter(run.spec.of_saved_agent(run.record.trial).env)
+        env = run.spec.of_saved_agent(run.record.trial).env
+        adapter = PolicyAdapter(env.at_frame(frame_of(saved.snapshot)))
         spaces = adapter.observation_space, adapter.action_space
         agent = build_agent(
             on_cpu(run.spec).agent.for_acting(), *spaces, 1, AgentSeeds(*draws)

@@ -12,8 +12,10 @@ from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.algorithm.correction import VTrace
 from slm_lab.agent.build import build_agent
 from slm_lab.agent.device import resolve_device
+from slm_lab.agent.from_spec.schedule import schedule_of
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
 from slm_lab.core.errors import undone_on_failure
+from slm_lab.core.schedule import Schedule
 from slm_lab.env.make import make_env
 from slm_lab.env.vector.raw import CopyMarks
 from slm_lab.env.vector_env import VectorEnv
@@ -37,11 +39,14 @@ def env_and_agent(
     """Environments of `env_spec`, by default the spec's, and an agent for
     `spec.env.num_envs`. For the options see `build_agent`, for `marks` see
     `make_env`."""
-    gamma = spec.agent.algorithm.gamma
+    algorithm = spec.agent.algorithm
+    gamma = Schedule(1.0)  # the Random agent does not discount
+    if algorithm.gamma is not None:
+        gamma = schedule_of(algorithm, "gamma")
     env = make_env(
         env_spec or spec.env,
         seeds.env,
-        gamma=1.0 if gamma is None else gamma,  # the Random agent does not discount
+        gamma=gamma,
         process_seed=seeds.processes.copies,
         marks=marks,
     )

@@ -71,6 +71,7 @@ class Evaluator(SavedFields):
         """Loads the weights ("flats") and "statistics" of a snapshot, as saved in
         "best"."""
         load_snapshot(snapshot, self.networks, self.env.statistics)
+        self.env.set_frame(frame_of(snapshot))
 
     def play(self, per_env: int) -> FinishedEpisodes:
         """Plays `per_env` fresh episodes per environment. Raises LabError if one never
@@ -114,12 +115,18 @@ def load_snapshot(
     statistics[:] = snapshot["statistics"]
 
 
+def frame_of(snapshot: StateDict) -> int:
+    """The trial's clock when a snapshot was taken; in old files the Session's."""
+    return int(snapshot["total_frame" if "total_frame" in snapshot else "frame"])
+
+
 def snapshot_of(state: StateDict) -> StateDict:
     """The agent's snapshot (the "best" part) from a Session's full state (the "state"
     part)."""
     optimizers = state["agent"]["learner"]["train_state"].items()
     return {
         "frame": state["frame"],
+        "total_frame": sum(state["frames"]),
         "flats": {name: optimizer["flat"] for name, optimizer in optimizers},
         "statistics": state["env"]["statistics"],
     }

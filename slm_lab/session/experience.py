@@ -146,8 +146,10 @@ class Acting(Experience):
         now = time.perf_counter
         began = now()
         obs = env.obs
-        act = agent.act(obs, self._clock.total_frame)
+        frame = self._clock.total_frame
+        act = agent.act(obs, frame)
         acted = now()
+        env.set_frame(frame)
         result = env.step(act.action)
         stepped = now()
         self._clock.tick(env.num_envs)

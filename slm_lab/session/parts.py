@@ -213,6 +213,7 @@ class SessionParts(SavedFields):
     def load_state_dict(self, state: StateDict) -> None:
         """Restores the parts; `restore` does the rest."""
         self.clock.load(int(state["frame"]), state["frames"])
+        self.env.set_frame(self.clock.total_frame)
         self.experience.load_state_dict(state)
         super().load_state_dict(state)
 
@@ -227,6 +228,7 @@ class SessionParts(SavedFields):
         """The state that acting needs: weights and normaliser statistics."""
         return {
             "frame": self.clock.frame,
+            "total_frame": self.clock.total_frame,
             "flats": {
                 name: f.state_dict() for name, f in self.agent.learner.flats.items()
             },
@@ -391,6 +393,7 @@ def take_over(parts: SessionParts, manifest: Manifest | None) -> None:
         )
     if manifest is not None:
         parts.agent.break_off(parts.env.obs, parts.env.raw_obs)
+    parts.env.set_frame(parts.clock.total_frame)
     parts.env.reset()
 
 

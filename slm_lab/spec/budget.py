@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from slm_lab.spec.limits import nodes
 from slm_lab.spec.schema.bounds import FRAMES
 from slm_lab.spec.schema.fields import share_of
-from slm_lab.spec.schema.schedule import DECAYS
+from slm_lab.spec.schema.schedule import DECAYS, is_schedule
 from slm_lab.spec.schema.spec import Spec
 
 LINEAR_RATES = ("LinearToZero", "LinearToMin")
@@ -24,6 +24,7 @@ SHARED_KEYS = frozenset(
         "end_step",
         "frame",
         "training_start_step",
+        "reset_frequency",
         "grace_period",
         "max_t",
         "perturbation_interval",
@@ -64,8 +65,12 @@ def resolved(raw: Mapping[str, Any]) -> dict[str, Any]:
     end of the budget. Without a valid budget, numbers that pass every check stand in:
     the budget itself is reported."""
     budget = budget_of(raw)
-    blocks = {key: raw[key] for key in ("agent", "meta") if key in raw}
-    return {**raw, **{key: _resolved(block, budget) for key, block in blocks.items()}}
+    blocks = {
+        key: _resolved(raw[key], budget) for key in ("agent", "meta") if key in raw
+    }
+    if isinstance(raw.get("env"), Mapping):
+        blocks["env"] = _with_resolved_arguments(raw["env"], budget)
+    return {**raw, **blocks}
 
 
 def budget_of(raw: Mapping[str, Any]) -> int | None:
@@ -79,29 +84,31 @@ def budget_of(raw: Mapping[str, Any]) -> int | None:
     return None
 
 
-def decays(agent: Mapping[str, Any]) -> Iterator[Decay]:
-    """The schedules of a valid block `agent`, as JSON data, whose value changes over
-    the frames."""
-    for path, block in nodes(agent, "agent"):
+def decays(data: Mapping[str, Any]) -> Iterator[Decay]:
+    """The schedules of a valid spec, as JSON data, whose value changes over the
+    frames."""
+    blocks = [*nodes(data["agent"], "agent"), *nodes(data["env"], "env")]
+    for path, block in blocks:
         if not isinstance(block, Mapping):
             continue
         args = _arguments(block)
         if args.get("name") in LINEAR_RATES and args.get("min_factor") != 1:
             yield Decay(path, "frame", int(args["frame"]))
         elif _is_decay(block) and block["start_val"] != block["end_val"]:
-            yield Decay(path, "end_step", block["end_step"], block["start_step"])
+            start = block.get("start_step", 0)
+            yield Decay(path, "end_step", block["end_step"], start)
 
 
 def stretched(
-    agent: Mapping[str, Any], old_budget: int, new_budget: int
+    data: Mapping[str, Any], old_budget: int, new_budget: int
 ) -> dict[str, int]:
     """Start and end of the schedules that end within the old or the new budget, by
-    their dotted paths, at the same shares of the new one. `agent` is the valid block,
-    as JSON data."""
+    their dotted paths, at the same shares of the new one. `data` is the valid spec, as
+    JSON data."""
     ratio = Fraction(new_budget, old_budget)
     return {
         path: _rounded(frame * ratio)
-        for decay in decays(agent)
+        for decay in decays(data)
         if decay.end <= old_budget or decay.end < new_budget
         for path, frame in decay.frames.items()
     }
@@ -117,6 +124,19 @@ def _resolved(tree: Any, budget: int | None) -> Any:
         whole = FRAMES.number
     filled = {**tree, **dict.fromkeys(_open_ends(tree), whole)}
     return {key: _frames(key, value, budget) for key, value in filled.items()}
+
+
+def _with_resolved_arguments(
+    env: Mapping[str, Any], budget: int | None
+) -> dict[str, Any]:
+    """The block `env` with frames in the schedules of its arguments."""
+    block = {
+        key: _resolved(value, budget) if is_schedule(value) else value
+        for key, value in env.items()
+    }
+    if isinstance(env.get("kwargs"), Mapping):
+        block["kwargs"] = _with_resolved_arguments(env["kwargs"], budget)
+    return block
 
 
 def _frames(key: str, value: Any, budget: int | None) -> Any:
@@ -151,7 +171,7 @@ def _arguments(block: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _is_decay(block: Mapping[str, Any]) -> bool:
-    return "start_val" in block and block.get("name") in DECAYS
+    return is_schedule(block) and block.get("name") in DECAYS
 
 
 def _rounded(frames: Fraction) -> int:

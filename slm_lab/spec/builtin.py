@@ -64,6 +64,7 @@ PARTS = (
         "algorithm.q_learning:MunchausenDQN",
     ),
     (ALGORITHMS, "REDQ", replay_actor_critic.REDQSpec, "algorithm.sac:REDQ"),
+    (ALGORITHMS, "TQC", replay_actor_critic.TQCSpec, "algorithm.sac:TQC"),
     (ALGORITHMS, "TD3", replay_actor_critic.TD3Spec, "algorithm.td3:TD3"),
     (ALGORITHMS, "SIL", policy_gradient.SILSpec, "algorithm.sil:SIL"),
     (ALGORITHMS, "PPOSIL", policy_gradient.PPOSILSpec, "algorithm.sil:PPOSIL"),
@@ -97,6 +98,7 @@ PARTS = (
     (NETS, "DuelingMLPNet", net.DuelingMLPNetSpec, "net.dueling:DuelingNet"),
     (NETS, "ConvNet", net.ConvNetSpec, "net.conv:ConvNet"),
     (NETS, "DuelingConvNet", net.DuelingConvNetSpec, "net.dueling:DuelingNet"),
+    (NETS, "SimBaNet", net.SimBaNetSpec, "net.simba:SimBaNet"),
     (NETS, "RecurrentNet", net.RecurrentNetSpec, "net.recurrent:RecurrentNet"),
     (NETS, "TorchArcNet", net.TorchArcNetSpec, "net.torch_arc:TorchArcNet"),
 )

@@ -198,7 +198,7 @@ def _parse(
                 decay.end_path, f"comes after the end of the run; {A_SHARE}", decay.end
             )
         )
-        for decay in decays(spec.agent.model_dump(mode="json"))
+        for decay in decays(spec.to_json())
         if spec.env.max_frame < decay.end <= before and decay.end_path not in typed
     ]
     is_coarse = has_few_rows(spec.env, spec.meta) and not spec.logs_by_default

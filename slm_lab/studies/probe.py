@@ -383,7 +383,7 @@ def for_probing(spec: Spec) -> dict[str, Any]:
         "meta.max_run": 1,
         "meta.stop_return": None,
     }
-    for decay in decays(spec.agent.model_dump(mode="json")):
+    for decay in decays(spec.to_json()):
         keys |= decay.frames
     keys |= {"meta.log_frequency": spec.log_frequency, "meta.rigorous_eval": 0}
     warm_up = getattr(spec.agent.algorithm, "training_start_step", 0)

@@ -166,9 +166,7 @@ def check_same(
     if now.meta.random_seed is None:
         ignored.add("meta.random_seed")
     if now.env.max_frame != before.env.max_frame:
-        ignored |= {
-            decay.path for decay in decays(before.agent.model_dump(mode="json"))
-        }
+        ignored |= {decay.path for decay in decays(before.to_json())}
         typed, _ = typed_settings(read_origin(run_dir), given.sets)
         if not any(setting.startswith("meta.log_frequency=") for setting in typed):
             ignored.add("meta.log_frequency")
@@ -258,14 +256,11 @@ class _Schedules:
     `-s`."""
 
     def __init__(self, saved: Spec, changed: Spec) -> None:
-        self._old_agent = saved.agent.model_dump(mode="json")
+        self._saved = saved.to_json()
         self._old = saved.env.max_frame
         self._new = changed.env.max_frame
-        self._decays = list(decays(self._old_agent))
-        self._new_ends = {
-            decay.path: decay.end
-            for decay in decays(changed.agent.model_dump(mode="json"))
-        }
+        self._decays = list(decays(self._saved))
+        self._new_ends = {decay.path: decay.end for decay in decays(changed.to_json())}
 
     @property
     def paths(self) -> list[str]:
@@ -274,7 +269,7 @@ class _Schedules:
 
     def stretched(self) -> list[str]:
         """Their frames, each `key=value`, at the same shares of the new budget."""
-        frames = stretched(self._old_agent, self._old, self._new)
+        frames = stretched(self._saved, self._old, self._new)
         return [f"{path}={frame}" for path, frame in frames.items()]
 
     def open_ends(self, settings: Sequence[str]) -> str:
@@ -291,7 +286,7 @@ class _Schedules:
         ]
         if not ended:
             return ""
-        frames = stretched(self._old_agent, self._old, self._new)
+        frames = stretched(self._saved, self._old, self._new)
         ends = ", ".join(f"{decay.end_path} {decay.end}" for decay in ended)
         anew = " ".join(
             f"-s {decay.end_path}={frames[decay.end_path]}" for decay in ended

@@ -28,6 +28,10 @@ Run: TypeAlias = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 """A function from the inputs of a file to its outputs, both by name."""
 
 
+FRAME = 7
+"""The frame of a loaded agent."""
+
+
 class PolicyFile(NamedTuple):
     """An exported policy, as another program opens it."""
 
@@ -44,7 +48,7 @@ def small_spec(spec: Spec) -> Spec:
 
 def evaluation_env(spec: Spec) -> VectorEnv:
     """The environments of an evaluation, with moments that change every observation."""
-    env = make_env(spec.env, SEED, training=False)
+    env = make_env(spec.env.at_frame(FRAME), SEED, training=False)
     for block in env.moments:
         size = (block.stop - block.start - 1) // 2
         mean = np.linspace(0.1, 0.4, size)
@@ -67,11 +71,11 @@ def untrained(spec: Spec, vector: VectorEnv) -> Agent:
 def outside(spec: Spec, learner: Learner[Any], statistics: FloatArray) -> LoadedAgent:
     """The agent of this learner, as `slm_lab.load` makes it of its snapshot."""
     flats = {name: flat.state_dict() for name, flat in learner.flats.items()}
-    snapshot = {"frame": 7, "flats": flats, "statistics": statistics.copy()}
+    snapshot = {"frame": FRAME, "flats": flats, "statistics": statistics.copy()}
     saved = AgentCheckpoint(
         session=0,
         which="best",
-        frame=7,
+        frame=FRAME,
         snapshot=snapshot,
         file=Path("file"),
     )

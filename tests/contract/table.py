@@ -20,6 +20,7 @@ from tests.contract.parts_table import (
     PERCEPTRON,
     RECURRENT,
     RENORMALISED,
+    RESIDUAL,
     TANH,
     Data,
     decay,
@@ -116,6 +117,7 @@ def lookahead(name: str) -> Data:
 # steps of full size of them, and no two ways of computing could be compared.
 GENTLE = keys_of_net(optim_spec={"name": "SGD", "lr": 1e-2, "momentum": 0.9})
 NORM_LAYERS = {**keys_of_net(layer_norm=True, batch_norm=True), **GENTLE}
+SIMBA = net("SimBaNet", RESIDUAL, optim_spec={"name": "AdamW", "lr": 1e-3})
 RNN = net("RecurrentNet", RECURRENT)
 FREE_LOG_STD = keys_of_net(log_std_init=-0.5)
 SHARED = keys_of_net(shared=True)
@@ -143,6 +145,7 @@ PRIORITIZED = {
 }
 BY_PRIORITY = {"agent__memory": PRIORITIZED}
 DELAYED = {"update_frequency": 64}
+DROPPING = keys_of_net(critic_dropout=0.1, critic_layer_norm=True)
 NOISY = {
     **keys_of_net(noisy=True),
     "agent__algorithm__action_policy": "default",
@@ -176,9 +179,9 @@ VANILLA, DQN, DOUBLE, MUNCHAUSEN, C51, QRDQN, IQN = (
         "IQN",
     )
 )
-SAC, REDQ, CROSS_Q, TD3 = (
+SAC, REDQ, TQC, CROSS_Q, TD3 = (
     rows_of(partial(soft, name, **SPARSE))
-    for name in ("SoftActorCritic", "REDQ", "CrossQ", "TD3")
+    for name in ("SoftActorCritic", "REDQ", "TQC", "CrossQ", "TD3")
 )
 SIL, PPOSIL = partial(A2C, name="SIL"), partial(PPO, name="PPOSIL")
 
@@ -187,6 +190,9 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "separate": PPO(),
         "scheduled_numbers": PPO(
             gamma=decay(0.9, 0.99), lam=decay(0.8, 1.0), val_loss_coef=decay(1.0, 0.5)
+        ),
+        "changing_environment": PPO(
+            {**CONTINUOUS, "env__g": decay(10.0, 2.0)}, bounded=False
         ),
         "shared": PPO(SHARED),
         "continuous": PPO(CONTINUOUS, NORMALIZED, bounded=False),
@@ -237,6 +243,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
                 shared=True,
             )
         ),
+        "residual": PPO(net("SimBaNet", RESIDUAL, shared=True)),
         "half_precision": PPO(HALF),
         "half_precision_autograd": alike(PPO(TWO_ACTIONS, HALF, pdtype("Beta"))),
         "arc": PPO(net("TorchArcNet", {"arc": PERCEPTRON, "critic_arc": RENORMALISED})),
@@ -327,6 +334,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "argmax": DQN(pdtype("Argmax"), training_iter=2),
         "sampled": alike(DQN(pdtype("Categorical"), action_policy="default")),
         "noisy": DQN(NOISY),
+        "resets": DQN(BY_PRIORITY, lookahead("GlobalAdam"), reset_frequency=120),
     },
     "DoubleDQN": {
         "averaged": DOUBLE(
@@ -372,8 +380,10 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
             STACKED, BY_PRIORITY, num_quantiles=5, kappa=0.0, double=True
         ),
         "half_precision": QRDQN(HALF, num_quantiles=8),
+        "residual": alike(QRDQN(SIMBA, num_quantiles=8)),
     },
     "IQN": {
+        "residual": alike(IQN(SIMBA, num_quantiles=4)),
         "plain": IQN(num_quantiles=4, num_samples=6, num_target_samples=5),
         "rainbow": IQN(
             BY_PRIORITY,
@@ -411,6 +421,11 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "n_step_three_critics": SAC(TWO_ACTIONS, num_critics=3, num_step_returns=3),
         "half_precision": SAC(TWO_ACTIONS, HALF),
         "lookahead_half_precision": SAC(TWO_ACTIONS, HALF, lookahead("GlobalAdam")),
+        "residual": SAC(
+            CONTINUOUS, NORMALIZED, net("SimBaNet", RESIDUAL, critic_width=12)
+        ),
+        "resets": SAC(TWO_ACTIONS, reset_frequency=120),
+        "dropout": alike(SAC(DROPPING, BY_PRIORITY, keys_of_net(critic_dropout=0.5))),
         "wide_by_numpy": SAC(TWO_ACTIONS, BY_NUMPY),
         "images_spectral_norm": alike(
             SAC(
@@ -423,6 +438,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     "REDQ": {
         "continuous": REDQ(TWO_ACTIONS, num_critics=4, policy_delay=2),
         "discrete": REDQ(num_critics=3, policy_delay=2),
+        "droq": REDQ(TWO_ACTIONS, DROPPING, num_critics=2, policy_delay=2),
         "prioritized_symlog_n_step": alike(
             REDQ(
                 CONTINUOUS,
@@ -439,8 +455,29 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         ),
         "half_precision": REDQ(TWO_ACTIONS, HALF, num_critics=3, policy_delay=2),
     },
+    "TQC": {
+        "continuous": TQC(TWO_ACTIONS, num_critics=3, num_quantiles=5),
+        "prioritized_n_step": alike(
+            TQC(
+                CONTINUOUS,
+                NORMALIZED,
+                BY_PRIORITY,
+                num_critics=2,
+                num_quantiles=4,
+                num_step_returns=3,
+                policy_delay=2,
+            )
+        ),
+        "norm_layers_spectral_norm": alike(
+            TQC(TWO_ACTIONS, NORM_LAYERS, num_critics=2, spectral_norm=True)
+        ),
+        "half_precision_dropout": TQC(
+            TWO_ACTIONS, HALF, DROPPING, num_critics=2, num_quantiles=5
+        ),
+    },
     "CrossQ": {
         "continuous": CROSS_Q(TWO_ACTIONS, GENTLE),
+        "resets": CROSS_Q(TWO_ACTIONS, GENTLE, reset_frequency=120),
         "discrete": alike(CROSS_Q(GENTLE)),
         "images": CROSS_Q(IMAGES, net("ConvNet", CONV), GENTLE),
     },
@@ -462,6 +499,10 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         ),
         "half_precision": TD3(TWO_ACTIONS, HALF, pdtype("Deterministic")),
         "norm_layers": TD3(TWO_ACTIONS, NORM_LAYERS),
+        "residual_half_precision": alike(
+            TD3(TWO_ACTIONS, net("SimBaNet", RESIDUAL, precision="bf16"))
+        ),
+        "dropout": alike(TD3(TWO_ACTIONS, DROPPING)),
     },
     "SIL": {
         "episodes": SIL(EPISODES, past("OnPolicyReplay")),

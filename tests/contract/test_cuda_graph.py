@@ -30,6 +30,7 @@ GRAPHED = (
     "DoubleDQN",
     "SoftActorCritic",
     "REDQ",
+    "TQC",
     "CrossQ",
     "TD3",
     "C51",

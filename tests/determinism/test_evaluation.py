@@ -10,6 +10,7 @@ from slm_lab.session.evaluator import Evaluator, RigorousEval, snapshot_of
 from slm_lab.spec.budget import dev_profile
 from slm_lab.storage.checkpoint import CheckpointStore
 from slm_lab.testing.sessions import assert_same_run, stop_at
+from tests.contract.parts_table import decay
 from tests.support import make_session, parse, ppo, reinforce, rows, run_session
 
 SPECS = {
@@ -21,6 +22,11 @@ SPECS = {
         env__normalize_reward=True,
     ),
     "norm_layers": ppo(agent__net__layer_norm=True, agent__net__batch_norm=True),
+    "changing": ppo(
+        env__name="Pendulum-v1",
+        env__max_t=40,
+        env__g=decay(10.0, 2.0),
+    ),
     "shared": ppo(agent__net__shared=True),
     "reinforce": reinforce(),
     "random": {

@@ -40,9 +40,7 @@ def test_held_schedules_train_as_the_uninterrupted_run_of_these_schedules(
     name, tmp_path
 ):
     short = parse(SPECS[name])
-    assert (
-        max(decay.end for decay in decays(short.agent.model_dump(mode="json"))) == 640
-    )
+    assert max(decay.end for decay in decays(short.to_json())) == 640
     longer = with_budget(short, 1280)
     whole = run_session(longer, tmp_path / "whole")
     run_session(short, tmp_path / "parts")

@@ -20,7 +20,6 @@ from slm_lab.agent.algorithm.report import Report
 from slm_lab.agent.algorithm.returns import gae, n_step_returns
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.device import moved
-from slm_lab.agent.from_spec.schedule import build_schedule
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.recurrent_state import flatten_obs, flatten_steps
 from slm_lab.spec.schema.policy_gradient import ActorCriticSpec
@@ -53,7 +52,7 @@ class ActorCritic(Learner[Rollout]):
         self._correction = correction
         self.value_loss_fn = parts.value_loss_fn
         self.evaluate: Evaluate = parts.evaluate
-        self._entropy_coef = build_schedule(spec.entropy_coef_spec)
+        self._entropy_coef = spec.entropy_coef_spec.build()
 
     @classmethod
     def build(cls, context: BuildContext) -> AgentParts:

@@ -16,11 +16,10 @@ from slm_lab.agent.distribution.exploration import (
     exploration_policy,
 )
 from slm_lab.agent.distribution.family import DistributionFamily
-from slm_lab.agent.from_spec.schedule import build_schedule
 from slm_lab.agent.net.noise import WeightNoise
 from slm_lab.agent.net.policy_value import ActingNetwork, Output
 from slm_lab.agent.recurrent_state import RecurrentState
-from slm_lab.agent.schedule import Schedule
+from slm_lab.core.schedule import Schedule
 from slm_lab.core.state import SavedFields
 from slm_lab.core.types import Array, BoolArray, FloatArray
 from slm_lab.spec.schema.algorithm import EXPLORING, AlgorithmSpec
@@ -46,7 +45,7 @@ class ScheduledExploration:
         policy = exploration_policy(spec.action_policy, family, action_space)
         if spec.action_policy not in EXPLORING or spec.explore_var_spec is None:
             return cls(policy, None)
-        return cls(policy, build_schedule(spec.explore_var_spec))
+        return cls(policy, spec.explore_var_spec.build())
 
     def explore_var(self, frame: int) -> float | None:
         """ε or τ at the trial's clock `frame`; None if the policy has neither."""

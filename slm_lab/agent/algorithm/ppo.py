@@ -27,7 +27,6 @@ from slm_lab.agent.algorithm.policy_pass import Evaluate, PolicyPass
 from slm_lab.agent.algorithm.report import GradientStep, Report, Update
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.device import moved
-from slm_lab.agent.from_spec.schedule import build_schedule
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.process_group import SoloGroup
 from slm_lab.agent.optim.rule import Number
@@ -130,8 +129,8 @@ class PPO(Learner[Rollout]):
         self.network.value_later()
         self.family = parts.family
         self._return_range = return_range
-        self._clip_eps = build_schedule(spec.clip_eps_spec)
-        self._entropy_coef = build_schedule(spec.entropy_coef_spec)
+        self._clip_eps = spec.clip_eps_spec.build()
+        self._entropy_coef = spec.entropy_coef_spec.build()
         self._generator = generator
         self._estimator = AdvantageEstimator(self.network, self.family, correction)
         self.value_loss_fn = parts.value_loss_fn

@@ -20,7 +20,6 @@ from slm_lab.agent.batch import Rollout
 from slm_lab.agent.device import moved
 from slm_lab.agent.distribution.family import DistributionFamily, distribution_family
 from slm_lab.agent.from_spec.networks import build_policy_only
-from slm_lab.agent.from_spec.schedule import build_schedule
 from slm_lab.agent.net.policy_value import PolicyOnly
 from slm_lab.agent.recurrent_state import flatten_obs, flatten_steps
 from slm_lab.spec.schema.policy_gradient import ReinforceSpec
@@ -40,7 +39,7 @@ class Reinforce(Learner[Rollout]):
         self.network = network
         self.family = family
         self.evaluate: Evaluate = partial(TorchPass, network, family, None)
-        self._entropy_coef = build_schedule(spec.entropy_coef_spec)
+        self._entropy_coef = spec.entropy_coef_spec.build()
 
     @classmethod
     def build(cls, context: BuildContext) -> AgentParts:

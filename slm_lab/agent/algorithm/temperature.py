@@ -11,11 +11,10 @@ from typing_extensions import override
 from slm_lab.agent.algorithm.dual import LogNumbers, build_dual_optimizer
 from slm_lab.agent.algorithm.report import mean, number
 from slm_lab.agent.distribution.family import DistributionFamily
-from slm_lab.agent.from_spec.schedule import build_schedule
 from slm_lab.agent.optim.optimizer import Loss, Optimizer
 from slm_lab.agent.optim.rule import Number
-from slm_lab.agent.schedule import Schedule
 from slm_lab.core.errors import LabError
+from slm_lab.core.schedule import Schedule
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.replay_actor_critic import EntropyRegularisedSpec
 
@@ -95,7 +94,7 @@ def build_temperature(
     """The temperature of the spec. Raises LabError for a target entropy that no policy
     reaches."""
     if spec.fixed_alpha is not None:
-        return Temperature(build_schedule(spec.fixed_alpha))
+        return Temperature(spec.fixed_alpha.build())
     log_alpha = LogNumbers(min(0.0, spec.log_alpha_max))
     bounds = spec.log_alpha_min, spec.log_alpha_max
     # the authors' code has torch's defaults, too

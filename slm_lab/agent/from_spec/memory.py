@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from slm_lab.agent.from_spec.schedule import build_schedule, schedule_of
+from slm_lab.agent.from_spec.schedule import schedule_of
 from slm_lab.agent.memory.episodes import OnPolicyReplay
 from slm_lab.agent.memory.imitation import PastEpisodes, ReturnRing, SelfImitationMemory
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
@@ -13,8 +13,8 @@ from slm_lab.agent.memory.sampler import (
     Sampler,
     UniformSampler,
 )
-from slm_lab.agent.schedule import Schedule
 from slm_lab.core.registry import MEMORIES
+from slm_lab.core.schedule import Schedule
 from slm_lab.spec.schema.memory import (
     MemorySpec,
     OnPolicyCrossEntropySpec,
@@ -52,7 +52,7 @@ def _replay(spec: ReplaySpec, layout: MemoryLayout) -> Replay:
     if isinstance(spec, PrioritizedReplaySpec):
         beta = None
         if spec.beta is not None:
-            beta = build_schedule(spec.beta)
+            beta = spec.beta.build()
         priority = Priority(schedule_of(spec, "alpha"), spec.epsilon, beta)
     return Replay(
         layout,

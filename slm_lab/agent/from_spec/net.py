@@ -24,7 +24,9 @@ from slm_lab.agent.net.layers import (
     reject_single_samples,
 )
 from slm_lab.agent.net.mlp import HydraMLPNet, MLPNet
+from slm_lab.agent.net.noise import Dropout
 from slm_lab.agent.net.recurrent import RecurrentNet, recurrent_cell
+from slm_lab.agent.net.simba import SimBaBody, SimBaNet
 from slm_lab.agent.net.torch_arc import (
     BODY,
     ArcError,
@@ -96,6 +98,7 @@ def _mlp_net(
         spec.hid_layers,
         heads,
         generator=generator,
+        dropout=spec.dropout,
         kind=kind,
     )
 
@@ -210,6 +213,36 @@ def _recurrent_net(
     return kind(body, cell, tail, seq_len=spec.seq_len, burn_in=spec.burn_in)
 
 
+def _simba_net(
+    spec: keys.SimBaNetSpec,
+    obs_shape: Shape,
+    heads: Heads,
+    generator: torch.Generator,
+    kind: type[SimBaNet],
+) -> SimBaNet:
+    _check_vector(spec, obs_shape)
+    body = SimBaBody(
+        obs_shape,
+        spec.width,
+        spec.num_blocks,
+        generator,
+        expansion=spec.expansion,
+        activation=spec.hid_layers_activation,
+        half=spec.precision == "bf16",
+        matmul=spec.matmul,
+    )
+    tail = MLPNet(
+        (body.width,),
+        (),
+        heads,
+        generator,
+        out_activations=_per_head(spec, len(heads)),
+        init_fn="orthogonal_",
+        sees_obs=False,
+    )
+    return kind(body, tail)
+
+
 def _arc_net(
     spec: keys.TorchArcNetSpec,
     obs_shape: Shape,
@@ -249,6 +282,7 @@ READERS: Mapping[type[nn.Module], Reader] = {
     DuelingNet: _dueling_net,
     ConvNet: _conv_net,
     RecurrentNet: _recurrent_net,
+    SimBaNet: _simba_net,
     TorchArcNet: _arc_net,
 }
 """The functions that read the keys of the lab's nets."""
@@ -264,15 +298,20 @@ def _mlp(
     activation: ActivationClass | None = None,
     out_activations: Sequence[str | None] | None = None,
     sees_obs: bool = True,
+    dropout: float = 0.0,
     kind: type[MLPNet] = MLPNet,
 ) -> MLPNet:
-    """A multilayer perceptron with the keys of every net."""
+    """A multilayer perceptron with the keys of every net. `dropout` is the probability
+    of it in each hidden layer, before other norms."""
     if out_activations is None and heads:
         out_activations = _per_head(spec, len(heads))
     norm_after = spec.norm_place == "after"
     input_norms: Sequence[Norm] = ()
     if norm_after and sees_obs:
         input_norms = _batch_norms(spec, nn.BatchNorm1d)
+    norms = _norms(spec, nn.BatchNorm1d, nn.LayerNorm)
+    if dropout > 0:
+        norms = [partial(Dropout, probability=dropout), *norms]
     return kind(
         in_shape,
         hidden,
@@ -281,7 +320,7 @@ def _mlp(
         activation=activation or spec.hid_layers_activation,
         out_activations=out_activations or (),
         init_fn=spec.init_fn,
-        norms=_norms(spec, nn.BatchNorm1d, nn.LayerNorm),
+        norms=norms,
         input_norms=input_norms,
         norm_after=norm_after,
         sees_obs=sees_obs,

@@ -3,19 +3,8 @@
 from collections.abc import Mapping
 from typing import final
 
-from slm_lab.agent.schedule import Schedule
-from slm_lab.spec.schema.schedule import ChangingBlock, ScheduleSpec
-
-
-def build_schedule(spec: ScheduleSpec) -> Schedule:
-    """The schedule of the spec."""
-    return Schedule(
-        start_val=spec.start_val,
-        end_val=spec.end_val,
-        start_step=spec.start_step,
-        end_step=spec.end_step,
-        shape=spec.name,
-    )
+from slm_lab.core.schedule import Schedule
+from slm_lab.spec.schema.schedule import ChangingBlock
 
 
 def schedule_of(block: ChangingBlock, key: str) -> Schedule:
@@ -23,7 +12,7 @@ def schedule_of(block: ChangingBlock, key: str) -> Schedule:
     spec = block.schedules.get(key)
     if spec is None:
         return Schedule(dict(block)[key])
-    return build_schedule(spec)
+    return spec.build()
 
 
 @final
@@ -31,9 +20,7 @@ class ScheduledNumbers:
     """The numbers of a block that have schedules."""
 
     def __init__(self, block: ChangingBlock) -> None:
-        self._schedules = {
-            key: build_schedule(spec) for key, spec in block.schedules.items()
-        }
+        self._schedules = {key: spec.build() for key, spec in block.schedules.items()}
 
     def at(self, frame: int) -> Mapping[str, float]:
         """Their values at `frame`, by key."""

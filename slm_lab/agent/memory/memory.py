@@ -11,7 +11,7 @@ import torch
 
 from slm_lab.agent.batch import VectorStep
 from slm_lab.agent.recurrent_state import RecurrentLayout
-from slm_lab.agent.schedule import Schedule
+from slm_lab.core.schedule import Schedule
 from slm_lab.core.state import HasState
 from slm_lab.core.types import Array, Normalization, StateDict
 

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from slm_lab.agent.memory.transition_ring import TransitionRing
 from slm_lab.agent.recurrent_state import RecurrentLayout
-from slm_lab.agent.schedule import Schedule
+from slm_lab.core.schedule import Schedule
 from slm_lab.core.state import SavedFields
 from slm_lab.core.types import FloatArray, IntArray, StateDict
 

@@ -2,6 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import cache
 from typing import TypeAlias, final
 
@@ -14,6 +15,7 @@ from slm_lab.agent.net.conv import ConvNet
 from slm_lab.agent.net.dueling import DuelingNet
 from slm_lab.agent.net.layers import EmptyLinear, init_linear
 from slm_lab.agent.net.mlp import MLPNet
+from slm_lab.agent.net.simba import SimBaNet
 
 
 class ReturnDistribution(ABC):
@@ -126,6 +128,14 @@ def quantile_loss(
     return (weight * size).mean(-1).sum(-1)
 
 
+def truncated(quantiles: Sequence[Tensor], dropped: int) -> Tensor:
+    """The mixture of several critics' distributions without its right tail, eq. 10 of
+    arXiv:2005.04269: the quantiles (B, K) of N critics in ascending order, without the
+    N ⋅ `dropped` largest, (B, N (K − dropped))."""
+    pooled = torch.cat(tuple(quantiles), -1).sort(-1).values
+    return pooled[:, : pooled.shape[-1] - len(quantiles) * dropped]
+
+
 class ReturnNet(nn.Module, ABC):
     """Predicts the distribution of the return of each of n actions."""
 
@@ -166,7 +176,7 @@ class ReturnHead(ReturnNet):
         return outputs.view(*outputs.shape[:-1], -1, self.returns.size)
 
 
-SplitNet: TypeAlias = MLPNet | ConvNet | DuelingNet
+SplitNet: TypeAlias = MLPNet | ConvNet | DuelingNet | SimBaNet
 """A net that computes an embedding of the observation, and its outputs from it."""
 
 

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal, final
 import torch
 
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.agent.schedule import Schedule
+from slm_lab.core.schedule import Schedule
 from slm_lab.core.state import SavedFields
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from slm_lab.core.schedule import Schedule
 from slm_lab.core.types import Array, FloatArray, StateDict
 from slm_lab.env.convert.normalize import RunningStatistics
 
@@ -28,7 +29,7 @@ class RewardConverter:
         clip: float | str | None,
         training: bool,
         num_envs: int = 1,
-        gamma: float = 1.0,
+        gamma: Schedule | float = 1.0,
         statistics: RunningStatistics | None = None,
         sign_first: bool = False,
     ) -> None:
@@ -38,9 +39,17 @@ class RewardConverter:
             NORMALIZED_CLIP if clip is None and statistics is not None else clip
         )
         self._training = training
-        self._gamma = gamma
+        if not isinstance(gamma, Schedule):
+            gamma = Schedule(gamma)
+        self._schedule = gamma
+        self._gamma = gamma.at(0)
         self._statistics = statistics
         self._discounted_return = np.zeros(num_envs)
+
+    def set_frame(self, frame: int) -> None:
+        """Takes γ at the trial's clock `frame`."""
+        if self.normalizes:
+            self._gamma = self._schedule.at(frame)
 
     @property
     def normalizes(self) -> bool:

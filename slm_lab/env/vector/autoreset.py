@@ -244,6 +244,10 @@ class AsyncEnvs(SameStepEnvs):
         return env_seeds(seed, self.num_envs)
 
     @override
+    def set_frame(self, frame: int) -> None:
+        self._workers.clock.value = frame
+
+    @override
     def state_dict(self) -> StateDict:
         states: Sequence[StateDict] = [{"rng": None, "episode": None}] * self.num_envs
         if not self._workers.closed:  # by the failure of one

@@ -8,6 +8,7 @@ import numpy as np
 from typing_extensions import override
 
 from slm_lab.core.types import Array, StateDict
+from slm_lab.env.changing import FrameClock, follow_clock
 from slm_lab.env.failure import close_all
 from slm_lab.env.interface import (
     Env,
@@ -55,6 +56,9 @@ class SyncEnvs(RawEnvs):
         self.exact_state = has_exact_state(envs[0])
         self.envs = list(envs)
         self._marks = marks_in(marks, len(envs))
+        self._clock = FrameClock()
+        for env in envs:
+            follow_clock(env, self._clock)
         self._env_steps: list[Callable[..., Any]] = [
             partial(first_step, env) for env in envs
         ]
@@ -65,6 +69,10 @@ class SyncEnvs(RawEnvs):
         self._steps = 0
         self._obs_shape = (self.num_envs, *(self.observation_space.shape or ()))
         self._obs_dtype = self.observation_space.dtype
+
+    @override
+    def set_frame(self, frame: int) -> None:
+        self._clock.value = frame
 
     @override
     def reset(self) -> Array:

@@ -100,6 +100,10 @@ class RawEnvs(HasState):
     def step(self, action: Array) -> RawStep:
         """One action per environment, in the environment's own units."""
 
+    def set_frame(self, frame: int) -> None:
+        """Takes the trial's clock, by which arguments of single environments change:
+        each takes its values at its next reset."""
+
     @abstractmethod
     def close(self) -> None:
         """Frees all resources."""

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from multiprocessing.sharedctypes import RawValue
 from multiprocessing.util import Finalize
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ from slm_lab.core.process import (
 )
 from slm_lab.core.text import bounded, error_text, one_line
 from slm_lab.core.types import Array, StateDict
+from slm_lab.env.changing import FrameClock, follow_clock
 from slm_lab.env.failure import (
     EnvironmentFailedError,
     as_exception,
@@ -106,6 +108,7 @@ class Reporting:
 
 def run_worker(
     marks: CopyMarks | None,
+    clock: FrameClock,
     index: int,
     make: "Callable[[], Stateful]",
     pipe: Connection,
@@ -116,8 +119,9 @@ def run_worker(
     _semaphore: None,
 ) -> None:
     """The target of a worker: Gymnasium's, but a failing constructor is reported, too,
-    and the shared `marks` show what the copy does. It ends without a word if the
-    process that it works for has died, and ends what the environment has started."""
+    the shared `marks` show what the copy does, and its arguments follow the shared
+    `clock`. It ends without a word if the process that it works for has died, and ends
+    what the environment has started."""
     with suppress(BrokenPipeError, ConnectionResetError, EOFError):
         try:
             env = make()
@@ -126,6 +130,7 @@ def run_worker(
             Reporting(pipe, None).put((index, type(error), as_exception(error), ""))
         else:
             env.show_in(marks)
+            follow_clock(env, clock)
             _async_worker(
                 index,
                 env_fn=lambda: env,
@@ -241,6 +246,8 @@ class Workers(AsyncVectorEnv):
         forkserver.set_forkserver_preload(PRELOADED)
         claim_temporary_folder()
         start_resource_tracker()
+        self.clock: Any = RawValue("q", 0)
+        """The trial's clock, in memory that the workers see."""
         self._action: Array | None = None
         self._in_call = True
         self.processes = []
@@ -256,7 +263,7 @@ class Workers(AsyncVectorEnv):
             for index, make_one in enumerate(makers)
         ]
         # Gymnasium's has fewer arguments
-        worker: Any = functools.partial(run_worker, marks)
+        worker: Any = functools.partial(run_worker, marks, self.clock)
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
             with safe_path(), main_module_hidden():

@@ -69,6 +69,7 @@ class UnrollActor:
     def reset(self) -> None:
         """Starts fresh episodes; the next unroll does not continue the previous one."""
         self._take_newest()
+        self.env.set_frame(self.clock.total_frame)
         self.env.reset()
         self._begins = True
 

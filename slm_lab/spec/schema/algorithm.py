@@ -139,6 +139,9 @@ class AlgorithmSpec(ChangingBlock):
     HAS_NOISE: ClassVar[bool] = False
     """Whether it draws the noise of noisy nets for acting and for gradient steps."""
 
+    DRAWS_MASKS: ClassVar[bool] = False
+    """Whether it draws the masks of its critics' dropout for gradient steps."""
+
     HAS_VALUE_LOSS: ClassVar[bool] = True
     """Whether the loss of a net's `loss_spec` trains it."""
 
@@ -228,6 +231,12 @@ class AlgorithmSpec(ChangingBlock):
     def replays(self) -> bool:
         """Whether it draws batches from a replay memory, at its own frequency."""
         return False
+
+    @property
+    def frames_between_resets(self) -> int | None:
+        """The frames of the trial's clock from one reset of its networks to the next;
+        None without resets."""
+        return None
 
     @property
     def returns(self) -> tuple[str, Mapping[str, float]] | None:
@@ -512,11 +521,31 @@ class ReplayLearningSpec(LearningSpec):
         le=bounds.STEPS_PER_FRAME,
         description="gradient steps per frame, kept exactly",
     )
+    reset_frequency: Annotated[
+        Frames | None,
+        bounds.FRAMES,
+        Limit(sign="<", of="env.max_frame", text=", or no reset comes"),
+        Limit(
+            sign=">",
+            of="training_start_step",
+            text=", or networks that have learned nothing are reset",
+        ),
+    ] = Field(
+        None,
+        ge=1,
+        description="frames between resets (arXiv:2205.07802): networks, optimizers, α "
+        "and target networks begin anew, the memory stays; null: no resets",
+    )
 
     @property
     @override
     def replays(self) -> bool:
         return True
+
+    @property
+    @override
+    def frames_between_resets(self) -> int | None:
+        return self.reset_frequency
 
     @override
     def first_learning_frame(

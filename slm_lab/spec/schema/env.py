@@ -5,10 +5,23 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails
 
 from slm_lab.spec.schema import bounds
-from slm_lab.spec.schema.block import Block, key_error, spec_error
+from slm_lab.spec.schema.block import (
+    Block,
+    key_error,
+    lines_of,
+    raise_errors,
+    spec_error,
+)
 from slm_lab.spec.schema.fields import (
     AnyList,
     Count,
@@ -19,6 +32,7 @@ from slm_lab.spec.schema.fields import (
     numbers_up_to,
 )
 from slm_lab.spec.schema.rules import Needed, NoEffect
+from slm_lab.spec.schema.schedule import ScheduleSpec, is_schedule
 
 
 def _width_and_height(size: tuple[int, ...]) -> tuple[int, ...]:
@@ -89,7 +103,8 @@ def arguments_beside(env: Mapping[str, Any]) -> dict[str, Any]:
 class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds **kwargs
     """Other keys are arguments of the environment (`gymnasium.make_vec`). Keys that it
     does not accept are rejected. Arguments may also stand in the block `kwargs`, where
-    no name is a key of the lab."""
+    no name is a key of the lab. A number may be a schedule: each copy takes its value
+    when it is reset."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -112,8 +127,7 @@ class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds *
     )
     normalize_reward: bool = Field(
         False,
-        description="divide rewards by the running deviation of the discounted "
-        "return; a γ with a schedule counts as at its start",
+        description="divide rewards by the running deviation of the discounted return",
     )
     clip_obs: Annotated[
         float | None,
@@ -212,6 +226,20 @@ class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds *
         return data
 
     @model_validator(mode="after")
+    def _has_valid_schedules(self) -> Self:
+        wrong: list[InitErrorDetails] = []
+        blocks = {(): self.model_extra or {}, ("kwargs",): self.kwargs}
+        for path, arguments in blocks.items():
+            for key, value in arguments.items():
+                try:
+                    if is_schedule(value):
+                        ScheduleSpec.model_validate(value)
+                except ValidationError as error:
+                    wrong += lines_of(error, *path, key)
+        raise_errors(wrong)
+        return self
+
+    @model_validator(mode="after")
     def _can_be_made_one_by_one(self) -> Self:
         pooled = self.backend == "envpool" and self.vectorization_mode is None
         if self.single_only and (pooled or self.vectorization_mode == "native"):
@@ -239,8 +267,40 @@ class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds *
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """The arguments of the environment."""
+        """The arguments of the environment. Schedules are at their start."""
+        return {**self._given_arguments, **self.numbers_at(0)}
+
+    @property
+    def _given_arguments(self) -> dict[str, Any]:
         return {**(self.model_extra or {}), **self.kwargs}
+
+    @property
+    def schedules(self) -> dict[str, ScheduleSpec]:
+        """The schedules among the arguments, by name."""
+        return {
+            key: ScheduleSpec.model_validate(value)
+            for key, value in self._given_arguments.items()
+            if is_schedule(value)
+        }
+
+    @property
+    def changing_argument(self) -> str | None:
+        """The name of the first argument that changes over the run; None if none
+        does."""
+        names = (key for key, schedule in self.schedules.items() if schedule.changes)
+        return next(names, None)
+
+    def numbers_at(self, frame: int) -> dict[str, float]:
+        """The values of the schedules at a frame of the trial's clock."""
+        return {
+            key: schedule.build().at(frame) for key, schedule in self.schedules.items()
+        }
+
+    def at_frame(self, frame: int) -> Self:
+        """A copy whose arguments stay as they are at a frame of the trial's clock."""
+        numbers = self.numbers_at(frame)
+        constants = {key: {"start_val": number} for key, number in numbers.items()}
+        return self.with_arguments(constants)
 
     def with_arguments(self, arguments: Mapping[str, Any]) -> Self:
         """A copy with further arguments of the environment, whatever their names."""
@@ -251,7 +311,10 @@ class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds *
         """The key for which environments must be made one by one; None if there is
         none."""
         keys = ("wrappers", "info_keys", "index_key", "reset_options")
-        return next((key for key in keys if getattr(self, key)), None)
+        key = next((key for key in keys if getattr(self, key)), None)
+        if key is None and self.changing_argument is not None:
+            return f"a schedule of {self.changing_argument}"
+        return key
 
     def arguments_of(self, copy: int) -> dict[str, Any]:
         """The arguments of the copy with this number among those made together."""

@@ -20,6 +20,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails
 from typing_extensions import override
 
+from slm_lab.core.schedule import Schedule
 from slm_lab.spec.schema import bounds
 from slm_lab.spec.schema.block import (
     Block,
@@ -61,6 +62,21 @@ class ScheduleSpec(Block):
     def changes(self) -> bool:
         """Whether it has a shape that changes."""
         return self.name in DECAYS
+
+    def build(self) -> Schedule:
+        """Its values by frame."""
+        return Schedule(
+            start_val=self.start_val,
+            end_val=self.end_val,
+            start_step=self.start_step,
+            end_step=self.end_step,
+            shape=self.name,
+        )
+
+
+def is_schedule(value: object) -> bool:
+    """Whether a value of a spec, as JSON data, stands for a schedule."""
+    return isinstance(value, Mapping) and "start_val" in value
 
 
 def constant(value: float) -> ScheduleSpec:
@@ -245,8 +261,7 @@ class ChangingBlock(Block):
                 continue
             message = details["msg"]
             value = given_value(details)
-            is_schedule = isinstance(value, Mapping) and "start_val" in value
-            if is_schedule and cls.changing_keys():
+            if is_schedule(value) and cls.changing_keys():
                 keys = ", ".join(cls.changing_keys())
                 message = f"{message}; only these may change over the run: {keys}"
             yield error_line(loc, message, value)

@@ -40,9 +40,7 @@ def spec_at(base: Spec, params: Params) -> Spec:
     spec is invalid with these values."""
     data = base.to_json()
     budget = budget_of({"env": {"max_frame": params.get("env.max_frame")}})
-    frames = (
-        {} if budget is None else stretched(data["agent"], base.env.max_frame, budget)
-    )
+    frames = {} if budget is None else stretched(data, base.env.max_frame, budget)
     settings = [Setting(path, value) for path, value in {**frames, **params}.items()]
     data, problems = apply_settings(data, settings, dict)
     data.pop("search", None)

@@ -42,8 +42,8 @@ def dqn(budget=10_000, epsilon=FALLING, rate=TO_ZERO):
 
 def ends(raw):
     """The ends of all schedules of a raw spec, by their paths."""
-    agent = parse_spec("s", raw).agent.model_dump(mode="json")
-    return {decay.end_path: decay.end for decay in decays(agent)}
+    data = parse_spec("s", raw).to_json()
+    return {decay.end_path: decay.end for decay in decays(data)}
 
 
 def problem(raw):
@@ -89,8 +89,8 @@ def test_a_shorter_budget_alone_shortens_all_of_a_shipped_spec_without_a_word(
         words = [str(each) for each in short.problems or short.suspicious]
         assert not [each for each in words if not each.startswith(known)]
         if short.spec is not None:
-            old = whole.agent.model_dump(mode="json")
-            new = short.spec.agent.model_dump(mode="json")
+            old = whole.to_json()
+            new = short.spec.to_json()
             ratio = {
                 path: frame
                 for decay in decays(new)

@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from slm_lab.agent.memory.sampler import PrioritizedSampler, Priority, UniformSampler
 from slm_lab.agent.memory.transition_ring import TransitionRing
-from slm_lab.agent.schedule import Schedule
+from slm_lab.core.schedule import Schedule
 from tests.unit.agent.stream import GAMMA, NUM_ENVS, fill, layout
 
 WHOLE = Schedule(1.0)

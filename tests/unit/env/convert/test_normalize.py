@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
+from slm_lab.core.schedule import Schedule
 from slm_lab.env.convert.normalize import ObservationNormalizer, RunningStatistics
 from slm_lab.env.convert.reward import RewardConverter
 
@@ -67,6 +68,19 @@ def test_a_reward_is_divided_by_the_deviation_of_the_discounted_return():
         if t == 3:  # the third reward ends the episode: counted above, forgotten here
             rewards.end_episodes(np.array([0]))
             value = 0.0
+
+
+def test_a_discount_with_a_schedule_discounts_by_its_value_of_now():
+    falling = Schedule(1.0, 0.0, end_step=4, shape="linear_decay")
+    rewards = RewardConverter(None, 1e9, True, gamma=falling, statistics=statistics(1))
+    returns = []
+    value = 0.0
+    for frame, gamma in enumerate([1.0, 0.75, 0.5, 0.25, 0.0]):
+        rewards.set_frame(frame)
+        value = gamma * value + 2.0
+        returns.append(value)
+        seen, _ = rewards.convert(np.array([2.0]))
+        assert_allclose(seen, 2.0 / np.sqrt(np.var(returns) + 1e-8), rtol=1e-6)
 
 
 @pytest.mark.parametrize("mode", ["sync", None])

@@ -74,7 +74,7 @@ def test_a_schedule_ends_with_the_budget_or_at_a_share_of_it():
     schedules = spec.agent.algorithm.schedules
     assert schedules["gamma"].end_step == 800
     assert schedules["lam"].end_step == 200
-    longer = stretched(spec.to_json()["agent"], 800, 1600)
+    longer = stretched(spec.to_json(), 800, 1600)
     assert longer["agent.algorithm.gamma.end_step"] == 1600
     assert longer["agent.algorithm.lam.end_step"] == 400
 

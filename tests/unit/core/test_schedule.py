@@ -6,8 +6,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from slm_lab.agent.schedule import Schedule
 from slm_lab.core.errors import SpecError
+from slm_lab.core.schedule import Schedule
 from tests.support import parse, ppo
 
 DECAYS = ["linear_decay", "rate_decay", "periodic_decay"]
