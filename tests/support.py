@@ -35,6 +35,7 @@ __all__ = [
     "run_session",
     "sarsa",
     "soft",
+    "vmpo",
 ]
 
 PPO = {
@@ -166,6 +167,20 @@ def pqn(**changes: Any) -> dict[str, Any]:
     }
     spec = ppo(agent__algorithm=algorithm)
     return _changed(spec, {"agent__net__layer_norm": True, **changes})
+
+
+def vmpo(**changes: Any) -> dict[str, Any]:
+    """A small V-MPO spec."""
+    algorithm = {
+        "name": "VMPO",
+        "gamma": 0.99,
+        "lam": 0.95,
+        "val_loss_coef": 0.5,
+        "time_horizon": 16,
+        "minibatch_size": 32,
+        "training_epoch": 2,
+    }
+    return _changed(ppo(agent__algorithm=algorithm), changes)
 
 
 def q_learning(name: str, **changes: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from slm_lab.spec.schema import (
 
 PARTS = (
     (ALGORITHMS, "PPO", policy_gradient.PPOSpec, "algorithm.ppo:PPO"),
+    (ALGORITHMS, "VMPO", policy_gradient.VMPOSpec, "algorithm.vmpo:VMPO"),
     (ALGORITHMS, "Random", algorithm.RandomSpec, "algorithm.random:Random"),
     (
         ALGORITHMS,

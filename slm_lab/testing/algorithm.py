@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from slm_lab.agent.algorithm.dual import LogNumbers
 from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.core.types import Array, Column
 from slm_lab.env.vector_env import VectorEnv
@@ -310,8 +311,8 @@ class AlgorithmContract(Contract):
         fix = "agents of two seeds are alike: seed their generators by context.seeds"
         assert not same(other.state_dict(), state), fix
         for name, flat in other.learner.flats.items():
-            # a temperature, which begins at a value, not by chance
-            if flat.vector.numel() == 1:
+            # temperatures and multipliers begin at a value, not by chance
+            if flat.vector.numel() == 1 or isinstance(flat.module, LogNumbers):
                 continue
             vector = play.agent.learner.flats[name].vector
             assert not torch.equal(flat.vector, vector), fix

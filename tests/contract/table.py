@@ -26,7 +26,16 @@ from tests.contract.parts_table import (
     decay,
 )
 from tests.learning.probe_envs import register_probes
-from tests.support import actor_critic, ppo, pqn, q_learning, reinforce, sarsa, soft
+from tests.support import (
+    actor_critic,
+    ppo,
+    pqn,
+    q_learning,
+    reinforce,
+    sarsa,
+    soft,
+    vmpo,
+)
 
 register_probes()
 
@@ -155,6 +164,7 @@ REINFORCE = rows_of(reinforce)
 A2C = rows_of(actor_critic)
 SARSA = rows_of(sarsa)
 PQN = rows_of(pqn)
+VMPO = rows_of(vmpo)
 SPARSE = {"agent__algorithm__training_frequency": 32}
 """Twelve training events in a run show as much as more would."""
 VANILLA, DQN, DOUBLE, MUNCHAUSEN, C51, QRDQN, IQN = (
@@ -284,6 +294,28 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "images": PQN(IMAGES, net("ConvNet", CONV, layer_norm=True)),
         "recurrent": PQN(RNN),
         "half_precision": PQN(HALF),
+    },
+    "VMPO": {
+        "separate": VMPO(),
+        "scheduled_numbers": VMPO(
+            TWO_ACTIONS,
+            eps_eta=decay(0.5, 0.01),
+            eps_alpha=decay(0.1, 0.001),
+            eps_alpha_cov=decay(0.01, 0.0001),
+            bounded=False,
+        ),
+        "continuous": VMPO(CONTINUOUS, NORMALIZED, bounded=False),
+        "free_log_std": VMPO(TWO_ACTIONS, FREE_LOG_STD, dual_lr=0.1, bounded=False),
+        "normalized_targets_shared": VMPO(SHARED, normalize_v_targets=True),
+        "beta": alike(VMPO(TWO_ACTIONS, pdtype("Beta"))),
+        "log_normal": alike(VMPO(TWO_ACTIONS, pdtype("LogNormal"), bounded=False)),
+        "multivariate": VMPO(TWO_ACTIONS, pdtype("MultivariateNormal"), bounded=False),
+        "multi_discrete": VMPO(CHOICES),
+        "multi_binary": alike(VMPO(BITS)),
+        "norm_layers": VMPO(NORM_LAYERS),
+        "images": VMPO(IMAGES, net("ConvNet", CONV)),
+        "recurrent": VMPO(RNN),
+        "half_precision": VMPO(HALF),
     },
     "VanillaDQN": {
         "uniform": VANILLA(update_to_data=0.25, training_batch_iter=1),

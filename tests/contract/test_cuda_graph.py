@@ -24,6 +24,7 @@ GRAPHED = (
     "PPO",
     "PPOSIL",
     "PQN",
+    "VMPO",
     "VanillaDQN",
     "DQN",
     "DoubleDQN",

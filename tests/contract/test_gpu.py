@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from slm_lab.agent import device
-from slm_lab.agent.algorithm import temperature
+from slm_lab.agent.algorithm import dual
 from slm_lab.agent.from_spec import net, networks
 from slm_lab.agent.net import policy_value
 from slm_lab.testing.play import Play
@@ -32,7 +32,7 @@ ROWS = [case for case in cases(learning=True) if not any(w in case.id for w in W
 @pytest.fixture
 def gpu(monkeypatch):
     """Networks are built on the fake GPU."""
-    for module in (device, temperature, networks, net):
+    for module in (device, dual, networks, net):
         monkeypatch.setattr(module, "resolve_device", lambda gpu: GPU)
     # As with a real GPU, a parameter stays the same object when it moves.
     torch.__future__.set_swap_module_params_on_conversion(True)

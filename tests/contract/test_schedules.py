@@ -31,6 +31,7 @@ from tests.contract.table import (
     SIL,
     TD3,
     TWO_ACTIONS,
+    VMPO,
     keys_of_net,
     past,
 )
@@ -45,6 +46,7 @@ SPECS = {
     "ActorCritic": A2C(lam=0.9),
     "SARSA": SARSA(),
     "PQN": PQN(),
+    "VMPO": VMPO(TWO_ACTIONS, bounded=False),
     "DQN": DQN(POLYAK, BY_PRIORITY, num_step_returns=3),
     "SoftActorCritic": SAC(
         POLYAK, target_entropy=0.3, entropy_penalty_coef=0.2, num_step_returns=2

@@ -31,6 +31,8 @@ BENCHMARKS = {
     "benchmark/sarsa/sarsa_acrobot.json": ("sarsa_acrobot", -140.0),
     "benchmark/pqn/pqn_cartpole.json": ("pqn_cartpole", 450.0),
     "benchmark/pqn/pqn_lunar.json": ("pqn_lunar", 200.0),
+    "benchmark/vmpo/vmpo_cartpole.json": ("vmpo_cartpole", 450.0),
+    "benchmark/vmpo/vmpo_pendulum.json": ("vmpo_pendulum", -190.0),
     "benchmark/sil/sil_cartpole.json": ("sil_cartpole", 450.0),
     "benchmark/sil/sil_mountaincar_continuous.json": (
         "sil_mountaincar_continuous",

@@ -11,6 +11,7 @@ from tests.support import (
     pqn,
     q_learning,
     reinforce,
+    vmpo,
 )
 
 register_probes()
@@ -42,6 +43,16 @@ LEARNERS = {
             "agent__algorithm__time_horizon": 24,
             "env__num_envs": 16,
             "agent__algorithm__minibatch_size": 96,
+        },
+    ),
+    "VMPO": (
+        vmpo,
+        16_000,
+        {
+            "agent__algorithm__time_horizon": 24,
+            "env__num_envs": 16,
+            "agent__algorithm__minibatch_size": 96,
+            "agent__algorithm__training_epoch": 4,
         },
     ),
     "PQN": (

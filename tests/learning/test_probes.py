@@ -11,7 +11,16 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from slm_lab.session.session import Session
 from tests.learning.probe_envs import register_probes
-from tests.support import actor_critic, make_session, parse, ppo, pqn, q_learning, soft
+from tests.support import (
+    actor_critic,
+    make_session,
+    parse,
+    ppo,
+    pqn,
+    q_learning,
+    soft,
+    vmpo,
+)
 
 register_probes()
 
@@ -43,6 +52,7 @@ LEARNERS = {
         actor_critic,
         {"agent__algorithm__training_frequency": 4, "env__num_envs": 16},
     ),
+    "VMPO": (vmpo, {"agent__algorithm__training_epoch": 4, "env__num_envs": 8}),
     "PQN": (pqn, {"agent__algorithm__training_epoch": 4, "env__num_envs": 8}),
     **{
         name: (
@@ -356,6 +366,72 @@ def test_parallel_q_learning_credits_the_first_of_two_steps(tmp_path):
     with torch.no_grad():
         q = session.agent.learner.network.q(torch.tensor([[0.0]]))
     assert_allclose(q.numpy(), [[-0.99, 0.99]], atol=0.15)
+
+
+VALUES_OF_PROBES = {
+    "ProbeConstantReward-v0": ([[0.0]], [1.0]),
+    "ProbeRewardIsObs-v0": ([[1.0], [-1.0]], [1.0, -1.0]),
+    "ProbeCutShort-v0": ([[0.0], [1.0]], [3.2, 4.0]),
+}
+"""By probe, observations and their V at γ = 0.8."""
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("env", VALUES_OF_PROBES)
+def test_the_critic_of_vmpo_learns_the_values_of_states(env, tmp_path):
+    session = train(
+        env,
+        tmp_path,
+        seed=0,
+        learner="VMPO",
+        agent__algorithm__gamma=0.8,
+        agent__net__lr_scheduler_spec={"name": "LinearToZero"},
+    )
+    obs, expected = VALUES_OF_PROBES[env]
+    values = value_of(session.agent.learner.network, *obs)
+    assert values == pytest.approx(expected, abs=0.15)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("lam", [1.0, 0.95])
+@pytest.mark.parametrize("env", ["ProbeRewardIsAction-v0", "ProbeTwoStepCredit-v0"])
+def test_vmpo_learns_the_better_action(env, lam, tmp_path):
+    session = train(env, tmp_path, seed=0, learner="VMPO", agent__algorithm__lam=lam)
+    assert final_return(session) > 0.7
+
+
+@pytest.mark.medium
+def test_vmpo_learns_to_look_before_it_acts(tmp_path):
+    session = train("ProbeMatchObs-v0", tmp_path, 0, frames=8000, learner="VMPO")
+    assert final_return(session) > 0.8 * 8
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(
+    "pdtype",
+    [
+        "Normal",
+        pytest.param("Beta", marks=SLOW),
+        pytest.param("LogNormal", marks=SLOW),
+        pytest.param("MultivariateNormal", marks=SLOW),
+    ],
+)
+def test_vmpo_finds_the_point_with_every_distribution(pdtype, tmp_path):
+    session = train(
+        "ProbeReachPoint-v0",
+        tmp_path,
+        0,
+        frames=16_000,
+        learner="VMPO",
+        agent__algorithm__action_pdtype=pdtype,
+        agent__algorithm__training_epoch=8,
+        agent__algorithm__eps_alpha=0.05,
+        agent__algorithm__eps_alpha_cov=0.005,
+        **adam(5e-3),
+    )
+    assert final_return(session) > -0.2 * 4  # without looking: at best -0.5 a step
+    obs = np.array([[1, 1], [-1, 1], [1, -1], [-1, -1]], np.float32)
+    assert_allclose(session.agent.actor.act_greedily(obs), obs / 2, atol=0.3)
 
 
 RETURNS = {"agent__algorithm__v_min": -2.0, "agent__algorithm__v_max": 6.0}

@@ -3,9 +3,9 @@ a training event on replay."""
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import gymnasium
 import numpy as np
@@ -228,6 +228,30 @@ class AgentParts(NamedTuple):
 def seeded_generator(seed: int) -> torch.Generator:
     """A CPU generator with this seed."""
     return torch.Generator().manual_seed(seed)
+
+
+class Trained(Protocol):
+    """Networks that a training event changes."""
+
+    def train(self, mode: bool) -> None:
+        """Whether normalisation layers use and update batch statistics."""
+
+
+def train_on_minibatches(
+    learner: Learner[Any], network: Trained, updates: Iterable[Update]
+) -> dict[str, Number]:
+    """Takes the gradient steps of a training event on a rollout, until one is left out.
+    Returns the mean report."""
+    reports: list[Report] = []
+    network.train(True)
+    for update in updates:
+        reports.append(update.report)
+        if update.was_left_out:
+            break
+        learner.opt_step += 1
+    network.train(False)
+    learner.version += 1
+    return {**mean_report(reports), "lr": learner.train_state.lr}
 
 
 MOST_UNREAD = 64

@@ -1,12 +1,13 @@
-"""Corrections for samples of a policy that is older than the learner's."""
+"""Advantages of a rollout, with corrections for samples of a policy that is older than
+the learner's."""
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
 
-from slm_lab.agent.algorithm.returns import vtrace
+from slm_lab.agent.algorithm.returns import gae, vtrace
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.net.policy_value import PolicyValue
@@ -121,3 +122,48 @@ class VTrace:
             weight=traced.rho,
             log_prob=now.log_prob,
         )
+
+
+@final
+@dataclass(frozen=True)
+class AdvantageEstimator:
+    """Advantages by GAE; with a correction by V-trace, from log π and V of one pass
+    over the rollout."""
+
+    network: PolicyValue
+    family: DistributionFamily
+    correction: VTrace | None
+
+    def estimates(
+        self,
+        rollout: Rollout,
+        obs: Tensor,
+        action: Tensor,
+        gamma: float,
+        gae_lambda: float,
+        chunk_size: int,
+    ) -> Estimates:
+        """Returns and advantages of a rollout, given its flattened observations and
+        actions, (T·N, …). A pass takes `chunk_size` rows at a time."""
+        if self.correction is not None:
+            now = evaluate_rollout(
+                network=self.network,
+                family=self.family,
+                rollout=rollout,
+                obs=obs,
+                action=action,
+                chunk_size=chunk_size,
+            )
+            return self.correction.estimates(rollout, now, gamma, gae_lambda)
+        rollout = self.network.valued(rollout)
+        bootstrap_value = self.network.value(rollout.bootstrap_obs)
+        advantage = gae(
+            reward=rollout.reward,
+            value=rollout.value,
+            next_value=rollout.next_value(bootstrap_value),
+            terminated=rollout.terminated,
+            done=rollout.done,
+            gamma=gamma,
+            gae_lambda=gae_lambda,
+        )
+        return Estimates.uncorrected(rollout, advantage + rollout.value, advantage)

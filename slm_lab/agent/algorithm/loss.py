@@ -1,7 +1,7 @@
 """Losses and the numbers reported beside them. Pure functions of (B,) tensors."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -155,6 +155,58 @@ def policy_change(log_ratio: Tensor, clip_eps: Number) -> tuple[Number, Number]:
     kl = (change - log_ratio).mean()
     clip_fraction = (change.abs() > clip_eps).float().mean()
     return number(kl), number(clip_fraction)
+
+
+class TopHalf(NamedTuple):
+    """D̃ of arXiv:1909.12238: the larger half of a batch's advantages, tempered by η.
+    All are scalars."""
+
+    least: Tensor
+    """The least advantage in it"""
+    size: Tensor
+    """|D̃|; more than half where several advantages equal the least"""
+    log_sum: Tensor
+    """log Σ_D̃ ρ exp(Â/η), with a gradient to η"""
+
+
+def top_half(advantage: Tensor, log_rho: Tensor, eta: Tensor) -> TopHalf:
+    """D̃ among advantages (N,) whose samples count exp(`log_rho`) times, (N,). Of an odd
+    number the middle one belongs to it."""
+    least = advantage.topk((advantage.numel() + 1) // 2).values[-1]
+    is_inside = advantage >= least
+    tempered = (advantage / eta + log_rho).masked_fill(~is_inside, -math.inf)
+    return TopHalf(least, is_inside.sum(), tempered.logsumexp(0))
+
+
+def target_weights(
+    advantage: Tensor, log_rho: Tensor, eta: Tensor, top: TopHalf
+) -> Tensor:
+    """ψ = ρ exp(Â/η) / Σ_D̃ ρ exp(Â/η) within D̃ and 0 elsewhere, (B,): eq. 3 of
+    arXiv:1909.12238. They are constants for the policy. `advantage` and `log_rho` (B,)
+    are all samples of D̃'s batch, or some."""
+    weight = (advantage / eta + log_rho - top.log_sum).detach().exp()
+    return torch.where(advantage >= top.least, weight, 0.0)
+
+
+def temperature_loss(eta: Tensor, bound: float, top: TopHalf) -> Tensor:
+    """η ε_η + η log mean_D̃ ρ exp(Â/η), eq. 4 of arXiv:1909.12238. The ψ of its minimum
+    are ε_η nats away from equal weights."""
+    return eta * (bound + top.log_sum - top.size.log())
+
+
+def kl_penalty(kl: Tensor, multiplier: Tensor) -> Tensor:
+    """Σ_k α_k KL_k, the policy's part of eq. 5 of arXiv:1909.12238, from K mean
+    divergences and their multipliers, both (K,)."""
+    return (multiplier.detach() * kl).sum()
+
+
+def multiplier_loss(multiplier: Tensor, kl: Tensor, bounds: Sequence[float]) -> Tensor:
+    """Σ_k α_k (ε_k − KL_k), the multipliers' part of eq. 5 of arXiv:1909.12238. α_k
+    rises while KL_k is above its bound. `multiplier` and `kl` are (K,)."""
+    terms = zip(multiplier, kl.detach(), bounds, strict=True)
+    return sum(
+        (alpha * (bound - part) for alpha, part, bound in terms), kl.new_zeros(())
+    )
 
 
 def explained_variance(value: Tensor, target: Tensor) -> float:

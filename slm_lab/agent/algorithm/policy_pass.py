@@ -23,6 +23,14 @@ class PolicyChange(NamedTuple):
     clip_fraction: Number
 
 
+class PenalisedLikelihood(NamedTuple):
+    """The likelihood loss with its penalty, and the mean divergences from π_old."""
+
+    policy_loss: Number
+    kl: Tensor
+    """(K,) in nats, without a gradient"""
+
+
 class PolicyPass(ABC):
     """One pass of π(a|s), and of V(s) if there is a critic, over a batch. A learner
     asks for one term of the policy and one of the critic, of which it gets the values.
@@ -49,6 +57,14 @@ class PolicyPass(ABC):
         self, advantage: Tensor, weight: Tensor | None = None
     ) -> Number:
         """`loss.policy_gradient_loss` as the policy's term."""
+
+    @abstractmethod
+    def penalised_likelihood(
+        self, weight: Tensor, old_params: Tensor, multiplier: Tensor
+    ) -> PenalisedLikelihood:
+        """−E[w log π(a|s)] and `loss.kl_penalty` as the policy's term. `old_params` (B,
+        param_dim) are the network's outputs that made π_old; `weight` is (B,),
+        `multiplier` (K,)."""
 
     @abstractmethod
     def value_loss(self, target: Tensor) -> Number:
@@ -91,9 +107,10 @@ class TorchPass(PolicyPass):
         self._network = network
         self._value_loss_fn = value_loss_fn
         params, *self._values = network.forward(obs)
-        policy = family(params)
-        self._log_prob = policy.log_prob(action)
-        self._entropy = policy.entropy().mean()
+        self._family = family
+        self._distribution = family(params)
+        self._log_prob = self._distribution.log_prob(action)
+        self._entropy = self._distribution.entropy().mean()
         self._critic_terms: list[Tensor] = []
 
     @property
@@ -123,6 +140,15 @@ class TorchPass(PolicyPass):
         return self._policy(
             loss.policy_gradient_loss(self._log_prob, advantage, weight)
         )
+
+    @override
+    def penalised_likelihood(
+        self, weight: Tensor, old_params: Tensor, multiplier: Tensor
+    ) -> PenalisedLikelihood:
+        kl = self._distribution.kl_from(self._family(old_params)).mean(0)
+        likelihood_loss = loss.policy_gradient_loss(self._log_prob, weight)
+        value = self._policy(likelihood_loss + loss.kl_penalty(kl, multiplier))
+        return PenalisedLikelihood(value, kl.detach())
 
     def _policy(self, term: Tensor) -> Number:
         self._policy_term = term

@@ -14,8 +14,9 @@ from slm_lab.agent.algorithm.algorithm import (
     BuildContext,
     Learner,
     seeded_generator,
+    train_on_minibatches,
 )
-from slm_lab.agent.algorithm.correction import Estimates, VTrace, evaluate_rollout
+from slm_lab.agent.algorithm.correction import AdvantageEstimator, Estimates, VTrace
 from slm_lab.agent.algorithm.minibatches import shuffled_minibatches
 from slm_lab.agent.algorithm.policy_parts import (
     CriticParts,
@@ -23,8 +24,7 @@ from slm_lab.agent.algorithm.policy_parts import (
     build_with_critic,
 )
 from slm_lab.agent.algorithm.policy_pass import Evaluate, PolicyPass
-from slm_lab.agent.algorithm.report import GradientStep, Report, Update, mean_report
-from slm_lab.agent.algorithm.returns import gae
+from slm_lab.agent.algorithm.report import GradientStep, Report, Update
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.device import moved
 from slm_lab.agent.net.value_transform import ValueTransform
@@ -132,7 +132,7 @@ class PPO(Learner[Rollout]):
         self._clip_eps = spec.clip_eps_spec.build()
         self._entropy_coef = spec.entropy_coef_spec.build()
         self._generator = generator
-        self._correction = correction
+        self._estimator = AdvantageEstimator(self.network, self.family, correction)
         self.value_loss_fn = parts.value_loss_fn
         self.evaluate: Evaluate = parts.evaluate
         self.step: GradientStep = self._step
@@ -170,22 +170,15 @@ class PPO(Learner[Rollout]):
         clip_eps = self._clip_eps.at(frame)
         entropy_coef = self._entropy_coef.at(frame)
         samples, explained_var = self._prepare(batch)
-        reports: list[Report] = []
-        self.network.train(True)
-        for minibatch in self._minibatches(samples):
-            update = self.step(minibatch, clip_eps, entropy_coef)
-            reports.append(update.report)
-            if update.was_left_out:
-                break
-            self.opt_step += 1
-        self.network.train(False)
-        self.version += 1
+        updates = (
+            self.step(minibatch, clip_eps, entropy_coef)
+            for minibatch in self._minibatches(samples)
+        )
         return {
-            **mean_report(reports),
+            **train_on_minibatches(self, self.network, updates),
             "explained_variance": explained_var,
             "clip_eps": clip_eps,
             "entropy_coef": entropy_coef,
-            "lr": self.train_state.lr,
         }
 
     def _minibatches(self, samples: Samples) -> Iterator[Samples]:
@@ -247,31 +240,13 @@ class PPO(Learner[Rollout]):
     def _estimates(self, rollout: Rollout, obs: Tensor, action: Tensor) -> Estimates:
         """Returns and advantages of a rollout, given its flattened observations and
         actions."""
-        spec = self.spec
-        if self._correction is None:
-            rollout = self.network.valued(rollout)
-            advantage = self._advantage(rollout)
-            return Estimates.uncorrected(rollout, advantage + rollout.value, advantage)
-        now = evaluate_rollout(
-            network=self.network,
-            family=self.family,
+        return self._estimator.estimates(
             rollout=rollout,
             obs=obs,
             action=action,
-            chunk_size=spec.minibatch_size,
-        )
-        return self._correction.estimates(rollout, now, spec.gamma, spec.lam)
-
-    def _advantage(self, rollout: Rollout) -> Tensor:
-        bootstrap_value = self.network.value(rollout.bootstrap_obs)
-        return gae(
-            reward=rollout.reward,
-            value=rollout.value,
-            next_value=rollout.next_value(bootstrap_value),
-            terminated=rollout.terminated,
-            done=rollout.done,
             gamma=self.spec.gamma,
             gae_lambda=self.spec.lam,
+            chunk_size=self.spec.minibatch_size,
         )
 
     def _step(self, batch: Samples, clip_eps: Number, entropy_coef: Number) -> Update:

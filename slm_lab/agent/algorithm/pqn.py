@@ -13,10 +13,11 @@ from slm_lab.agent.algorithm.algorithm import (
     BuildContext,
     Learner,
     seeded_generator,
+    train_on_minibatches,
 )
 from slm_lab.agent.algorithm.minibatches import shuffled_minibatches
 from slm_lab.agent.algorithm.policy_parts import QObjective, QParts, assemble, build_q
-from slm_lab.agent.algorithm.report import GradientStep, Report, Update, mean_report
+from slm_lab.agent.algorithm.report import GradientStep, Report, Update
 from slm_lab.agent.algorithm.returns import q_lambda_returns
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.device import moved
@@ -85,15 +86,7 @@ class PQN(Learner[Rollout]):
             recurrent=self.network.recurrent,
             generator=self._generator,
         )
-        reports: list[Report] = []
-        self.network.train(True)
-        for minibatch in minibatches:
-            update = self.step(minibatch)
-            reports.append(update.report)
-            self.opt_step += 1
-        self.network.train(False)
-        self.version += 1
-        return {**mean_report(reports), "lr": self.train_state.lr}
+        return train_on_minibatches(self, self.network, map(self.step, minibatches))
 
     @torch.no_grad()
     def _prepare(self, rollout: Rollout) -> QSamples:

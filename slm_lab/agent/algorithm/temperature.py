@@ -5,20 +5,17 @@ from collections.abc import Callable
 from typing import final
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from slm_lab.agent.algorithm.dual import LogNumbers, build_dual_optimizer
 from slm_lab.agent.algorithm.report import mean, number
-from slm_lab.agent.device import resolve_device
 from slm_lab.agent.distribution.family import DistributionFamily
-from slm_lab.agent.from_spec.networks import build_optimizer
-from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.optimizer import Loss, Optimizer
 from slm_lab.agent.optim.rule import Number
 from slm_lab.core.errors import LabError
 from slm_lab.core.schedule import Schedule
-from slm_lab.spec.schema.agent import AgentSpec, net_for_role
+from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.replay_actor_critic import EntropyRegularisedSpec
 
 DISCRETE_ENTROPY_SHARE = 0.98
@@ -50,14 +47,6 @@ class Temperature:
         """Tunes α towards another entropy from now on."""
 
 
-class LogAlpha(nn.Module):
-    """One trained number, ln α."""
-
-    def __init__(self, start: float = 0.0) -> None:
-        super().__init__()
-        self.value = nn.Parameter(torch.tensor(start))
-
-
 @final
 class TunedTemperature(Temperature):
     """α rises while the entropy is below its target and falls while it is above. One
@@ -65,7 +54,7 @@ class TunedTemperature(Temperature):
     its authors' code. Its optimizer keeps ln α between two bounds."""
 
     def __init__(
-        self, log_alpha: LogAlpha, optimizer: Optimizer, target_entropy: float
+        self, log_alpha: LogNumbers, optimizer: Optimizer, target_entropy: float
     ) -> None:
         self.log_alpha = log_alpha.value
         self.loss: Callable[[nn.Parameter, Number], Loss] = _loss
@@ -106,18 +95,10 @@ def build_temperature(
     reaches."""
     if spec.fixed_alpha is not None:
         return Temperature(spec.fixed_alpha.build())
-    net_spec = net_for_role(agent, "actor")
-    actors = net_spec.optim_spec
-    # Class, learning rate and schedule are the actor's; all other arguments have
-    # torch's defaults, as in the authors' code. So a β₁ that is meant for a network is
-    # not that of one number. Weight decay would pull α towards 1, away from its target.
-    rate = actors.args["lr"] if spec.alpha_lr is None else spec.alpha_lr
-    alpha_spec = net_spec.model_copy(
-        update={"optim_spec": actors.with_defaults(rate), "clip_grad_val": None}
-    )
-    log_alpha = LogAlpha(min(0.0, spec.log_alpha_max)).to(resolve_device(net_spec.gpu))
+    log_alpha = LogNumbers(min(0.0, spec.log_alpha_max))
     bounds = spec.log_alpha_min, spec.log_alpha_max
-    optimizer = build_optimizer(alpha_spec, FlatParameters(log_alpha), bounds)
+    # the authors' code has torch's defaults, too
+    optimizer = build_dual_optimizer(agent, log_alpha, spec.alpha_lr, bounds)
     return TunedTemperature(log_alpha, optimizer, _target_entropy(spec, family))
 
 

@@ -7,7 +7,7 @@ dimensions."""
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import final
+from typing import ClassVar, Self, final
 
 import numpy as np
 import torch
@@ -20,6 +20,9 @@ from slm_lab.agent.device import moved
 
 class Distribution(ABC):
     """A batch of distributions over actions."""
+
+    num_bounds: ClassVar[int] = 1
+    """K: the parts of it whose change can be bounded, each for itself."""
 
     @abstractmethod
     def sample(self, generator: torch.Generator) -> Tensor:
@@ -42,10 +45,21 @@ class Distribution(ABC):
     def mode(self) -> Tensor:
         """The most likely action, (B,) or (B, A)."""
 
+    @abstractmethod
+    def kl_from(self, old: Self) -> Tensor:
+        """KL(old ‖ self) in nats, (B, K). Of a normal distribution there are two, which
+        arXiv:1812.02256 decouples: KL(old ‖ old with the mean of self), and KL(old ‖
+        old with the covariance of self)."""
+
 
 MASKED_LOGIT = -1e9
 """The logit of a choice that a component does not have. Its mass is exactly zero, and
 so is its share of an entropy, which −∞ would turn into NaN."""
+
+
+def _kl_of_choices(old_log_p: Tensor, log_p: Tensor) -> Tensor:
+    """Σ p_old (log p_old − log p) over the last axis."""
+    return (old_log_p.exp() * (old_log_p - log_p)).sum(-1)
 
 
 def gumbel_max(log_p: Tensor, generator: torch.Generator) -> Tensor:
@@ -78,6 +92,10 @@ class Categorical(Distribution):
     @override
     def mode(self) -> Tensor:
         return self.log_p.argmax(-1)
+
+    @override
+    def kl_from(self, old: Self) -> Tensor:
+        return _kl_of_choices(old.log_p, self.log_p).unsqueeze(-1)
 
 
 @final
@@ -113,6 +131,11 @@ class MultiCategorical(Distribution):
     def mode(self) -> Tensor:
         return self.log_p.argmax(-1)
 
+    @override
+    def kl_from(self, old: Self) -> Tensor:
+        """The sum over the K choices."""
+        return _kl_of_choices(old.log_p, self.log_p).sum(-1, keepdim=True)
+
 
 @final
 class Bernoulli(Distribution):
@@ -140,6 +163,13 @@ class Bernoulli(Distribution):
     def mode(self) -> Tensor:
         return (self.logits > 0).to(torch.int8)
 
+    @override
+    def kl_from(self, old: Self) -> Tensor:
+        """Σ p_old (l_old − l) − log(1 + e^l_old) + log(1 + e^l)."""
+        gained = softplus(self.logits) - softplus(old.logits)
+        kl = old.logits.sigmoid() * (old.logits - self.logits) + gained
+        return kl.sum(-1, keepdim=True)
+
 
 LOG_STD_RANGE = (-20.0, 2.0)
 EDGE = 1e-6
@@ -164,6 +194,8 @@ def standard_normal(like: Tensor, generator: torch.Generator) -> Tensor:
 class DiagonalNormal(Distribution):
     """Independent normal distributions, from mean and log standard deviation, both (B,
     A)."""
+
+    num_bounds = 2
 
     def __init__(self, mean: Tensor, log_std: Tensor) -> None:
         self.mean = mean
@@ -192,12 +224,23 @@ class DiagonalNormal(Distribution):
     def mode(self) -> Tensor:
         return self.mean
 
+    @override
+    def kl_from(self, old: Self) -> Tensor:
+        """½ Σ ((μ − μ_old)/σ_old)², and Σ ½ ((σ_old/σ)² − 1) − log(σ_old/σ)."""
+        moved_by = (self.mean - old.mean) * (-old.log_std).exp()
+        log_ratio = old.log_std - self.log_std
+        of_mean = 0.5 * moved_by * moved_by
+        of_scale = 0.5 * (2 * log_ratio).expm1() - log_ratio
+        return torch.stack([of_mean.sum(-1), of_scale.sum(-1)], -1)
+
 
 @final
 class MultivariateNormal(Distribution):
     """A normal distribution with correlations: covariance L Lᵀ. `mean` is (B, A).
     `cholesky` holds L: its A(A − 1)/2 entries below the diagonal, row by row, then the
     logarithms of its A diagonal entries, (B, A(A + 1)/2)."""
+
+    num_bounds = 2
 
     def __init__(self, mean: Tensor, cholesky: Tensor) -> None:
         size = mean.shape[-1]
@@ -234,11 +277,30 @@ class MultivariateNormal(Distribution):
     def mode(self) -> Tensor:
         return self.mean
 
+    @override
+    def kl_from(self, old: Self) -> Tensor:
+        """½ |L_old⁻¹ (μ − μ_old)|², and ½ (|L⁻¹ L_old|² − A) − log det L_old + log det
+        L."""
+        deviation = (self.mean - old.mean).unsqueeze(-1)
+        moved_by: Tensor = torch.linalg.solve_triangular(
+            old.factor, deviation, upper=False
+        )
+        scaled: Tensor = torch.linalg.solve_triangular(
+            self.factor, old.factor, upper=False
+        )
+        of_mean = 0.5 * moved_by.square().sum((-2, -1))
+        grown = (self.log_diagonal - old.log_diagonal).sum(-1)
+        size = self.mean.shape[-1]
+        of_scale = 0.5 * (scaled.square().sum((-2, -1)) - size) + grown
+        return torch.stack([of_mean, of_scale], -1)
+
 
 @final
 class LogNormal(Distribution):
     """Independent a = low + e^x with x normal: above `low` (A,), without an upper
     bound."""
+
+    num_bounds = 2
 
     def __init__(self, mean: Tensor, log_std: Tensor, low: Tensor) -> None:
         self._normal = DiagonalNormal(mean, log_std)
@@ -264,6 +326,11 @@ class LogNormal(Distribution):
         """low + exp(μ − σ²), (B, A)."""
         log_mode = self._normal.mean - (2 * self._normal.log_std).exp()
         return self._low + log_mode.clamp(max=MAX_EXPONENT).exp()
+
+    @override
+    def kl_from(self, old: Self) -> Tensor:
+        """The two of x."""
+        return self._normal.kl_from(old._normal)
 
 
 @final
@@ -320,6 +387,21 @@ class Beta(Distribution):
         flat = self.alpha + self.beta - 2 < EDGE
         return self._low + self._width * torch.where(flat, 0.5, peak)
 
+    @override
+    def kl_from(self, old: Self) -> Tensor:
+        """log B − log B_old + Σ (α_old − α)ψ(α_old) + (β_old − β)ψ(β_old) + (α + β −
+        α_old − β_old)ψ(α_old + β_old)."""
+        alpha = old.alpha - self.alpha
+        beta = old.beta - self.beta
+        kl = (
+            self._log_beta()
+            - old._log_beta()
+            + alpha * old.alpha.digamma()
+            + beta * old.beta.digamma()
+            - (alpha + beta) * (old.alpha + old.beta).digamma()
+        )
+        return kl.sum(-1, keepdim=True)
+
     def _log_beta(self) -> Tensor:
         return (
             self.alpha.lgamma() + self.beta.lgamma() - (self.alpha + self.beta).lgamma()
@@ -330,6 +412,8 @@ class Beta(Distribution):
 class TanhNormal(Distribution):
     """a = tanh(u) with u normal: between −1 and 1, appendix C of arXiv:1812.05905.
     Samples carry gradients to mean and log σ, both (B, A)."""
+
+    num_bounds = 2
 
     def __init__(self, mean: Tensor, log_std: Tensor) -> None:
         self._normal = DiagonalNormal(mean, log_std)
@@ -375,6 +459,11 @@ class TanhNormal(Distribution):
         """tanh μ, (B, A): the median; the density may peak elsewhere."""
         return self._normal.mean.tanh()
 
+    @override
+    def kl_from(self, old: Self) -> Tensor:
+        """The two of u."""
+        return self._normal.kl_from(old._normal)
+
 
 def _log_slope(u: Tensor) -> Tensor:
     """log(1 − tanh²u) = 2 (log 2 − u − softplus(−2u)), finite for every u."""
@@ -404,3 +493,7 @@ class TanhPoint(Distribution):
     @override
     def mode(self) -> Tensor:
         return self._action
+
+    @override
+    def kl_from(self, old: Self) -> Tensor:
+        return torch.zeros_like(self._action[..., :1])

@@ -21,6 +21,7 @@ from slm_lab.agent.algorithm.sarsa import SARSA
 from slm_lab.agent.algorithm.sil import SelfImitation
 from slm_lab.agent.algorithm.td3 import TD3
 from slm_lab.agent.algorithm.temperature import TunedTemperature
+from slm_lab.agent.algorithm.vmpo import VMPO
 from slm_lab.agent.fast.distributions import (
     ARRAY_DISTRIBUTIONS,
     deterministic_sample,
@@ -91,13 +92,14 @@ def record_steps(learner: Learner[Any]) -> None:
     """Steps on a GPU are replayed as CUDA graphs, if their optimizers have
     `cuda_graph`."""
     is_on_gpu = learner.train_state.failed is not None
-    if is_on_gpu and isinstance(learner, PPO | PQN | QLearner | ReplayActorCritic):
+    recorded = PPO | VMPO | PQN | QLearner | ReplayActorCritic
+    if is_on_gpu and isinstance(learner, recorded):
         learner.step = RecordedStep(learner.step, learner.train_state)
 
 
 def write_out_steps(learner: Learner[Any]) -> None:
     """Gradients are written out, where all that the losses consist of is."""
-    if isinstance(learner, PPO | ActorCritic | Reinforce):
+    if isinstance(learner, PPO | VMPO | ActorCritic | Reinforce):
         write_out_pass(learner)
     elif isinstance(learner, DistributionalDQN):
         write_out_quantiles(learner)
@@ -110,7 +112,7 @@ def write_out_steps(learner: Learner[Any]) -> None:
         write_out_replay_steps(learner)
 
 
-def write_out_pass(learner: PPO | ActorCritic | Reinforce) -> None:
+def write_out_pass(learner: PPO | VMPO | ActorCritic | Reinforce) -> None:
     """Policy gradients are written out for the distributions that are."""
     nets = traced_nets(learner.network.nets)
     kind = ARRAY_DISTRIBUTIONS.get(learner.family.kind)

@@ -23,6 +23,16 @@ from slm_lab.core.types import FloatArray
 UNIT_NORMAL_ENTROPY = np.float32(0.5 + 0.5 * math.log(2 * math.pi))
 
 
+class Divergence(NamedTuple):
+    """KL(old ‖ new) of a batch, by the parts whose change is bounded."""
+
+    mean: FloatArray
+    """(K,) in nats"""
+    gradient: Callable[[FloatArray], FloatArray]
+    """Maps the gradient of the means, (K,), to the gradient of the new parameters, (B,
+    param_dim)."""
+
+
 class ArrayDistribution(ABC):
     """A batch of distributions over actions, from a network's output (B, param_dim),
     and one action of each."""
@@ -48,22 +58,19 @@ class ArrayDistribution(ABC):
         """Maps the gradient of each entropy, a scalar, to the gradient of the
         parameters, (B, param_dim)."""
 
+    @abstractmethod
+    def divergence_from(self, old_params: FloatArray) -> Divergence:
+        """The mean of `Distribution.kl_from`, from older parameters (B, param_dim)."""
+
 
 @final
 class ArrayCategorical(ArrayDistribution):
     """`Categorical` from logits (B, n)."""
 
     def __init__(self, params: FloatArray, action: Tensor) -> None:
-        log_p = params.T.copy()  # (n, B): NumPy reduces rows far faster
-        log_p -= np.maximum.reduce(log_p, 0)
-        p = np.exp(log_p)
-        total = np.add.reduce(p, 0)
-        p /= total
-        log_p -= np.log(total)
-        self._p = p
-        self._log_p = log_p
+        self._p, self._log_p = _probabilities(params)
         self._taken = action.numpy()
-        self.log_prob = log_p[self._taken, np.arange(len(self._taken))]
+        self.log_prob = self._log_p[self._taken, np.arange(len(self._taken))]
 
     @cached_property
     @override
@@ -82,6 +89,29 @@ class ArrayCategorical(ArrayDistribution):
         """∂H / ∂ l_i = −p_i (log p_i + H)."""
         return (self._p * (self._log_p + self.entropy) * -grad).T
 
+    @override
+    def divergence_from(self, old_params: FloatArray) -> Divergence:
+        """∂KL / ∂ l_i = p_i − p_old,i."""
+        old_p, old_log_p = _probabilities(old_params)
+        size = len(old_params)
+        total = np.add.reduce(old_p * (old_log_p - self._log_p), None)
+
+        def gradient(grad: FloatArray) -> FloatArray:
+            return ((self._p - old_p) * (grad[0] / size)).T
+
+        return Divergence(np.asarray([total / size], np.float32), gradient)
+
+
+def _probabilities(logits: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """p and log p, both (n, B), of logits (B, n)."""
+    log_p = logits.T.copy()  # NumPy reduces rows far faster
+    log_p -= np.maximum.reduce(log_p, 0)
+    p = np.exp(log_p)
+    total = np.add.reduce(p, 0)
+    p /= total
+    log_p -= np.log(total)
+    return p, log_p
+
 
 @final
 class ArrayNormal(ArrayDistribution):
@@ -94,6 +124,7 @@ class ArrayNormal(ArrayDistribution):
         self._inverse_std = np.exp(-log_std)
         self._z = (action.numpy() - mean) * self._inverse_std
         self.log_prob = normal_log_prob(self._z, log_std)
+        self._mean = mean
         self._log_std = log_std
 
     @cached_property
@@ -113,6 +144,27 @@ class ArrayNormal(ArrayDistribution):
     def entropy_gradient(self, grad: np.float32) -> FloatArray:
         """∂H / ∂ log σ = 1 within its bounds."""
         return np.hstack([np.zeros_like(self._within), self._within * grad])
+
+    @override
+    def divergence_from(self, old_params: FloatArray) -> Divergence:
+        """∂KL_1/∂μ = (μ − μ_old)/σ_old², ∂KL_2/∂ log σ = 1 − (σ_old/σ)²."""
+        old_mean, raw_log_std = np.split(old_params, 2, -1)
+        old_log_std = np.clip(raw_log_std, *LOG_STD_RANGE)
+        inverse_std = np.exp(-old_log_std)
+        moved_by = (self._mean - old_mean) * inverse_std
+        log_ratio = old_log_std - self._log_std
+        growth = np.expm1(2 * log_ratio)
+        size = len(old_params)
+        of_mean = np.add.reduce(0.5 * moved_by * moved_by, None)
+        of_scale = np.add.reduce(0.5 * growth - log_ratio, None)
+
+        def gradient(grad: FloatArray) -> FloatArray:
+            by_mean = moved_by * inverse_std * (grad[0] / size)
+            by_log_std = -growth * self._within * (grad[1] / size)
+            return np.hstack([by_mean, by_log_std])
+
+        mean = np.asarray([of_mean / size, of_scale / size], np.float32)
+        return Divergence(mean, gradient)
 
 
 ARRAY_DISTRIBUTIONS: Mapping[type[Distribution], type[ArrayDistribution]] = {

@@ -4,7 +4,7 @@ Autograd records the many small operations of a loss, which takes longer than to
 them."""
 
 from collections.abc import Callable, Sequence
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from typing import NamedTuple, TypeAlias, final
 
 import numpy as np
@@ -13,7 +13,11 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from slm_lab.agent.algorithm.policy_parts import QPrediction, TargetOf
-from slm_lab.agent.algorithm.policy_pass import PolicyChange, PolicyPass
+from slm_lab.agent.algorithm.policy_pass import (
+    PenalisedLikelihood,
+    PolicyChange,
+    PolicyPass,
+)
 from slm_lab.agent.algorithm.q_learning import QDraws
 from slm_lab.agent.algorithm.replay_actor_critic import (
     ActorObjective,
@@ -67,6 +71,8 @@ class ArrayPass(PolicyPass):
         self._policy = kind(self._traces[0].outputs[0], action)
         self._value = self._traces[-1].outputs[-1][:, 0]
         self._elementwise = value_loss
+        self._penalty: Callable[[], FloatArray] | None = None
+        """The gradient of a divergence's penalty to the policy's outputs."""
 
     @property
     @override
@@ -103,6 +109,18 @@ class ArrayPass(PolicyPass):
             self._policy.log_prob, advantage, weight
         )
         return float(self._policy_term.value)
+
+    @override
+    def penalised_likelihood(
+        self, weight: Tensor, old_params: Tensor, multiplier: Tensor
+    ) -> PenalisedLikelihood:
+        coefs = multiplier.detach().numpy()
+        divergence = self._policy.divergence_from(old_params.numpy())
+        term = losses.policy_gradient(self._policy.log_prob, weight, None)
+        value = term.value + np.add.reduce(coefs * divergence.mean)
+        self._policy_term = term._replace(value=value)
+        self._penalty = partial(divergence.gradient, coefs)
+        return PenalisedLikelihood(float(value), torch.from_numpy(divergence.mean))
 
     @override
     def value_loss(self, target: Tensor) -> Number:
@@ -146,6 +164,8 @@ class ArrayPass(PolicyPass):
             grad = self._policy.log_prob_gradient(
                 self._policy_term.backward(ONE * policy_coef)
             )
+            if self._penalty is not None:
+                grad = grad + self._penalty() * (ONE * policy_coef)
             if entropy_coef == 0.0:
                 return grad
             of_entropy = -ONE * entropy_coef / len(self._policy.entropy)

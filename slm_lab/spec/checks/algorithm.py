@@ -282,7 +282,7 @@ def _correction_has_advantages(blocks: Blocks) -> Iterator[Problem]:
     if not blocks.has_actors or algorithm.HAS_ADVANTAGES or not correction.corrects:
         return
     message = (
-        "corrects the values and the advantages of PPO and ActorCritic, and "
+        "corrects the values and the advantages of PPO, VMPO and ActorCritic, and "
         f'{algorithm.name} has none; use "none"'
     )
     yield Problem(f"{ACTORS}.correction", message, correction.name)

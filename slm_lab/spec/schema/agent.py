@@ -90,6 +90,7 @@ USUAL_NAMES: Mapping[str, Mapping[str, Meaning]] = {
         "A2C": Meaning("ActorCritic"),
         "AC": Meaning("ActorCritic"),
         "PPO2": Meaning("PPO"),
+        "V-MPO": Meaning("VMPO"),
         "DDQN": Meaning("DoubleDQN"),
         "CategoricalDQN": Meaning("C51"),
         "M-DQN": Meaning("MunchausenDQN"),

@@ -691,8 +691,8 @@ class RecurrentNetSpec(NetSpec):
     type: Annotated[
         str,
         Refused(
-            "{algorithm.name} learns from single steps; it is for PPO, PQN, "
-            "ActorCritic, Reinforce, VanillaDQN, DQN and DoubleDQN",
+            "{algorithm.name} learns from single steps; it is for PPO, VMPO, "
+            "PQN, ActorCritic, Reinforce, VanillaDQN, DQN and DoubleDQN",
             unless="algorithm.LEARNS_SEQUENCES",
             value=ANY,
             at="agent.net",

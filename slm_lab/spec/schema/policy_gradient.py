@@ -1,5 +1,5 @@
-"""Policy gradients on data of the current policy: REINFORCE, actor-critic, PPO, and
-self-imitation on top of them."""
+"""Policy gradients on data of the current policy: REINFORCE, actor-critic, PPO, V-MPO,
+and self-imitation on top of them."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -17,7 +17,7 @@ from slm_lab.spec.schema.algorithm import (
 )
 from slm_lab.spec.schema.block import key_error
 from slm_lab.spec.schema.fields import Count
-from slm_lab.spec.schema.rules import Refused
+from slm_lab.spec.schema.rules import NoEffect, Refused
 from slm_lab.spec.schema.schedule import (
     MAY_CHANGE,
     ChangingBlock,
@@ -163,6 +163,65 @@ class PPOSpec(MinibatchLearningSpec):
                 return "standardize"
             return None
         return value
+
+
+class VMPOSpec(MinibatchLearningSpec):
+    """V-MPO, on-policy maximum a posteriori policy optimisation (arXiv:1909.12238):
+    likelihood of the better half of the actions, weighted by their advantages, within
+    a bound on the change of the policy."""
+
+    HAS_ADVANTAGES = True
+    PDTYPES = OF_POLICIES
+    CRITIC = "may_share"
+    HAS_TARGETS = False
+
+    lam: Annotated[float, MAY_CHANGE] = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="λ of GAE (arXiv:1506.02438); 1 as published: returns to the end "
+        "of the rollout",
+    )
+    eps_eta: Annotated[float, MAY_CHANGE] = Field(
+        0.1,
+        gt=0,
+        description="ε_η: how far the weights of actions may be from equal ones, nats",
+    )
+    eps_alpha: Annotated[float, MAY_CHANGE] = Field(
+        0.01,
+        gt=0,
+        description="ε_α: bound on KL(π_old ‖ π), nats; of Normal actions ε_αμ, the "
+        "bound of a change of the mean",
+    )
+    eps_alpha_cov: Annotated[
+        float,
+        MAY_CHANGE,
+        NoEffect("{own.action_pdtype} has no covariance", unless="has_sigma"),
+    ] = Field(
+        1e-4,
+        gt=0,
+        description="ε_αΣ: bound on KL(π_old ‖ π) by a change of the covariance of "
+        "Normal actions, nats",
+    )
+    eta_init: float = Field(
+        1.0, gt=0, description="initial temperature η of the advantages"
+    )
+    alpha_init: float = Field(
+        1.0, gt=0, description="initial multiplier α of each bound"
+    )
+    dual_lr: float | None = Field(
+        None, gt=0, description="learning rate of ln η and ln α; null: the actor's"
+    )
+    val_loss_coef: Annotated[float, MAY_CHANGE] = Field(
+        1.0, ge=0, description="weight of the value loss"
+    )
+    normalize_v_targets: bool = Field(False, description=NORMALIZED_TARGETS)
+
+    @override
+    def with_larger_rates(self, times: float) -> Self:
+        if self.dual_lr is None:
+            return self
+        return self.model_copy(update={"dual_lr": self.dual_lr * times})
 
 
 class ImitatingSpec(ChangingBlock):

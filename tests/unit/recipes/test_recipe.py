@@ -46,6 +46,9 @@ CHOICES = [
     ("droq", "Pendulum-v1", "droq_continuous"),
     ("tqc", "Pendulum-v1", "tqc_continuous"),
     ("td3", "Pendulum-v1", "td3_continuous"),
+    ("vmpo", "CartPole-v1", "vmpo"),
+    ("vmpo", "Pendulum-v1", "vmpo_continuous"),
+    ("vmpo", ENVS["multi-discrete"], "vmpo"),
     *(
         (word, name, f"{word}{kind}")
         for word in ("c51", "qrdqn", "iqn", "rainbow", "pqn")
@@ -130,7 +133,7 @@ def test_atari_games_have_their_own_templates():
         (
             "crossq",
             "CartPole-v1",
-            "choose one of: a2c, c51, dqn, iqn, ppo, pqn, qrdqn, rainbow, sac",
+            "choose one of: a2c, c51, dqn, iqn, ppo, pqn, qrdqn, rainbow, sac, vmpo",
         ),
         (
             "sac",
@@ -146,7 +149,7 @@ def test_atari_games_have_their_own_templates():
             "trpo",
             "Pendulum-v1",
             "trpo: there is no recipe; recipes are a2c, c51, crossq, dqn, droq, iqn, "
-            "ppo, pqn, qrdqn, rainbow, redq, sac, td3, tqc",
+            "ppo, pqn, qrdqn, rainbow, redq, sac, td3, tqc, vmpo",
         ),
     ],
 )

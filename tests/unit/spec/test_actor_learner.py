@@ -4,7 +4,16 @@ import pytest
 
 from slm_lab.spec.load import parse_spec
 from slm_lab.spec.schema.meta import ActorLearnerSpec, CorrectionSpec, MetaSpec
-from tests.support import actor_critic, ppo, pqn, q_learning, reinforce, sarsa, soft
+from tests.support import (
+    actor_critic,
+    ppo,
+    pqn,
+    q_learning,
+    reinforce,
+    sarsa,
+    soft,
+    vmpo,
+)
 from tests.unit.spec.problems import assert_problem
 
 BATCHES = {"agent__memory": {"name": "OnPolicyBatchReplay"}}
@@ -144,6 +153,7 @@ def test_an_invalid_setting_is_refused_with_its_path(settings, problem):
         (actor_critic, 8),
         (sarsa, 8),
         (pqn, 16),
+        (vmpo, 16),
         (lambda: reinforce(**BATCHES), 2),
         (dqn, 8),
         (sac, 8),

@@ -12,7 +12,12 @@ from slm_lab.agent.algorithm.loss import (
     clipped_surrogate,
     clipped_value_loss,
     explained_variance,
+    kl_penalty,
+    multiplier_loss,
     standardize,
+    target_weights,
+    temperature_loss,
+    top_half,
     with_entropy,
 )
 from tests.support import seeded
@@ -138,3 +143,116 @@ def test_an_entropy_without_weight_is_left_out():
     entropy = torch.tensor(3.0)
     assert with_entropy(loss, entropy, 0.0) is loss
     assert with_entropy(loss, entropy, 0.5).item() == 0.5
+
+
+ADVANTAGE = torch.tensor([0.0, 2.0, -1.0, 2.0 + 2.0 * math.log(3.0)])
+"""At η = 2 the better half, of 2 and 2 + 2 ln 3, has weights e and 3 e."""
+NO_CORRECTION = torch.zeros(4)
+
+
+def test_weights_are_a_softmax_over_the_better_half_and_zero_elsewhere():
+    eta = torch.tensor(2.0)
+    top = top_half(ADVANTAGE, NO_CORRECTION, eta)
+    weights = target_weights(ADVANTAGE, NO_CORRECTION, eta, top)
+    assert_close(weights, torch.tensor([0.0, 0.25, 0.0, 0.75]))
+    assert (top.least.item(), top.size.item()) == (2.0, 2)
+
+
+def test_the_loss_of_the_temperature_and_its_gradient():
+    """L_η = 2 ε + 2 ln(4 e / 2) = 0.2 + 2 + 2 ln 2. Its gradient is ε plus ln(4 e / 2)
+    less the mean of Â/η under the weights, ¼ 1 + ¾ (1 + ln 3)."""
+    eta = torch.tensor(2.0, requires_grad=True)
+    loss = temperature_loss(eta, 0.1, top_half(ADVANTAGE, NO_CORRECTION, eta))
+    loss.backward()
+    assert loss.item() == pytest.approx(0.2 + 2.0 + 2.0 * math.log(2.0))
+    expected = 0.1 + 1.0 + math.log(2.0) - (1.0 + 0.75 * math.log(3.0))
+    assert eta.grad.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_best_temperature_keeps_the_weights_as_far_from_equal_ones_as_the_bound():
+    """Σ ψ ln(ψ |D̃|) = ε_η where the gradient of L_η is zero."""
+    advantage = 3.0 * torch.randn(64, generator=seeded(0))
+    log_rho = torch.zeros(64)
+    log_eta = torch.tensor(0.0, requires_grad=True)
+    optimizer = torch.optim.LBFGS(
+        [log_eta], max_iter=200, line_search_fn="strong_wolfe"
+    )
+
+    def closure():
+        optimizer.zero_grad()
+        eta = log_eta.exp()
+        loss = temperature_loss(eta, 0.3, top_half(advantage, log_rho, eta))
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    eta = log_eta.detach().exp()
+    top = top_half(advantage, log_rho, eta)
+    weights = target_weights(advantage, log_rho, eta, top)
+    weights = weights[weights > 0]
+    assert len(weights) == 32
+    assert (weights * (32 * weights).log()).sum().item() == pytest.approx(0.3, rel=1e-2)
+
+
+def test_a_sample_that_counts_twice_has_twice_the_weight():
+    log_rho = torch.tensor([0.0, math.log(2.0), 5.0, 0.0])
+    eta = torch.tensor(2.0)
+    top = top_half(ADVANTAGE, log_rho, eta)
+    weights = target_weights(ADVANTAGE, log_rho, eta, top)
+    assert_close(weights, torch.tensor([0.0, 0.4, 0.0, 0.6]))
+    loss = temperature_loss(eta, 0.1, top)
+    assert loss.item() == pytest.approx(0.2 + 2.0 + 2.0 * math.log(2.5))
+
+
+@pytest.mark.parametrize(
+    ("advantage", "inside"),
+    [
+        ([3.0], [1]),
+        ([1.0, 2.0, 3.0], [0, 1, 1]),
+        ([1.0, 1.0, 1.0, 1.0], [1, 1, 1, 1]),
+        ([2.0, 1.0, 1.0, 1.0], [1, 1, 1, 1]),
+    ],
+)
+def test_the_better_half_has_the_middle_one_and_whatever_equals_it(advantage, inside):
+    values = torch.tensor(advantage)
+    eta = torch.tensor(1e-3)
+    top = top_half(values, torch.zeros_like(values), eta)
+    assert (values >= top.least).int().tolist() == inside
+    assert top.size.item() == sum(inside)
+
+
+def test_parts_of_a_batch_have_the_weights_of_the_whole():
+    eta = torch.tensor(0.7)
+    top = top_half(ADVANTAGE, NO_CORRECTION, eta)
+    whole = target_weights(ADVANTAGE, NO_CORRECTION, eta, top)
+    parts = [
+        target_weights(part, torch.zeros_like(part), eta, top)
+        for part in ADVANTAGE.split([1, 3])
+    ]
+    assert_close(torch.cat(parts), whole)
+
+
+@pytest.mark.parametrize("eta", [1e-8, 1e8])
+def test_weights_are_finite_at_every_temperature(eta):
+    temperature = torch.tensor(eta, requires_grad=True)
+    top = top_half(ADVANTAGE, NO_CORRECTION, temperature)
+    loss = temperature_loss(temperature, 0.1, top)
+    loss.backward()
+    weights = target_weights(ADVANTAGE, NO_CORRECTION, temperature, top)
+    assert weights.sum().item() == pytest.approx(1.0)
+    assert math.isfinite(loss.item())
+    assert temperature.grad.isfinite()
+
+
+def test_multipliers_rise_with_divergences_beyond_their_bounds():
+    """0.5 (0.1 − 0.3) + 2 (0.01 − 0.004), whose gradient is ε − KL for α and nothing
+    for the policy; the penalty 0.5 · 0.3 + 2 · 0.004 is the other way round."""
+    multiplier = torch.tensor([0.5, 2.0], requires_grad=True)
+    kl = torch.tensor([0.3, 0.004], requires_grad=True)
+    loss = multiplier_loss(multiplier, kl, (0.1, 0.01))
+    penalty = kl_penalty(kl, multiplier)
+    (loss + penalty).backward()
+    assert loss.item() == pytest.approx(-0.088)
+    assert penalty.item() == pytest.approx(0.158)
+    assert_close(multiplier.grad, torch.tensor([-0.2, 0.006]))
+    assert_close(kl.grad, multiplier.detach())

@@ -8,12 +8,13 @@ import torch
 from torch.nn.functional import linear
 from torch.testing import assert_close
 
+from slm_lab.agent.algorithm.dual import LogNumbers
 from slm_lab.agent.algorithm.expectation import (
     GUMBEL_SOFTMAX,
     exact,
     gumbel_softmax,
 )
-from slm_lab.agent.algorithm.temperature import LogAlpha, TunedTemperature
+from slm_lab.agent.algorithm.temperature import TunedTemperature
 from slm_lab.agent.distribution.distributions import Categorical, TanhNormal
 from slm_lab.agent.net.layers import Linear
 from slm_lab.agent.net.value_transform import symexp
@@ -150,7 +151,7 @@ def test_the_entropy_of_a_squashed_normal_is_the_mean_of_minus_log_p():
 
 
 def tuned(target_entropy, bounds=(-20.0, 2.0)):
-    log_alpha = LogAlpha()
+    log_alpha = LogNumbers()
     flat = FlatParameters(log_alpha)
     optimizer = Optimizer(
         flat=flat,

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from slm_lab.agent.fast import choose
 from slm_lab.core.errors import NonFiniteLossError
-from tests.support import ppo, q_learning, soft
+from tests.support import ppo, q_learning, soft, vmpo
 from tests.unit.agent.algorithm import batches
 from tests.unit.agent.algorithm.batches import OneBatch, rollout, transitions
 
@@ -58,7 +58,8 @@ def a_source():
 
 
 CASES = pytest.mark.parametrize(
-    ("make", "batch"), [(ppo, a_rollout), (dqn, a_source), (sac, a_source)]
+    ("make", "batch"),
+    [(ppo, a_rollout), (vmpo, a_rollout), (dqn, a_source), (sac, a_source)],
 )
 CLIPPED = {"agent__net__clip_grad_val": 0.05}
 
@@ -91,7 +92,7 @@ def broken(batch):
 @CASES
 def test_after_a_failed_step_nothing_changes_and_the_event_raises(make, batch):
     learner = unread(batches.learner_of(make()))
-    if make is ppo:
+    if make in (ppo, vmpo):
         good = batch()
         bad = broken(batch())
     else:

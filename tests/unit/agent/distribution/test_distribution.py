@@ -17,6 +17,7 @@ from slm_lab.agent.distribution.distributions import (
     LogNormal,
     MultiCategorical,
     MultivariateNormal,
+    TanhNormal,
 )
 from slm_lab.agent.distribution.family import (
     FAMILIES,
@@ -198,3 +199,80 @@ def test_a_log_normal_far_out_stays_finite():
     assert torch.isfinite(actions).all()
     assert torch.isfinite(policy.log_prob(actions)).all()
     assert torch.isfinite(policy.mode()).all()
+
+
+def of_kind(name, first, second):
+    """Our distribution and torch's from parameters (6, 3)."""
+    if name == "categorical":
+        return Categorical(first), td.Categorical(logits=first)
+    if name == "bernoulli":
+        return Bernoulli(first), td.Independent(td.Bernoulli(logits=first), 1)
+    ours = Beta(first, second, LOW, HIGH)
+    theirs = td.Beta(1 + softplus(first), 1 + softplus(second))
+    return ours, td.Independent(theirs, 1)
+
+
+@pytest.mark.parametrize("name", ["categorical", "bernoulli", "beta"])
+def test_the_divergence_from_an_older_distribution_is_that_of_torch(name):
+    new, torch_new = of_kind(name, randn(6, 3, seed=1), randn(6, 3, seed=2))
+    old, torch_old = of_kind(name, randn(6, 3, seed=3), randn(6, 3, seed=4))
+    expected = td.kl_divergence(torch_old, torch_new).unsqueeze(-1)
+    assert expected.min() > 0
+    assert_close(new.kl_from(old), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_divergence_of_choices_at_once_is_the_sum_of_their_divergences():
+    new = randn(6, 5, seed=1)
+    old = randn(6, 5, seed=2)
+    pairs_of_logits = zip(new.split([2, 3], -1), old.split([2, 3], -1), strict=True)
+    expected = sum(Categorical(x).kl_from(Categorical(y)) for x, y in pairs_of_logits)
+    divergence = MultiCategorical(new, [2, 3]).kl_from(MultiCategorical(old, [2, 3]))
+    assert_close(divergence, expected)
+
+
+NORMALS = {
+    "diagonal": (
+        DiagonalNormal,
+        3,
+        lambda mean, scale: td.Independent(td.Normal(mean, scale.exp()), 1),
+    ),
+    "correlated": (
+        MultivariateNormal,
+        6,
+        lambda mean, scale: td.MultivariateNormal(
+            mean, scale_tril=covariance_factor(scale)
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("kind", "size", "of_torch"), NORMALS.values(), ids=NORMALS)
+def test_a_normal_distribution_has_a_divergence_by_its_mean_and_one_by_its_covariance(
+    kind, size, of_torch
+):
+    mean = randn(6, 3, seed=1)
+    old_mean = randn(6, 3, seed=2)
+    scale = 0.5 * randn(6, size, seed=3)
+    old_scale = 0.5 * randn(6, size, seed=4)
+    old = of_torch(old_mean, old_scale)
+    by_mean = td.kl_divergence(old, of_torch(mean, old_scale))
+    by_covariance = td.kl_divergence(old, of_torch(old_mean, scale))
+    divergence = kind(mean, scale).kl_from(kind(old_mean, old_scale))
+    expected = torch.stack([by_mean, by_covariance], -1)
+    assert_close(divergence, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_functions_of_normal_variables_have_the_divergences_of_the_variables():
+    new = randn(6, 3, seed=1), 0.5 * randn(6, 3, seed=2)
+    old = randn(6, 3, seed=3), 0.5 * randn(6, 3, seed=4)
+    expected = DiagonalNormal(*new).kl_from(DiagonalNormal(*old))
+    assert_close(LogNormal(*new, LOW).kl_from(LogNormal(*old, LOW)), expected)
+    assert_close(TanhNormal(*new).kl_from(TanhNormal(*old)), expected)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_distribution_is_no_divergence_away_from_itself(name):
+    ours, _, _ = PAIRS[name]
+    divergence = ours.kl_from(ours)
+    assert divergence.shape == (6, ours.num_bounds)
+    assert_close(divergence, torch.zeros_like(divergence), atol=1e-6, rtol=0)

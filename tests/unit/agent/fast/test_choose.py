@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 from slm_lab.agent.fast import choose
 from slm_lab.agent.fast.objectives import WrittenLoss
-from tests.support import ppo, q_learning, soft
+from tests.support import ppo, q_learning, soft, vmpo
 from tests.unit.agent.algorithm.batches import (
     CONTINUOUS,
     OneBatch,
@@ -41,6 +41,17 @@ def value_is_known():
     return replace(rollout(), value=torch.full((3, 2), 0.5))
 
 
+def continuous_rollout():
+    action = torch.tensor([[[0.1], [-0.7]], [[0.9], [0.0]], [[0.3], [-1.4]]])
+    known = value_is_known()
+    return replace(
+        known,
+        obs=known.obs[..., :3],
+        bootstrap_obs=known.bootstrap_obs[..., :3],
+        action=action,
+    )
+
+
 def continuous():
     return OneBatch(transitions(CONTINUOUS))
 
@@ -67,6 +78,9 @@ CASES = {
     "PPO": (ppo(**SMALL), value_is_known),
     "PPO, clipped values": (ppo(agent__algorithm__clip_vloss=True), value_is_known),
     "PPO, one net": (ppo(agent__net__shared=True), value_is_known),
+    "VMPO": (vmpo(**SMALL), value_is_known),
+    "VMPO, one net": (vmpo(agent__net__shared=True, **SMALL), value_is_known),
+    "VMPO, continuous": (vmpo(**PENDULUM, **SMALL), continuous_rollout),
     "ActorCritic": (on_policy("ActorCritic", lam=0.9), value_is_known),
     "Reinforce": (on_policy("Reinforce"), value_is_known),
     "DQN": (q_learning("DQN"), discrete),
@@ -102,10 +116,12 @@ CASES = {
 
 
 def losses_of(learner):
-    """The losses that its optimizers minimise from now on."""
+    """The losses that its optimizers minimise from now on. V-MPO's few dual variables
+    always learn by torch."""
     seen = []
-    for optimizer in learner.train_state.optimizers.values():
-        optimizer.backward = watched(optimizer.backward, seen)
+    for name, optimizer in learner.train_state.optimizers.items():
+        if name != "duals":
+            optimizer.backward = watched(optimizer.backward, seen)
     return seen
 
 

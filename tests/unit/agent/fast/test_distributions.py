@@ -78,3 +78,42 @@ def test_the_squashed_normal_distribution():
     assert_close(torch.from_numpy(sample.log_prob), log_prob)
     found = torch.from_numpy(sample.backward(of_action.numpy(), FACTOR.numpy()))
     assert_close(found, grad, rtol=1e-5, atol=1e-5)
+
+
+def assert_divergence_as_torch(kind, in_torch, params, old_params, action):
+    """The divergences from older parameters, and the gradient of their sum with
+    multipliers."""
+    multiplier = torch.tensor([0.7, 3.0])
+    divergence = kind(params.numpy(), action).divergence_from(old_params.numpy())
+
+    def kl(params):
+        return in_torch(params).kl_from(in_torch(old_params)).mean(0)
+
+    wanted = kl(params)
+    coefs = multiplier[: len(wanted)]
+    assert_close(torch.from_numpy(divergence.mean), wanted, rtol=1e-5, atol=1e-6)
+    _, grad = by_autograd(lambda params: (coefs * kl(params)).sum(), params)
+    assert_gradient(divergence.gradient(coefs.numpy()), grad)
+
+
+def test_the_divergence_of_categorical_distributions():
+    assert_divergence_as_torch(
+        kind=ArrayCategorical,
+        in_torch=Categorical,
+        params=numbers(SIZE, 5, scale=3.0),
+        old_params=numbers(SIZE, 5, seed=2, scale=3.0),
+        action=torch.arange(SIZE) % 5,
+    )
+
+
+def test_the_divergences_of_normal_distributions():
+    """One log σ is beyond its bounds, where it has no gradient."""
+    params = numbers(SIZE, 6)
+    params[0, 3] = 2.5
+    assert_divergence_as_torch(
+        kind=ArrayNormal,
+        in_torch=lambda x: DiagonalNormal(*x.chunk(2, -1)),
+        params=params,
+        old_params=numbers(SIZE, 6, seed=2),
+        action=numbers(SIZE, 3, seed=3),
+    )

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from slm_lab.agent.algorithm import minibatches
-from tests.support import actor_critic, ppo, q_learning, reinforce, soft
+from tests.support import actor_critic, ppo, q_learning, reinforce, soft, vmpo
 from tests.unit.parallel.all_reduce.learning_ranks import (
     SGD,
     UPDATES,
@@ -62,7 +62,9 @@ class Orders:
         )
 
 
-def train_ppo(monkeypatch, size, changes, updates=UPDATES, steps=6, num_envs=None):
+def train_ppo(
+    monkeypatch, size, changes, updates=UPDATES, steps=6, num_envs=None, make=ppo
+):
     """One process and ranks on the same rollouts and minibatches: final vectors and
     reports."""
     num_envs = 2 * size if num_envs is None else num_envs
@@ -74,7 +76,7 @@ def train_ppo(monkeypatch, size, changes, updates=UPDATES, steps=6, num_envs=Non
         "agent__algorithm__training_epoch": 3,
     }
     data = {
-        many: ppo(
+        many: make(
             **keys,
             agent__algorithm__time_horizon=steps,
             agent__algorithm__minibatch_size=minibatch * many,
@@ -128,6 +130,22 @@ def test_ppo_on_parts_takes_the_steps_of_ppo_on_the_whole(monkeypatch, changes):
     assert first.learner.opt_step == alone.learner.opt_step == UPDATES * 3 * 3
     for ours, theirs in zip(rank_reports, reports, strict=True):
         assert ours["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"agent__algorithm__normalize_v_targets": True}]
+)
+def test_vmpo_on_parts_takes_the_steps_of_vmpo_on_the_whole(monkeypatch, changes):
+    """The better half is that of all samples, and so are the temperature's loss and the
+    divergence."""
+    alone, start, reports, ranks = train_ppo(monkeypatch, 2, changes, make=vmpo)
+    (first, rank_reports), (second, other_reports) = ranks
+    check_equal(first.vectors, second.vectors)
+    check_close(first.vectors, alone.vectors, start)
+    assert rank_reports == other_reports
+    for ours, theirs in zip(rank_reports, reports, strict=True):
+        for name in ("policy_loss", "eta", "kl", "kl_alpha", "grad_norm"):
+            assert ours[name] == pytest.approx(theirs[name], rel=1e-3, abs=1e-6), name
 
 
 def test_ranks_report_the_ppo_statistics_of_the_whole_batch(monkeypatch):

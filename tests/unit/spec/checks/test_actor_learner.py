@@ -13,7 +13,16 @@ from slm_lab.spec.schema.policy_gradient import (
     SILSpec,
 )
 from slm_lab.spec.schema.q_learning import DQNSpec
-from tests.support import actor_critic, ppo, pqn, q_learning, reinforce, sarsa, soft
+from tests.support import (
+    actor_critic,
+    ppo,
+    pqn,
+    q_learning,
+    reinforce,
+    sarsa,
+    soft,
+    vmpo,
+)
 from tests.unit.spec.problems import assert_lines, assert_problem
 from tests.unit.spec.spec_data import changed
 
@@ -64,6 +73,7 @@ TRAINED = {
     "ActorCritic": A2C,
     "SARSA": sarsa(),
     "PQN": pqn(),
+    "VMPO": vmpo(),
     "Reinforce": REINFORCE,
     **{name: q_learning(name) for name in ("VanillaDQN", "DQN", "DoubleDQN")},
     "DQN by priority": q_learning("DQN", agent__memory=PRIORITIES),
@@ -247,12 +257,11 @@ def test_a_correction_needs_a_critic_of_states(name, correction):
     raw = TRAINED[name]
     algorithm = raw["agent"]["algorithm"]["name"]
     refused = (
-        f"{PATH}.correction = 'vtrace': corrects the values and the advantages of PPO "
-        "and "
-        f'ActorCritic, and {algorithm} has none; use "none"'
+        f"{PATH}.correction = 'vtrace': corrects the values and the advantages of PPO, "
+        f'VMPO and ActorCritic, and {algorithm} has none; use "none"'
     )
     assert_problem(acting(raw, correction="none"), None)
-    fits = algorithm in ("PPO", "ActorCritic")
+    fits = algorithm in ("PPO", "VMPO", "ActorCritic")
     assert_problem(acting(raw, correction=correction), None if fits else refused)
 
 

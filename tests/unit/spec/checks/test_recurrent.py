@@ -2,7 +2,16 @@
 
 import pytest
 
-from tests.support import actor_critic, ppo, pqn, q_learning, reinforce, sarsa, soft
+from tests.support import (
+    actor_critic,
+    ppo,
+    pqn,
+    q_learning,
+    reinforce,
+    sarsa,
+    soft,
+    vmpo,
+)
 from tests.unit.spec.problems import assert_problem
 from tests.unit.spec.spec_data import changed
 
@@ -26,7 +35,8 @@ PPO = recurrent(ppo())
 DQN = recurrent(q_learning("DQN", agent__algorithm__training_start_step=64))
 NET = PPO["agent"]["net"]
 SINGLE = (
-    "agent.net.type = …: … learns from single steps … PPO, PQN, ActorCritic, Reinforce"
+    "agent.net.type = …: … learns from single steps … PPO, VMPO, PQN, "
+    "ActorCritic, Reinforce"
 )
 NEEDED = ">= seq_len × num_envs = … = 32, one sequence"
 BY_PRIORITY = {"name": "PrioritizedReplay", "batch_size": 16, "max_size": 200}
@@ -38,6 +48,7 @@ ROWS = [
             PPO,
             DQN,
             recurrent(pqn(agent__net__layer_norm=False)),
+            recurrent(vmpo()),
             recurrent(actor_critic()),
             recurrent(reinforce()),
         )

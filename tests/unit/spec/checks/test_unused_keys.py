@@ -8,7 +8,16 @@ import pytest
 from slm_lab.spec.load import load_spec, parse_spec, spec_names
 from slm_lab.spec.parse import parse
 from slm_lab.spec.read import read_file, shipped_files
-from tests.support import actor_critic, ppo, pqn, q_learning, reinforce, sarsa, soft
+from tests.support import (
+    actor_critic,
+    ppo,
+    pqn,
+    q_learning,
+    reinforce,
+    sarsa,
+    soft,
+    vmpo,
+)
 from tests.unit.spec.problems import assert_lines, assert_problem
 from tests.unit.spec.spec_data import OF_AGENT, changed, fillings
 
@@ -26,6 +35,7 @@ WITHOUT_TARGETS = {
     "Reinforce": reinforce(),
     "SARSA": sarsa(),
     "PQN": pqn(),
+    "VMPO": vmpo(),
     "VanillaDQN": q_learning("VanillaDQN", agent__net__update_frequency=1),
     "CrossQ": soft("CrossQ"),
 }
