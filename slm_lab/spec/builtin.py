@@ -63,6 +63,7 @@ PARTS = (
         "algorithm.q_learning:MunchausenDQN",
     ),
     (ALGORITHMS, "REDQ", replay_actor_critic.REDQSpec, "algorithm.sac:REDQ"),
+    (ALGORITHMS, "TQC", replay_actor_critic.TQCSpec, "algorithm.sac:TQC"),
     (ALGORITHMS, "TD3", replay_actor_critic.TD3Spec, "algorithm.td3:TD3"),
     (ALGORITHMS, "SIL", policy_gradient.SILSpec, "algorithm.sil:SIL"),
     (ALGORITHMS, "PPOSIL", policy_gradient.PPOSILSpec, "algorithm.sil:PPOSIL"),

@@ -136,6 +136,7 @@ PRIORITIZED = {
 }
 BY_PRIORITY = {"agent__memory": PRIORITIZED}
 DELAYED = {"update_frequency": 64}
+DROPPING = keys_of_net(critic_dropout=0.1, critic_layer_norm=True)
 NOISY = {
     **keys_of_net(noisy=True),
     "agent__algorithm__action_policy": "default",
@@ -168,9 +169,9 @@ VANILLA, DQN, DOUBLE, MUNCHAUSEN, C51, QRDQN, IQN = (
         "IQN",
     )
 )
-SAC, REDQ, CROSS_Q, TD3 = (
+SAC, REDQ, TQC, CROSS_Q, TD3 = (
     rows_of(partial(soft, name, **SPARSE))
-    for name in ("SoftActorCritic", "REDQ", "CrossQ", "TD3")
+    for name in ("SoftActorCritic", "REDQ", "TQC", "CrossQ", "TD3")
 )
 SIL, PPOSIL = partial(A2C, name="SIL"), partial(PPO, name="PPOSIL")
 
@@ -392,6 +393,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
             CONTINUOUS, NORMALIZED, net("SimBaNet", RESIDUAL, critic_width=12)
         ),
         "resets": SAC(TWO_ACTIONS, reset_frequency=120),
+        "dropout": alike(SAC(DROPPING, BY_PRIORITY, keys_of_net(critic_dropout=0.5))),
         "wide_by_numpy": SAC(TWO_ACTIONS, BY_NUMPY),
         "images_spectral_norm": alike(
             SAC(
@@ -404,6 +406,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     "REDQ": {
         "continuous": REDQ(TWO_ACTIONS, num_critics=4, policy_delay=2),
         "discrete": REDQ(num_critics=3, policy_delay=2),
+        "droq": REDQ(TWO_ACTIONS, DROPPING, num_critics=2, policy_delay=2),
         "prioritized_symlog_n_step": alike(
             REDQ(
                 CONTINUOUS,
@@ -419,6 +422,26 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
             REDQ(TWO_ACTIONS, num_critics=3, policy_delay=2, spectral_norm=True)
         ),
         "half_precision": REDQ(TWO_ACTIONS, HALF, num_critics=3, policy_delay=2),
+    },
+    "TQC": {
+        "continuous": TQC(TWO_ACTIONS, num_critics=3, num_quantiles=5),
+        "prioritized_n_step": alike(
+            TQC(
+                CONTINUOUS,
+                NORMALIZED,
+                BY_PRIORITY,
+                num_critics=2,
+                num_quantiles=4,
+                num_step_returns=3,
+                policy_delay=2,
+            )
+        ),
+        "norm_layers_spectral_norm": alike(
+            TQC(TWO_ACTIONS, NORM_LAYERS, num_critics=2, spectral_norm=True)
+        ),
+        "half_precision_dropout": TQC(
+            TWO_ACTIONS, HALF, DROPPING, num_critics=2, num_quantiles=5
+        ),
     },
     "CrossQ": {
         "continuous": CROSS_Q(TWO_ACTIONS, GENTLE),
@@ -447,6 +470,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "residual_half_precision": alike(
             TD3(TWO_ACTIONS, net("SimBaNet", RESIDUAL, precision="bf16"))
         ),
+        "dropout": alike(TD3(TWO_ACTIONS, DROPPING)),
     },
     "SIL": {
         "episodes": SIL(EPISODES, past("OnPolicyReplay")),

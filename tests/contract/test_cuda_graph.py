@@ -29,6 +29,7 @@ GRAPHED = (
     "DoubleDQN",
     "SoftActorCritic",
     "REDQ",
+    "TQC",
     "CrossQ",
     "TD3",
     "C51",

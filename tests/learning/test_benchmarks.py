@@ -60,6 +60,8 @@ BENCHMARKS = {
     "benchmark/td3/td3_pendulum.json": ("td3_pendulum", -200.0),
     "benchmark/td3/ddpg_pendulum.json": ("ddpg_pendulum", -200.0),
     "benchmark/redq/redq_pendulum.json": ("redq_pendulum", -200.0),
+    "benchmark/redq/droq_pendulum.json": ("droq_pendulum", -200.0),
+    "benchmark/tqc/tqc_pendulum.json": ("tqc_pendulum", -200.0),
     "benchmark/crossq/crossq_cartpole.json": ("crossq_cartpole", 400.0),
     "benchmark/crossq/crossq_acrobot.json": ("crossq_acrobot", -500.0),
     "benchmark/crossq/crossq_pendulum.json": ("crossq_pendulum", -190.0),

@@ -71,7 +71,7 @@ LEARNERS = {
                 "agent__net__lr_scheduler_spec": {"name": "LinearToZero"},
             },
         )
-        for name in ("SoftActorCritic", "REDQ", "CrossQ", "TD3")
+        for name in ("SoftActorCritic", "REDQ", "TQC", "CrossQ", "TD3")
     },
 }
 
@@ -441,6 +441,12 @@ NO_ENTROPY = {"agent__algorithm__fixed_alpha": 0.0}
 OF_ACTORS = {
     "SoftActorCritic": NO_ENTROPY,
     "REDQ": {**NO_ENTROPY, "agent__algorithm__num_critics": 4},
+    "TQC": {
+        **NO_ENTROPY,
+        "agent__algorithm__num_critics": 2,
+        "agent__algorithm__num_quantiles": 5,
+        "agent__algorithm__quantiles_dropped": 1,
+    },
     "CrossQ": NO_ENTROPY,
     "TD3": {},
 }

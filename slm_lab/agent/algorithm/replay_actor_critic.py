@@ -93,13 +93,18 @@ class UpdateDraws(NamedTuple):
     subset: Tensor | None
     """The numbers (M,) of the critics whose smallest target is bootstrapped from; None:
     of all."""
+    masks: Tensor | None = None
+    """(B, …) of the critics' dropout, for the actions taken; None, as below: no
+    dropout"""
+    next_masks: Tensor | None = None
+    """(B, …) of the target networks' dropout, in the next states"""
+    actor_masks: Tensor | None = None
+    """(B, …) of the critics' dropout, for the actor's actions"""
 
     def on(self, device: torch.device) -> "UpdateDraws":
         """The same numbers on a device."""
-        return UpdateDraws(
-            next_noise=moved(self.next_noise, device),
-            noise=None if self.noise is None else moved(self.noise, device),
-            subset=None if self.subset is None else moved(self.subset, device),
+        return UpdateDraws._make(
+            None if numbers is None else moved(numbers, device) for numbers in self
         )
 
 
@@ -216,22 +221,36 @@ class ReplayActorCritic(Learner[TransitionSource]):
         """Updates the critics, and every `policy_delay` times actor and temperature
         too."""
         device = self.critic.device
-        shape = (len(batch.obs), self.num_actions)
-        next_noise = self.next_policy.draw(shape, self.generator)
-        noise = None
-        if (self.opt_step + 1) % self.spec.policy_delay == 0:
-            noise = self.policy.draw(shape, self.generator)
-        subset = self.critic.draw_subset(self.generator)
+        draws = self.draw(len(batch.obs))
         scheduled_alpha = 0.0
         if self.temperature is not None:
             scheduled_alpha = self.temperature.scheduled(frame)
-        update = self.step(
-            batch.to(device),
-            UpdateDraws(next_noise, noise, subset).on(device),
-            scheduled_alpha,
-        )
+        update = self.step(batch.to(device), draws.on(device), scheduled_alpha)
         self.opt_step += 1
         return update
+
+    def draw(self, size: int) -> UpdateDraws:
+        """The random numbers of the next update on a batch of this size."""
+        shape = (size, self.num_actions)
+        actor_learns = (self.opt_step + 1) % self.spec.policy_delay == 0
+        next_noise = self.next_policy.draw(shape, self.generator)
+        noise = None
+        if actor_learns:
+            noise = self.policy.draw(shape, self.generator)
+        subset = self.critic.draw_subset(self.generator)
+        next_masks = self.critic.draw_masks(size, self.generator)
+        masks = self.critic.draw_masks(size, self.generator)
+        actor_masks = None
+        if actor_learns:
+            actor_masks = self.critic.draw_masks(size, self.generator)
+        return UpdateDraws(
+            next_noise=next_noise,
+            noise=noise,
+            subset=subset,
+            masks=masks,
+            next_masks=next_masks,
+            actor_masks=actor_masks,
+        )
 
     def _step(
         self, batch: Transitions, draws: UpdateDraws, scheduled_alpha: Number
@@ -242,7 +261,11 @@ class ReplayActorCritic(Learner[TransitionSource]):
         if self.temperature is not None:
             alpha = self.temperature.alpha(scheduled_alpha)
         self.critic.train(True)
-        objective = self.critic_objective(batch, draws, alpha)
+        with (
+            self.critic.masks.applied(draws.masks),
+            self.critic.target_masks.applied(draws.next_masks),
+        ):
+            objective = self.critic_objective(batch, draws, alpha)
         step = self.critic.optimizer.step(objective.loss)
         self.critic.train(False)
         report: dict[str, Number] = {
@@ -255,7 +278,8 @@ class ReplayActorCritic(Learner[TransitionSource]):
             report["alpha"] = alpha
         error = objective.target - objective.q
         if draws.noise is not None:
-            report |= self._update_actor(batch, draws.noise, alpha)
+            with self.critic.masks.applied(draws.actor_masks):
+                report |= self._update_actor(batch, draws.noise, alpha)
         if draws.noise is not None or not self.spec.DELAYS_TARGETS:
             for network in self.target_networks.values():
                 network.after_step()

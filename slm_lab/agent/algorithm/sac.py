@@ -1,7 +1,9 @@
 """Soft actor-critic (arXiv:1812.05905), REDQ (arXiv:2101.05982) and CrossQ
-(arXiv:1902.05605), for any kind of action."""
+(arXiv:1902.05605) for any kind of action, TQC (arXiv:2005.04269) for continuous
+ones."""
 
 from collections.abc import Mapping
+from functools import reduce
 from typing import final
 
 import torch
@@ -14,19 +16,26 @@ from slm_lab.agent.algorithm.expectation import (
     EXACT,
     GUMBEL_SOFTMAX,
     SQUASHED,
+    Expectation,
 )
+from slm_lab.agent.algorithm.loss import weighted_mean
 from slm_lab.agent.algorithm.replay_actor_critic import (
     ActorCriticParts,
+    CriticObjective,
     Prediction,
     ReplayActorCritic,
     UpdateDraws,
     build_actor_critic,
 )
 from slm_lab.agent.algorithm.temperature import build_temperature
+from slm_lab.agent.batch import Transitions
 from slm_lab.agent.distribution.family import distribution_family, squashed_family
+from slm_lab.agent.from_spec.networks import build_return_distribution
+from slm_lab.agent.net.return_distribution import QuantileReturn, truncated
+from slm_lab.agent.optim.rule import Number
 from slm_lab.spec.schema.agent import AgentSpec, net_for_role
 from slm_lab.spec.schema.net import ROLES, NetSpec, Role
-from slm_lab.spec.schema.replay_actor_critic import EntropyRegularisedSpec
+from slm_lab.spec.schema.replay_actor_critic import EntropyRegularisedSpec, TQCSpec
 
 
 class SoftLearner(ReplayActorCritic):
@@ -76,6 +85,61 @@ class REDQ(SoftLearner):
     """Randomized ensembled double Q-learning. Each update bootstraps from the smallest
     target of a few critics, drawn at random: algorithm 1 of arXiv:2101.05982. The actor
     maximises the mean of all critics."""
+
+
+@final
+class TQC(SoftLearner):
+    """Truncated quantile critics, section 3 of arXiv:2005.04269. Each critic predicts
+    quantiles of the return. All learn from the quantiles of all targets but the
+    largest. The actor maximises the mean of the quantiles of all critics."""
+
+    def __init__(self, spec: TQCSpec, parts: ActorCriticParts) -> None:
+        super().__init__(spec, parts)
+        returns = build_return_distribution(spec)
+        assert isinstance(returns, QuantileReturn)
+        self.returns = returns
+        self.quantiles_dropped = spec.quantiles_dropped
+
+    @override
+    @torch.no_grad()
+    def following(self, next_obs: Tensor, draws: UpdateDraws) -> Expectation:
+        """Its value are the quantiles that are not dropped, (B, M), of the action in
+        the next states."""
+
+        def quantiles(next_action: Tensor | None) -> Tensor:
+            assert next_action is not None
+            of_critics = self.critic.target_distributions(next_obs, next_action)
+            return truncated(of_critics, self.quantiles_dropped)
+
+        return self.next_policy.of(
+            self.next_params(next_obs), quantiles, draws.next_noise
+        )
+
+    @override
+    def target(
+        self, batch: Transitions, following: Expectation, alpha: Number
+    ) -> Tensor:
+        """r + γ^m (z_i − α log π(a'|s')), eq. 11, (B, M)."""
+        soft_values = following.value + alpha * following.entropy.unsqueeze(-1)
+        return self.returns.target(batch.reward, batch.discount, soft_values)
+
+    @override
+    def torch_critic_objective(
+        self, batch: Transitions, draws: UpdateDraws, alpha: Number
+    ) -> CriticObjective:
+        """The sum of all critics' quantile Huber losses. Q and its target are the means
+        of the quantiles."""
+        target = self.target(batch, self.following(batch.next_obs, draws), alpha)
+        of_critics = self.critic.distributions(batch.obs, batch.action)
+        losses = [
+            weighted_mean(self.returns.loss(quantiles, target), batch.weight)
+            for quantiles in of_critics
+        ]
+        return CriticObjective(
+            loss=reduce(torch.add, losses),
+            q=self.returns.mean(of_critics[0].detach()),
+            target=target.mean(-1),
+        )
 
 
 @final

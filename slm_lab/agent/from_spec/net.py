@@ -24,6 +24,7 @@ from slm_lab.agent.net.layers import (
     reject_single_samples,
 )
 from slm_lab.agent.net.mlp import HydraMLPNet, MLPNet
+from slm_lab.agent.net.noise import Dropout
 from slm_lab.agent.net.recurrent import RecurrentNet, recurrent_cell
 from slm_lab.agent.net.simba import SimBaBody, SimBaNet
 from slm_lab.agent.net.torch_arc import (
@@ -97,6 +98,7 @@ def _mlp_net(
         spec.hid_layers,
         heads,
         generator=generator,
+        dropout=spec.dropout,
         kind=kind,
     )
 
@@ -296,15 +298,20 @@ def _mlp(
     activation: ActivationClass | None = None,
     out_activations: Sequence[str | None] | None = None,
     sees_obs: bool = True,
+    dropout: float = 0.0,
     kind: type[MLPNet] = MLPNet,
 ) -> MLPNet:
-    """A multilayer perceptron with the keys of every net."""
+    """A multilayer perceptron with the keys of every net. `dropout` is the probability
+    of it in each hidden layer, before other norms."""
     if out_activations is None and heads:
         out_activations = _per_head(spec, len(heads))
     norm_after = spec.norm_place == "after"
     input_norms: Sequence[Norm] = ()
     if norm_after and sees_obs:
         input_norms = _batch_norms(spec, nn.BatchNorm1d)
+    norms = _norms(spec, nn.BatchNorm1d, nn.LayerNorm)
+    if dropout > 0:
+        norms = [partial(Dropout, probability=dropout), *norms]
     return kind(
         in_shape,
         hidden,
@@ -313,7 +320,7 @@ def _mlp(
         activation=activation or spec.hid_layers_activation,
         out_activations=out_activations or (),
         init_fn=spec.init_fn,
-        norms=_norms(spec, nn.BatchNorm1d, nn.LayerNorm),
+        norms=norms,
         input_norms=input_norms,
         norm_after=norm_after,
         sees_obs=sees_obs,

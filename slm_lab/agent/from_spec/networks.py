@@ -180,9 +180,10 @@ def build_critics(
     discrete: bool,
     generator: torch.Generator,
 ) -> Critics:
-    """The critics, and equal target networks if the algorithm has any. `num_actions` is
-    the number of discrete actions, or of components of a continuous one. Raises
-    LabError where an action cannot stand beside the observation."""
+    """The critics, and equal target networks if the algorithm has any. They predict the
+    distribution of the return if the algorithm names one. `num_actions` is the number
+    of discrete actions, or of components of a continuous one. Raises LabError where an
+    action cannot stand beside the observation."""
     net_spec = net_for_role(agent, "critic")
     device = resolve_device(net_spec.gpu)
     message = action_fault(obs_shape, discrete)
@@ -193,13 +194,20 @@ def build_critics(
     if not discrete:
         in_shape = (obs_shape[0] + num_actions,)
         num_values = 1
-    heads = [Head(num_values, net_spec.init_std)]
+    returns = build_return_distribution(algorithm)
+    size = 1
+    if returns is not None:
+        size = returns.size
+    heads = [Head(num_values * size, net_spec.init_std, per_action=size)]
+
+    def build_critic() -> nn.Module:
+        net = build_net(net_spec, in_shape, heads, generator)
+        if returns is None:
+            return net
+        return ReturnHead(net, returns)
 
     def build_nets() -> nn.ModuleList:
-        nets = [
-            build_net(net_spec, in_shape, heads, generator)
-            for _ in range(algorithm.num_critics)
-        ]
+        nets = [build_critic() for _ in range(algorithm.num_critics)]
         if algorithm.spectral_norm:
             for net in nets:
                 normalise_spectrum(net, generator)

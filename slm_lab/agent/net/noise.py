@@ -1,7 +1,9 @@
-"""Linear layers whose weights are noisy, so that a network explores by itself."""
+"""Layers with noise, which is drawn outside of them: noisy weights, so that a network
+explores by itself, and dropout."""
 
 import math
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import final
 
@@ -50,30 +52,53 @@ def factor(normal: Tensor) -> Tensor:
 
 
 @final
-class WeightNoise:
-    """The noise of all noisy layers of a network."""
+class Dropout(nn.Module):
+    """Sets some of the outputs of a layer to zero, and divides the others by the share
+    that is kept (arXiv:1207.0580). Without a mask (`noise` is None) it changes nothing,
+    in training mode too."""
 
-    def __init__(self, net: nn.Module) -> None:
-        self._layers = [m for m in net.modules() if isinstance(m, NoisyLinear)]
-        self._sizes = [layer.in_features + layer.out_features for layer in self._layers]
+    def __init__(self, width: int, probability: float) -> None:
+        super().__init__()
+        self.width = width
+        self.kept = 1.0 - probability
+        """The share of outputs that are not set to zero."""
+        self.noise: Tensor | None = None
+        """(B, width): whether an output is kept."""
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, width) to the same."""
+        if self.noise is None:
+            return x
+        return x * (self.noise / self.kept)
+
+
+class LayerNoise(ABC):
+    """The noise of some layers of a network."""
+
+    def __init__(
+        self, layers: Sequence[NoisyLinear | Dropout], sizes: Sequence[int]
+    ) -> None:
+        self._layers = layers
+        self._sizes = sizes
 
     def __bool__(self) -> bool:
-        """Whether the network has noisy layers."""
+        """Whether the network has such layers."""
         return len(self._layers) > 0
 
+    @abstractmethod
     def draw(self, rows: int, generator: torch.Generator) -> Tensor:
         """New noise for so many equal parts of a batch, (rows, numbers of all
         layers)."""
-        return factor(torch.randn(rows, sum(self._sizes), generator=generator))
 
     @contextmanager
     def applied(self, noise: Tensor | None) -> Iterator[None]:
-        """Within, the layers compute with this noise; outside with their means. None
-        changes nothing."""
+        """Within, the layers compute with this noise, outside without. None changes
+        nothing."""
         if noise is None:
             yield
             return
-        parts = torch.split(noise, self._sizes, -1)
+        parts = torch.split(noise, list(self._sizes), -1)
         for layer, part in zip(self._layers, parts, strict=True):
             layer.noise = part
         try:
@@ -81,3 +106,34 @@ class WeightNoise:
         finally:
             for layer in self._layers:
                 layer.noise = None
+
+
+@final
+class WeightNoise(LayerNoise):
+    """The noise of all noisy layers of a network. Without it they compute with their
+    means."""
+
+    def __init__(self, net: nn.Module) -> None:
+        layers = [m for m in net.modules() if isinstance(m, NoisyLinear)]
+        sizes = [layer.in_features + layer.out_features for layer in layers]
+        super().__init__(layers, sizes)
+
+    @override
+    def draw(self, rows: int, generator: torch.Generator) -> Tensor:
+        return factor(torch.randn(rows, sum(self._sizes), generator=generator))
+
+
+@final
+class DropoutMasks(LayerNoise):
+    """The masks of all layers of dropout in networks, each sample its own. All have the
+    same probability."""
+
+    def __init__(self, nets: nn.Module) -> None:
+        layers = [m for m in nets.modules() if isinstance(m, Dropout)]
+        super().__init__(layers, [layer.width for layer in layers])
+        self._kept = min((layer.kept for layer in layers), default=1.0)
+
+    @override
+    def draw(self, rows: int, generator: torch.Generator) -> Tensor:
+        masks = torch.empty(rows, sum(self._sizes), dtype=torch.bool)
+        return masks.bernoulli_(self._kept, generator=generator)

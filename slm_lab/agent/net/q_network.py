@@ -12,9 +12,9 @@ from torch.nn.utils import parametrizations
 
 from slm_lab.agent.net.layers import Linear
 from slm_lab.agent.net.mlp import MLPNet
-from slm_lab.agent.net.noise import WeightNoise
+from slm_lab.agent.net.noise import DropoutMasks, WeightNoise
 from slm_lab.agent.net.policy_value import STATES_AT_ONCE, ActingNetwork
-from slm_lab.agent.net.return_distribution import ReturnNet
+from slm_lab.agent.net.return_distribution import ReturnHead, ReturnNet
 from slm_lab.agent.net.target_network import TargetNetwork
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.optimizer import Loss, Optimizer, StepReport
@@ -81,8 +81,8 @@ class Critics:
     without. The smallest of them is bootstrapped from (n = 2: arXiv:1802.09477), or the
     smallest of `subset_size` that are drawn at random (arXiv:2101.05982). For
     continuous actions each takes observation and action side by side and puts out one
-    value. For discrete actions it takes the observation and puts out the value of
-    each."""
+    value, or the distribution of the return, whose mean is the value. For discrete
+    actions it takes the observation and puts out the value of each."""
 
     nets: nn.ModuleList
     targets: nn.ModuleList | None
@@ -95,6 +95,12 @@ class Critics:
 
     def __post_init__(self) -> None:
         self.device = self.optimizer.flat.vector.device
+        targets = self.targets or nn.ModuleList()
+        self.masks = DropoutMasks(self.nets)
+        self.target_masks = DropoutMasks(targets)
+        self._all_compute = any(True for _ in targets.buffers())
+        """Whether every target network computes, whatever the subset: a forward may
+        change its buffers."""
 
     @property
     def target_networks(self) -> dict[str, TargetNetwork]:
@@ -110,6 +116,13 @@ class Critics:
         if self.subset_size is None or self.subset_size == len(self.nets):
             return None
         return torch.randperm(len(self.nets), generator=generator)[: self.subset_size]
+
+    def draw_masks(self, size: int, generator: torch.Generator) -> Tensor | None:
+        """New masks of dropout for a pass of so many samples through all nets, or
+        through all targets, on the CPU; None without dropout."""
+        if not self.masks:
+            return None
+        return self.masks.draw(size, generator)
 
     def q_values(self, obs: Tensor, action: Tensor) -> list[Tensor]:
         """The outputs of all nets for the actions that were taken, (B,) each."""
@@ -155,12 +168,26 @@ class Critics:
         """The smallest Q of the target networks, or of those whose numbers (M,) are in
         `subset`: (B,) or (B, n)."""
         assert self.targets is not None
+        if subset is not None and subset.is_cpu and not self._all_compute:
+            drawn = [self.targets[number] for number in subset.tolist()]
+            values = [_value(net, obs, action) for net in drawn]
+            return self.transform.decode(least(values))
         values = [_value(net, obs, action) for net in self.targets]
         if subset is None:
             return self.transform.decode(least(values))
         # a recorded step draws other numbers each time: so all networks compute
-        drawn = torch.stack(values).index_select(0, subset)
-        return self.transform.decode(drawn.amin(0))
+        chosen = torch.stack(values).index_select(0, subset)
+        return self.transform.decode(chosen.amin(0))
+
+    def distributions(self, obs: Tensor, action: Tensor) -> list[Tensor]:
+        """The distributions of the return that all nets predict for continuous actions,
+        (B, K) each."""
+        return [_distribution(net, obs, action) for net in self.nets]
+
+    def target_distributions(self, obs: Tensor, action: Tensor) -> list[Tensor]:
+        """The `distributions` of the target networks."""
+        assert self.targets is not None
+        return [_distribution(net, obs, action) for net in self.targets]
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
@@ -190,6 +217,11 @@ def _value(net: nn.Module, obs: Tensor, action: Tensor | None) -> Tensor:
         return net.forward(obs)[0]
     value: Tensor = net.forward(torch.cat([obs, action], -1))[0]
     return value.squeeze(-1)
+
+
+def _distribution(net: nn.Module, obs: Tensor, action: Tensor) -> Tensor:
+    assert isinstance(net, ReturnHead)
+    return net.distributions(torch.cat([obs, action], -1)).squeeze(-2)
 
 
 def value_of(q: Tensor, action: Tensor) -> Tensor:

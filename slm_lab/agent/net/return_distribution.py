@@ -2,6 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import cache
 from typing import TypeAlias, final
 
@@ -125,6 +126,14 @@ def quantile_loss(
         size = torch.where(size <= kappa, quadratic, size - kappa / 2)
     weight = (levels.unsqueeze(-1) - (error.detach() < 0).to(levels.dtype)).abs()
     return (weight * size).mean(-1).sum(-1)
+
+
+def truncated(quantiles: Sequence[Tensor], dropped: int) -> Tensor:
+    """The mixture of several critics' distributions without its right tail, eq. 10 of
+    arXiv:2005.04269: the quantiles (B, K) of N critics in ascending order, without the
+    N ⋅ `dropped` largest, (B, N (K − dropped))."""
+    pooled = torch.cat(tuple(quantiles), -1).sort(-1).values
+    return pooled[:, : pooled.shape[-1] - len(quantiles) * dropped]
 
 
 class ReturnNet(nn.Module, ABC):

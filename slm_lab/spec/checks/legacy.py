@@ -4,7 +4,7 @@ that have no meaning here. Each of them is reported."""
 from collections.abc import Mapping
 from typing import Any
 
-from slm_lab.spec.schema.agent import ALGORITHM, PARTS
+from slm_lab.spec.schema.agent import ALGORITHM, PARTS, critic_keys
 from slm_lab.spec.schema.algorithm import AlgorithmSpec
 from slm_lab.spec.schema.block import Block
 from slm_lab.spec.schema.memory import OnPolicySpec
@@ -41,7 +41,8 @@ def with_lab_names(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         if meaning is not None:
             added = {k: v for k, v in meaning.keys.items() if k not in block}
             blocks[key] = {**added, **block, kind.key: meaning.name}
-            meant = meaning._replace(keys=added)
+            of_critic = _add_to_critic(blocks, meaning.critic)
+            meant = meaning._replace(keys=added, critic=of_critic)
             notes.append(f'agent.{key}.{kind.key} "{name}" means {meant}')
     spec = {**raw, "agent": blocks} if notes else dict(raw)
     if isinstance(meta, Mapping) and "search_alg" not in meta:
@@ -52,6 +53,25 @@ def with_lab_names(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
             spec["meta"] = {**others, "search_alg": searcher}
             notes.append(f'meta.search "{word}" means search_alg {searcher}')
     return spec, notes
+
+
+def _add_to_critic(
+    blocks: dict[str, Any], keys: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Adds keys to the critics' net, unless the file has them. Returns those that it
+    added."""
+    has_own = isinstance(blocks.get("critic_net"), Mapping)
+    place = "critic_net" if has_own else "net"
+    net = blocks.get(place)
+    if not isinstance(net, Mapping):
+        return {}
+    added = {
+        key: value
+        for key, value in keys.items()
+        if not {key, f"critic_{key}"} & net.keys()
+    }
+    blocks[place] = {**(added if has_own else critic_keys(added)), **net}
+    return added
 
 
 def drop_legacy_keys(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

@@ -48,12 +48,15 @@ class Meaning(NamedTuple):
     """The lab's name of the part."""
     keys: Mapping[str, Any] = {}
     """The keys of its block that belong to the name."""
+    critic: Mapping[str, Any] = {}
+    """The keys of the critics' net that belong to it."""
     elsewhere: str = ""
     """The key outside the block that belongs to it, which only the file can set."""
 
     @override
     def __str__(self) -> str:
-        conditions = [f"{key} {show(value)}" for key, value in self.keys.items()]
+        keys = {**self.keys, **critic_keys(self.critic)}
+        conditions = [f"{key} {show(value)}" for key, value in keys.items()]
         if self.elsewhere:
             conditions.append(self.elsewhere)
         if not conditions:
@@ -65,6 +68,11 @@ class Meaning(NamedTuple):
         return f"{self.name}, with {listed}"
 
 
+def critic_keys(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys for the critic's role alone, as the net of both roles has them."""
+    return {f"critic_{key}": value for key, value in keys.items()}
+
+
 DUELING = "the net type DuelingMLPNet or DuelingConvNet"
 
 USUAL_NAMES: Mapping[str, Mapping[str, Meaning]] = {
@@ -73,6 +81,11 @@ USUAL_NAMES: Mapping[str, Mapping[str, Meaning]] = {
         "DiscreteSAC": Meaning("SoftActorCritic"),
         "DDPG": Meaning(
             "TD3", {"num_critics": 1, "policy_delay": 1, "target_noise": 0.0}
+        ),
+        "DroQ": Meaning(
+            "REDQ",
+            {"num_critics": 2},
+            critic={"dropout": 0.01, "layer_norm": True},
         ),
         "A2C": Meaning("ActorCritic"),
         "AC": Meaning("ActorCritic"),

@@ -139,6 +139,9 @@ class AlgorithmSpec(ChangingBlock):
     HAS_NOISE: ClassVar[bool] = False
     """Whether it draws the noise of noisy nets for acting and for gradient steps."""
 
+    DRAWS_MASKS: ClassVar[bool] = False
+    """Whether it draws the masks of its critics' dropout for gradient steps."""
+
     HAS_VALUE_LOSS: ClassVar[bool] = True
     """Whether the loss of a net's `loss_spec` trains it."""
 

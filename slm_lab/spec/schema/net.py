@@ -155,6 +155,9 @@ class NetSpec(ChangingBlock):
     """Whether it computes its outputs from an embedding of the observation that other
     numbers can modulate."""
 
+    HAS_DROPOUT: ClassVar[bool] = False
+    """Whether its hidden layers can have dropout."""
+
     type: Annotated[str, NEEDS_EMBEDDING] = Field(description="kind of net")
     shared: Annotated[
         bool,
@@ -183,6 +186,31 @@ class NetSpec(ChangingBlock):
         "as actor_init_std, critic_init_std",
     )
     layer_norm: bool = Field(False, description="LayerNorm in each hidden layer")
+    dropout: Annotated[
+        float,
+        Refused(
+            "is for the hidden layers of an MLPNet; remove it",
+            unless="HAS_DROPOUT",
+        ),
+        Refused(
+            "{algorithm.name} draws no masks of dropout; it is for the critics of "
+            "SoftActorCritic, REDQ, TQC and TD3; remove it",
+            unless="algorithm.DRAWS_MASKS",
+        ),
+        Refused(
+            "the actor of {algorithm.name} has no dropout; set critic_dropout, or "
+            "dropout of agent.critic_net",
+            when="drops_of_actor",
+            at="agent.net",
+        ),
+    ] = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="probability that a gradient step sets an output of a critic's "
+        "hidden layer to zero (arXiv:2110.02034), mostly as critic_dropout; before "
+        "layer_norm",
+    )
     batch_norm: Literal[False, True, "renorm"] = Field(
         False,
         description='batch normalisation in each hidden layer; "renorm": batch '
@@ -368,6 +396,13 @@ class NetSpec(ChangingBlock):
         yield from super().changed(key)
         yield from (f"{role}_{key}" for role in ROLES if key in self.role_keys(role))
 
+    @override
+    def value_of(self, file_key: str) -> object:
+        if file_key in self._variants:
+            value: object = self._variants[file_key]
+            return value
+        return super().value_of(file_key)
+
     def for_role(
         self,
         role: Role,
@@ -401,6 +436,11 @@ class NetSpec(ChangingBlock):
     def batch_normalised(self) -> bool:
         """Whether it has batch normalisation, for any role."""
         return any(net.batch_norm for net in self.for_roles)
+
+    @property
+    def drops_of_actor(self) -> bool:
+        """Whether the keys of the actor have dropout."""
+        return self.for_role("actor").dropout > 0
 
     @property
     def is_on_gpu(self) -> bool:
@@ -532,6 +572,7 @@ class MLPNetSpec(NetSpec):
     }
 
     HAS_EMBEDDING = True
+    HAS_DROPOUT = True
 
     hid_layers: Widths = Field((64, 64), description="units per hidden layer")
 

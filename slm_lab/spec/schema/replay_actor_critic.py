@@ -1,6 +1,7 @@
 """Algorithms with an actor and critics that learn from replay: soft actor-critic, REDQ,
-CrossQ and TD3."""
+TQC, CrossQ and TD3."""
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -14,8 +15,8 @@ from slm_lab.spec.schema.algorithm import (
     ReplayLearningSpec,
 )
 from slm_lab.spec.schema.block import error_line, raise_errors
-from slm_lab.spec.schema.fields import AutoOrNumber, Count
-from slm_lab.spec.schema.rules import Limit, Needed, NoEffect
+from slm_lab.spec.schema.fields import AutoOrNumber, Count, Int
+from slm_lab.spec.schema.rules import Limit, Needed, NoEffect, Refused
 from slm_lab.spec.schema.schedule import MAY_CHANGE, NonNegative, constant
 
 OF_SAC = frozenset({"default", "Normal", "Categorical", "GumbelSoftmax"})
@@ -31,6 +32,7 @@ class ReplayActorCriticSpec(ReplayLearningSpec):
     LEARNS_SEQUENCES = False
     NEEDS_BOUNDS = True
     CRITIC = "apart"
+    DRAWS_MASKS = True
 
     DELAYS_TARGETS: ClassVar[bool] = False
     """Whether target networks follow only with the actor."""
@@ -66,7 +68,7 @@ class ReplayActorCriticSpec(ReplayLearningSpec):
 
 
 class EntropyRegularisedSpec(ReplayActorCriticSpec):
-    """The common keys of SoftActorCritic, REDQ and CrossQ."""
+    """The common keys of SoftActorCritic, REDQ, TQC and CrossQ."""
 
     PDTYPES = OF_SAC
 
@@ -156,11 +158,45 @@ class REDQSpec(EntropyRegularisedSpec):
         return self.num_target_critics
 
 
+class TQCSpec(EntropyRegularisedSpec):
+    """Truncated quantile critics (arXiv:2005.04269): each critic predicts quantiles of
+    the return, and the largest of all are left out of targets; for continuous
+    actions."""
+
+    PDTYPES = frozenset({"default", "Normal"})
+    HAS_TARGETS = True
+    HAS_VALUE_LOSS = False
+    CLIMBED = "mean"
+
+    num_critics: Annotated[Count, bounds.CRITICS] = Field(5, description="critics N")
+    num_quantiles: Annotated[Count, bounds.WIDTH] = Field(
+        25, description="quantiles of the return that each critic predicts"
+    )
+    quantiles_dropped: Annotated[Int, Limit(sign="<", of="num_quantiles")] = Field(
+        2,
+        ge=0,
+        description="quantiles per critic that targets leave out: of all critics' "
+        "together the largest num_critics × quantiles_dropped",
+    )
+    symlog: Annotated[
+        bool,
+        Refused(
+            "is for critics that predict a mean, and TQC predicts quantiles; remove it"
+        ),
+    ] = Field(False, description="must be false")
+
+    @property
+    @override
+    def returns(self) -> tuple[str, Mapping[str, float]]:
+        return "quantile", {"size": self.num_quantiles, "kappa": 1.0}
+
+
 class CrossQSpec(EntropyRegularisedSpec):
     """CrossQ (arXiv:1902.05605): no target networks, batch-normalised critics."""
 
     ALWAYS_NORMALISES = True
     HAS_TARGETS = False
+    DRAWS_MASKS = False
 
 
 class TD3Spec(ReplayActorCriticSpec):

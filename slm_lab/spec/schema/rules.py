@@ -38,6 +38,10 @@ class RuledBlock(BaseModel):
         if getattr(self, key) != type(self).model_fields[key].default:
             yield key
 
+    def value_of(self, file_key: str) -> object:
+        """The value of a key of the file."""
+        return getattr(self, file_key)
+
 
 class UnknownBlockError(Exception):
     """A block that a check asks for is missing, or has problems."""
@@ -148,7 +152,13 @@ class Refused(Rule):
     @override
     def _problems(self, key: str, facts: Facts) -> Iterator[Problem]:
         message = self.text.format_map(facts)
-        yield Problem(f"{facts.path}.{key}", message, getattr(facts.own, key))
+        keys = [key]
+        if self.value is CHANGED:
+            keys = list(facts.own.changed(key))
+        for file_key in keys:
+            yield Problem(
+                f"{facts.path}.{file_key}", message, facts.own.value_of(file_key)
+            )
 
 
 @final

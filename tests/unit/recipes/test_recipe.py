@@ -43,6 +43,8 @@ CHOICES = [
     ("sac", "Pendulum-v1", "sac_continuous"),
     ("crossq", "Pendulum-v1", "crossq_continuous"),
     ("redq", "Pendulum-v1", "redq_continuous"),
+    ("droq", "Pendulum-v1", "droq_continuous"),
+    ("tqc", "Pendulum-v1", "tqc_continuous"),
     ("td3", "Pendulum-v1", "td3_continuous"),
     *(
         (word, name, f"{word}{kind}")
@@ -143,8 +145,8 @@ def test_atari_games_have_their_own_templates():
         (
             "trpo",
             "Pendulum-v1",
-            "trpo: there is no recipe; recipes are a2c, c51, crossq, dqn, iqn, ppo, "
-            "pqn, qrdqn, rainbow, redq, sac, td3",
+            "trpo: there is no recipe; recipes are a2c, c51, crossq, dqn, droq, iqn, "
+            "ppo, pqn, qrdqn, rainbow, redq, sac, td3, tqc",
         ),
     ],
 )

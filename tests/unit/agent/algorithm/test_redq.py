@@ -36,6 +36,35 @@ def test_the_target_is_the_smallest_of_the_critics_that_are_drawn():
     torch.testing.assert_close(target, torch.min(values[3], values[1]))
 
 
+@pytest.mark.parametrize(("spectral_norm", "computed"), [(False, 2), (True, 4)])
+def test_on_a_cpu_only_the_drawn_targets_compute_unless_a_forward_changes_them(
+    monkeypatch, spectral_norm, computed
+):
+    critics = critics_of(num_critics=4, spectral_norm=spectral_norm)
+    calls = []
+
+    def noting(number, forward):
+        def note(x):
+            calls.append(number)
+            return forward(x)
+
+        return note
+
+    for number, net in enumerate(critics.targets):
+        monkeypatch.setattr(net, "forward", noting(number, net.forward))
+    subset = torch.tensor([3, 1])
+    with torch.no_grad():
+        target = critics.target(OBS, ACTION, subset)
+        chosen = list(calls)
+        # as on a GPU, where all compute
+        monkeypatch.setattr(torch.Tensor, "is_cpu", False)
+        by_all = critics.target(OBS, ACTION, subset)
+    assert len(chosen) == computed
+    if not spectral_norm:
+        assert chosen == [3, 1]
+        assert torch.equal(target, by_all)
+
+
 def test_the_actor_climbs_the_mean_of_all_critics():
     critics = critics_of(num_critics=4)
     with torch.no_grad():

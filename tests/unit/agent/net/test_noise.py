@@ -1,13 +1,20 @@
-"""Noisy layers against their formulas, and where a network has them."""
+"""Noisy layers and dropout against their formulas, and where a network has them."""
 
 import math
 
 import pytest
 import torch
+from torch.nn.functional import layer_norm
 from torch.testing import assert_close
 
 from slm_lab.agent.net.layers import init_linear
-from slm_lab.agent.net.noise import NoisyLinear, WeightNoise, factor
+from slm_lab.agent.net.noise import (
+    Dropout,
+    DropoutMasks,
+    NoisyLinear,
+    WeightNoise,
+    factor,
+)
 from tests.support import randn, seeded
 from tests.unit.agent.net.building import build
 
@@ -113,3 +120,40 @@ def test_noisy_layers_are_those_that_see_no_observation_vector(
 def test_a_net_without_noisy_layers_has_no_noise():
     assert not WeightNoise(build("MLPNet", (5,), **MLP))
     assert WeightNoise(build("MLPNet", (5,), noisy=True, **MLP))
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_dropout_zeroes_by_its_mask_and_keeps_the_mean(training):
+    dropout = Dropout(4, 0.2).train(training)
+    x = torch.tensor([[1.0, 2.0, 3.0, 4.0]])
+    mask = torch.tensor([[True, False, True, True]])
+    with DropoutMasks(dropout).applied(mask):
+        assert_close(dropout(x), torch.tensor([[1.25, 0.0, 3.75, 5.0]]))
+    assert torch.equal(dropout(x), x)
+
+
+def test_each_output_of_each_sample_is_dropped_with_the_probability():
+    net = build("MLPNet", (5,), dropout=0.2, **MLP)
+    masks = DropoutMasks(net)
+    drawn = masks.draw(10_000, seeded(0))
+    assert drawn.dtype == torch.bool
+    assert_close(drawn.float().mean(0), torch.full((14,), 0.8), atol=0.02, rtol=0)
+    assert torch.equal(drawn, masks.draw(10_000, seeded(0)))
+    assert not DropoutMasks(build("MLPNet", (5,), **MLP))
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_dropout_stands_before_the_layer_norm(place):
+    keys = {"hid_layers": [6], "layer_norm": True, "norm_place": place}
+    net = build("MLPNet", (5,), dropout=0.5, **keys)
+    masks = DropoutMasks(net)
+    mask = masks.draw(4, seeded(1))
+    x = randn(4, 5)
+    with masks.applied(mask):
+        features = net.features(x)
+    (linear,) = net.hidden
+    if place == "before":
+        expected = layer_norm(linear(x) * mask * 2, (6,)).relu()
+    else:
+        expected = layer_norm(linear(x).relu() * mask * 2, (6,))
+    assert_close(features, expected)

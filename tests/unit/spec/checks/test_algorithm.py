@@ -10,7 +10,11 @@ from slm_lab.spec.load import parse_spec
 from slm_lab.spec.parse import parse
 from slm_lab.spec.schema.policy_gradient import PPOSpec
 from slm_lab.spec.schema.q_learning import DQNSpec
-from slm_lab.spec.schema.replay_actor_critic import CrossQSpec, SoftActorCriticSpec
+from slm_lab.spec.schema.replay_actor_critic import (
+    CrossQSpec,
+    SoftActorCriticSpec,
+    TQCSpec,
+)
 from tests.unit.spec.problems import assert_lines, assert_problem, messages
 from tests.unit.spec.spec_data import A3C, ALL, DQN, PPO, SAC, changed
 
@@ -252,6 +256,8 @@ CONTINUOUS = (
         (SOFT, "discrete", None),
         (SOFT, "multi_discrete", ""),
         (SOFT, "box", None),
+        (TQCSpec(name="TQC", gamma=0.9), "discrete", "…TQC cannot act in a discrete"),
+        (TQCSpec(name="TQC", gamma=0.9), "box", None),
         *((spec, "discrete", None) for spec in PENALISED),
         *((spec, "box", CONTINUOUS) for spec in PENALISED),
         (ppo_spec(rpo_alpha=0.5), "box", None),

@@ -34,6 +34,7 @@ WITH_TARGETS = {
     "DoubleDQN": q_learning("DoubleDQN"),
     "SoftActorCritic": soft("SoftActorCritic"),
     "REDQ": soft("REDQ"),
+    "TQC": soft("TQC"),
     "TD3": soft("TD3"),
 }
 EVERY = {**WITHOUT_TARGETS, **WITH_TARGETS}
