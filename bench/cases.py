@@ -283,6 +283,26 @@ class SACCase(OffPolicyCase):
 
 
 @dataclass(frozen=True)
+class TQCCase(SACCase):
+    """SAC with truncated quantile critics."""
+
+    critics: int = 2
+    quantiles: int = 25
+    dropped: int = 2
+    """Quantiles per critic that targets leave out."""
+
+    @override
+    def algorithm(self) -> dict[str, Any]:
+        return {
+            **super().algorithm(),
+            "name": "TQC",
+            "num_critics": self.critics,
+            "num_quantiles": self.quantiles,
+            "quantiles_dropped": self.dropped,
+        }
+
+
+@dataclass(frozen=True)
 class TD3Case(OffPolicyCase):
     """TD3, one gradient step of the critics per frame."""
 
@@ -340,6 +360,7 @@ CASES: dict[str, Case] = {
     "qrdqn_cartpole": QRDQNCase("CartPole-v1", 1, 50_000, (120, 84), 2.5e-4),
     "sac_pendulum": SACCase("Pendulum-v1", 1, 3_000, (256, 256), 3e-4),
     "sac_halfcheetah": SACCase("HalfCheetah-v5", 1, 3_000, (256, 256), 3e-4),
+    "tqc_halfcheetah": TQCCase("HalfCheetah-v5", 1, 3_000, (256, 256), 3e-4),
     "td3_halfcheetah": TD3Case("HalfCheetah-v5", 1, 5_000, (256, 256), 3e-4),
 }
 for _name in ("sac_halfcheetah", "ppo_pong"):

@@ -33,6 +33,7 @@ from bench.cases import (
     QRDQNCase,
     SACCase,
     TD3Case,
+    TQCCase,
 )
 
 STEPPING_SECONDS = 4.0
@@ -228,6 +229,20 @@ def sb3_sac(case: SACCase) -> tuple[Any, dict[str, Any]]:
     return SAC, {"tau": case.tau, **sb3_off_policy(case)}
 
 
+def sb3_tqc(case: TQCCase) -> tuple[Any, dict[str, Any]]:
+    """TQC of the contrib package."""
+    from sb3_contrib import TQC
+
+    _, arguments = sb3_sac(case)
+    policy = {
+        **arguments["policy_kwargs"],
+        "n_critics": case.critics,
+        "n_quantiles": case.quantiles,
+    }
+    own = {"policy_kwargs": policy, "top_quantiles_to_drop_per_net": case.dropped}
+    return TQC, {**arguments, **own}
+
+
 SB3: dict[type[Case], Callable[[Any], tuple[Any, dict[str, Any]]]] = {
     A2CCase: sb3_a2c,
     PPOCase: sb3_ppo,
@@ -236,6 +251,7 @@ SB3: dict[type[Case], Callable[[Any], tuple[Any, dict[str, Any]]]] = {
     DQNCase: sb3_dqn,
     QRDQNCase: sb3_qrdqn,
     SACCase: sb3_sac,
+    TQCCase: sb3_tqc,
     TD3Case: sb3_td3,
 }
 

@@ -1,6 +1,7 @@
 """Builds an agent from a spec and the spaces of an environment."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ import numpy as np
 from slm_lab.agent.agent import Agent
 from slm_lab.agent.algorithm.algorithm import AgentParts, AgentSeeds, BuildContext
 from slm_lab.agent.algorithm.correction import VTrace
+from slm_lab.agent.algorithm.resets import Resets
 from slm_lab.agent.fast.choose import choose
 from slm_lab.agent.from_spec.memory import build_memory
 from slm_lab.agent.from_spec.schedule import ScheduledNumbers
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
+from slm_lab.agent.optim.optimizer import TrainState
 from slm_lab.core.registry import ALGORITHMS
 from slm_lab.core.types import Normalization
 from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401
@@ -51,6 +54,7 @@ def build_agent(
         correction=correction,
     )
     parts: AgentParts = ALGORITHMS.load(spec.algorithm.name).build(context)
+    parts.learner.resets = _resets(context)
     numbers = None
     if spec.algorithm.schedules:
         numbers = ScheduledNumbers(spec.algorithm)
@@ -81,3 +85,20 @@ def build_agent(
     elif spec.memory is not None:
         memory = build_memory(spec.memory, layout)
     return Agent(parts.actor, parts.learner, memory, numbers)
+
+
+def _resets(context: BuildContext) -> Resets | None:
+    """Resets as the spec asks for them, each with weights of its own; None without."""
+    algorithm = context.spec.algorithm
+    frequency = algorithm.frames_between_resets
+    if frequency is None:
+        return None
+
+    def build(seed: int) -> TrainState:
+        seeds = replace(context.seeds, init=seed)
+        fresh: AgentParts = ALGORITHMS.load(algorithm.name).build(
+            replace(context, seeds=seeds)
+        )
+        return fresh.learner.train_state
+
+    return Resets(frequency, context.seeds.init, build)

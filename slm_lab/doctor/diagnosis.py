@@ -189,9 +189,8 @@ def no_better_than_random(record: RunRecord, histories: Histories) -> Iterator[F
             "time limit"
         )
         spec = record.spec
-        if value_at(spec, "agent.net.type") == "MLPNet" and not value_at(
-            spec, "env.frame_op"
-        ):
+        sees_vectors = value_at(spec, "agent.net.type") in ("MLPNet", "SimBaNet")
+        if sees_vectors and not value_at(spec, "env.frame_op"):
             joined = 'set env.frame_op "concat" and env.frame_op_len 4'
             advice = f"{advice}; if one observation does not show the state: {joined}"
         yield Finding("no better than random actions", numbers, advice)

@@ -313,6 +313,10 @@ def lost(history: SessionHistory) -> Iterator[Finding]:
         anneal = history.advise(
             "set agent.net.lr_scheduler_spec, to anneal the learning rate"
         )
+        if history.key("agent.algorithm.reset_frequency"):
+            anneal = history.advise(
+                "raise agent.algorithm.reset_frequency, as the last reset was late"
+            )
         advice = f"{anneal}; --which best has the agent of before"
         entropy = history.late("entropy")
         if entropy < 1e-3:

@@ -173,6 +173,7 @@ EXTRAS = (
     Extra("atari", "ale_py", id_part="NoFrameskip-", has_successor=True),
     Extra("minigrid", "minigrid", id_part="MiniGrid-"),
     Extra("minigrid", "minigrid", id_part="BabyAI-"),
+    Extra("minatar", "minatar", id_part="MinAtar/"),
     Extra("bullet", "pybullet_envs_gymnasium", id_part="BulletEnv-"),
     Extra("box2d", "Box2D", entry_point="gymnasium.envs.box2d"),
     Extra("mujoco", "mujoco", entry_point="gymnasium.envs.mujoco"),

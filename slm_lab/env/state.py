@@ -106,12 +106,34 @@ def _integration() -> int:
     return int(mujoco.mjtState.mjSTATE_INTEGRATION)
 
 
+def _save_minatar(env: Any) -> StateDict:
+    """The state of a game of MinAtar: numbers, arrays and lists of them."""
+    game = env.game
+    variables = {
+        key: deepcopy(v) for key, v in vars(game.env).items() if key != "random"
+    }
+    return {
+        "game": variables,
+        "last_action": game.last_action,
+        "random": game.random.get_state(legacy=False),
+    }
+
+
+def _load_minatar(env: Any, state: StateDict) -> None:
+    game = env.game
+    vars(game.env).update(deepcopy(state["game"]))
+    game.last_action = state["last_action"]
+    game.random.set_state(state["random"])
+    game.env.random = game.random
+
+
 def _end_checks(checker: Any, _: StateDict) -> None:
     checker.checked_reset = checker.checked_step = checker.checked_data_reuse = True
 
 
 ENV_ADAPTERS: dict[str, StateAdapter] = {
     "ale_py.env:AtariEnv": StateAdapter(_save_game, _load_game, _has_no_sticky_actions),
+    "minatar.gym:BaseEnv": StateAdapter(_save_minatar, _load_minatar),
     "gymnasium.envs.classic_control.acrobot:AcrobotEnv": attributes("state"),
     "gymnasium.envs.classic_control.cartpole:CartPoleEnv": attributes(
         "state", "steps_beyond_terminated"

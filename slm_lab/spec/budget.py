@@ -24,6 +24,7 @@ SHARED_KEYS = frozenset(
         "end_step",
         "frame",
         "training_start_step",
+        "reset_frequency",
         "grace_period",
         "max_t",
         "perturbation_interval",

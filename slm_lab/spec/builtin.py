@@ -97,6 +97,7 @@ PARTS = (
     (NETS, "DuelingMLPNet", net.DuelingMLPNetSpec, "net.dueling:DuelingNet"),
     (NETS, "ConvNet", net.ConvNetSpec, "net.conv:ConvNet"),
     (NETS, "DuelingConvNet", net.DuelingConvNetSpec, "net.dueling:DuelingNet"),
+    (NETS, "SimBaNet", net.SimBaNetSpec, "net.simba:SimBaNet"),
     (NETS, "RecurrentNet", net.RecurrentNetSpec, "net.recurrent:RecurrentNet"),
     (NETS, "TorchArcNet", net.TorchArcNetSpec, "net.torch_arc:TorchArcNet"),
 )

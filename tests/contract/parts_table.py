@@ -29,6 +29,7 @@ RECURRENT: Data = {
     "rnn_hidden_size": 6,
     "seq_len": 8,
 }
+RESIDUAL: Data = {"width": 8, "num_blocks": 2}
 CONV: Data = {
     "conv_hid_layers": [[4, 4, 2], [6, 3, 1, 0, 1]],
     "fc_hid_layers": [8],
@@ -167,6 +168,14 @@ NET_ROWS: dict[str, dict[str, NetCase]] = {
         batch_renorm=NetCase({**SMOOTH, "batch_norm": "renorm"}, IMAGE),
     ),
     "DuelingConvNet": net_rows("DuelingConvNet", relu=NetCase(CONV, IMAGE, heads=(3,))),
+    "SimBaNet": net_rows(
+        "SimBaNet",
+        of_the_paper=NetCase(RESIDUAL, (4,)),
+        one_block=NetCase({"width": 6}, (4,)),
+        smooth=NetCase(
+            {**RESIDUAL, "expansion": 2, "hid_layers_activation": "silu"}, (4,), (3,)
+        ),
+    ),
     "TorchArcNet": net_rows(
         "TorchArcNet",
         perceptron=NetCase({"arc": PERCEPTRON}, (4,)),

@@ -20,6 +20,7 @@ from tests.contract.parts_table import (
     PERCEPTRON,
     RECURRENT,
     RENORMALISED,
+    RESIDUAL,
     TANH,
     Data,
     decay,
@@ -107,6 +108,7 @@ def lookahead(name: str) -> Data:
 # steps of full size of them, and no two ways of computing could be compared.
 GENTLE = keys_of_net(optim_spec={"name": "SGD", "lr": 1e-2, "momentum": 0.9})
 NORM_LAYERS = {**keys_of_net(layer_norm=True, batch_norm=True), **GENTLE}
+SIMBA = net("SimBaNet", RESIDUAL, optim_spec={"name": "AdamW", "lr": 1e-3})
 RNN = net("RecurrentNet", RECURRENT)
 FREE_LOG_STD = keys_of_net(log_std_init=-0.5)
 SHARED = keys_of_net(shared=True)
@@ -231,6 +233,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
                 shared=True,
             )
         ),
+        "residual": PPO(net("SimBaNet", RESIDUAL, shared=True)),
         "half_precision": PPO(HALF),
         "half_precision_autograd": alike(PPO(TWO_ACTIONS, HALF, pdtype("Beta"))),
         "arc": PPO(net("TorchArcNet", {"arc": PERCEPTRON, "critic_arc": RENORMALISED})),
@@ -299,6 +302,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "argmax": DQN(pdtype("Argmax"), training_iter=2),
         "sampled": alike(DQN(pdtype("Categorical"), action_policy="default")),
         "noisy": DQN(NOISY),
+        "resets": DQN(BY_PRIORITY, lookahead("GlobalAdam"), reset_frequency=120),
     },
     "DoubleDQN": {
         "averaged": DOUBLE(
@@ -344,8 +348,10 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
             STACKED, BY_PRIORITY, num_quantiles=5, kappa=0.0, double=True
         ),
         "half_precision": QRDQN(HALF, num_quantiles=8),
+        "residual": alike(QRDQN(SIMBA, num_quantiles=8)),
     },
     "IQN": {
+        "residual": alike(IQN(SIMBA, num_quantiles=4)),
         "plain": IQN(num_quantiles=4, num_samples=6, num_target_samples=5),
         "rainbow": IQN(
             BY_PRIORITY,
@@ -383,6 +389,10 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "n_step_three_critics": SAC(TWO_ACTIONS, num_critics=3, num_step_returns=3),
         "half_precision": SAC(TWO_ACTIONS, HALF),
         "lookahead_half_precision": SAC(TWO_ACTIONS, HALF, lookahead("GlobalAdam")),
+        "residual": SAC(
+            CONTINUOUS, NORMALIZED, net("SimBaNet", RESIDUAL, critic_width=12)
+        ),
+        "resets": SAC(TWO_ACTIONS, reset_frequency=120),
         "dropout": alike(SAC(DROPPING, BY_PRIORITY, keys_of_net(critic_dropout=0.5))),
         "wide_by_numpy": SAC(TWO_ACTIONS, BY_NUMPY),
         "images_spectral_norm": alike(
@@ -435,6 +445,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     },
     "CrossQ": {
         "continuous": CROSS_Q(TWO_ACTIONS, GENTLE),
+        "resets": CROSS_Q(TWO_ACTIONS, GENTLE, reset_frequency=120),
         "discrete": alike(CROSS_Q(GENTLE)),
         "images": CROSS_Q(IMAGES, net("ConvNet", CONV), GENTLE),
     },
@@ -456,6 +467,9 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         ),
         "half_precision": TD3(TWO_ACTIONS, HALF, pdtype("Deterministic")),
         "norm_layers": TD3(TWO_ACTIONS, NORM_LAYERS),
+        "residual_half_precision": alike(
+            TD3(TWO_ACTIONS, net("SimBaNet", RESIDUAL, precision="bf16"))
+        ),
         "dropout": alike(TD3(TWO_ACTIONS, DROPPING)),
     },
     "SIL": {

@@ -2,6 +2,7 @@
 parameter."""
 
 import sys
+from functools import partial
 
 import pytest
 import torch
@@ -45,9 +46,11 @@ class PerParameterOptimizer(Optimizer):
             parameter.grad = None
         kind = getattr(torch.optim, optim.name.removeprefix("Global"))
         fused = {"fused": True} if kind is torch.optim.Adam else {}
-        self.optimizer = kind(self.parameters, **args, **fused)
+        self.make = partial(kind, self.parameters, **args, **fused)
+        self.optimizer = self.make()
         self.clip = spec.clip_grad_val
         self.num_steps = 0
+        self.fast_steps = 0
         self.lookahead = {}
         if optim is not spec.optim_spec:
             self.lookahead = spec.optim_spec.args
@@ -65,34 +68,48 @@ class PerParameterOptimizer(Optimizer):
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate.value
         k = self.lookahead.get("k", 1)
-        if self.num_steps % k == 0:
+        if self.fast_steps % k == 0:
             self.slow = [parameter.detach().clone() for parameter in self.parameters]
         self.optimizer.step()
         self.num_steps += 1
+        self.fast_steps += 1
         with torch.no_grad():
-            if self.lookahead and self.num_steps % k == 0:
+            if self.lookahead and self.fast_steps % k == 0:
                 for parameter, slow in zip(self.parameters, self.slow, strict=True):
                     way = self.lookahead["alpha"] * (parameter - slow)
                     parameter.copy_(slow + way)
             for parameter in self.parameters if self._bounds is not None else ():
                 parameter.clamp_(*self._bounds)
-            self.flat.vector.copy_(nn.utils.parameters_to_vector(self.parameters))
+            self.follow()
+
+    def follow(self):
+        self.flat.vector.copy_(nn.utils.parameters_to_vector(self.parameters))
 
     def state_dict(self):
-        return {}
+        return {
+            "parameters": [parameter.detach().clone() for parameter in self.parameters],
+            "statistics": self.flat.statistics.clone(),
+        }
+
+    @torch.no_grad()
+    def load_state_dict(self, state):
+        """As a reset does it: with a new optimizer of torch."""
+        for parameter, value in zip(self.parameters, state["parameters"], strict=True):
+            parameter.copy_(value)
+        self.flat.statistics.copy_(state["statistics"])
+        self.follow()
+        self.optimizer = self.make()
+        self.fast_steps = 0
 
 
 def build_per_parameter(monkeypatch):
-    """Has every part of the agent build these optimizers; returns the list of those
-    built."""
+    """Has every part of the agent build these optimizers."""
     for name in built(ALGORITHMS):
         # now, because a module imported below would keep the old function
         ALGORITHMS.load(name)
-    optimizers = []
 
     def build(net_spec, flat: FlatParameters, bounds=None):
-        optimizers.append(PerParameterOptimizer(net_spec, flat, bounds))
-        return optimizers[-1]
+        return PerParameterOptimizer(net_spec, flat, bounds)
 
     rooms = [
         module
@@ -102,7 +119,6 @@ def build_per_parameter(monkeypatch):
     for module in rooms:
         if vars(module).get("build_optimizer") is build_optimizer:
             monkeypatch.setattr(module, "build_optimizer", build)
-    return optimizers
 
 
 @pytest.mark.parametrize("row", training_cases(learning=True))
@@ -114,10 +130,10 @@ def test_a_whole_run_equals_the_per_parameter_run(
     if request.node.callspec.id.endswith("half_precision"):
         rtol, atol = (0.02, 1e-3)
     flat_run = whole_run(tmp_path_factory, row.spec)
-    optimizers = build_per_parameter(monkeypatch)
+    build_per_parameter(monkeypatch)
     monkeypatch.setattr(choose, "write_out_steps", lambda learner: None)  # by autograd
     reference = run_session(row.spec, tmp_path)
-    assert optimizers
+    optimizers = reference.agent.learner.train_state.optimizers.values()
     assert all(optimizer.num_steps > 3 for optimizer in optimizers)
     assert reference.agent.learner.opt_step == flat_run.opt_step
     for network, expected in vectors(reference).items():

@@ -53,6 +53,7 @@ BENCHMARKS = {
     "benchmark/sac/sac_cartpole.json": ("sac_cartpole", 150.0),
     "benchmark/sac/sac_acrobot.json": ("sac_acrobot", -200.0),
     "benchmark/sac/sac_pendulum.json": ("sac_pendulum", -190.0),
+    "benchmark/sac/sac_simba_pendulum.json": ("sac_simba_pendulum", -200.0),
     "benchmark/sac/sac_lunar.json": ("sac_lunar", 130.0),
     "benchmark/sac/sac_lunar_continuous.json": ("sac_lunar_continuous", 150.0),
     "benchmark/sac/sac_bipedalwalker.json": ("sac_bipedalwalker", 230.0),

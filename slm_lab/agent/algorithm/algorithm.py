@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from slm_lab.agent.algorithm.correction import VTrace
 from slm_lab.agent.algorithm.report import Report, Update, mean_report
+from slm_lab.agent.algorithm.resets import Resets
 from slm_lab.agent.batch import Act, Transitions, TransitionSource, describe_on_error
 from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.memory.memory import ReplayConfig
@@ -74,6 +75,9 @@ class Learner(HasState, Generic[BatchT]):
     generator. It saves `train_state`, the networks with their optimizers, the two
     counters, and its target networks by name. `own_state` adds what else the next
     update depends on."""
+
+    resets: Resets | None = None
+    """Lets its networks begin anew from time to time; None: they never do."""
 
     def __init__(
         self,
@@ -141,11 +145,14 @@ class Learner(HasState, Generic[BatchT]):
         targets = {
             name: network.state_dict() for name, network in self.target_networks.items()
         }
+        resets = {}
+        if self.resets is not None:
+            resets["resets"] = self.resets.state_dict()
         return {
             "train_state": self.train_state.state_dict(),
             "opt_step": self.opt_step,
             "version": self.version,
-            "own": self.own_state() | targets,
+            "own": self.own_state() | targets | resets,
         }
 
     @override
@@ -155,6 +162,8 @@ class Learner(HasState, Generic[BatchT]):
         self.version = int(state["version"])
         for name, network in self.target_networks.items():
             network.load_state_dict(state["own"][name])
+        if self.resets is not None:
+            self.resets.load_state_dict(state["own"]["resets"])
         self.load_own_state(state["own"])
 
 
@@ -233,9 +242,12 @@ def train_on_replay(
     steps_per_batch: int,
     update: Callable[[Transitions], Update],
 ) -> Report:
-    """Takes gradient steps on the batches that are due; then the target networks may
-    follow, with the τ of this frame. Returns the mean report. Raises NonFiniteLossError
-    with the statistics of the batch that caused it."""
+    """Takes gradient steps on the batches that are due, after a reset if one is due;
+    then the target networks may follow, with the τ of this frame. Returns the mean
+    report. Raises NonFiniteLossError with the statistics of the batch that caused
+    it."""
+    if learner.resets is not None and learner.resets.reset(learner.train_state, frame):
+        learner.weights_replaced()
     learner.train_state.set_frame(frame)
     for network in learner.target_networks.values():
         network.set_frame(frame)

@@ -31,7 +31,7 @@ from slm_lab.agent.algorithm.temperature import build_temperature
 from slm_lab.agent.batch import Transitions
 from slm_lab.agent.distribution.family import distribution_family, squashed_family
 from slm_lab.agent.from_spec.networks import build_return_distribution
-from slm_lab.agent.net.return_distribution import ReturnDistribution, truncated
+from slm_lab.agent.net.return_distribution import QuantileReturn, truncated
 from slm_lab.agent.optim.rule import Number
 from slm_lab.spec.schema.agent import AgentSpec, net_for_role
 from slm_lab.spec.schema.net import ROLES, NetSpec, Role
@@ -96,8 +96,8 @@ class TQC(SoftLearner):
     def __init__(self, spec: TQCSpec, parts: ActorCriticParts) -> None:
         super().__init__(spec, parts)
         returns = build_return_distribution(spec)
-        assert returns is not None
-        self.returns: ReturnDistribution = returns
+        assert isinstance(returns, QuantileReturn)
+        self.returns = returns
         self.quantiles_dropped = spec.quantiles_dropped
 
     @override

@@ -16,7 +16,7 @@ from slm_lab.agent.algorithm.pqn import PQN
 from slm_lab.agent.algorithm.q_learning import DistributionalDQN, QLearner
 from slm_lab.agent.algorithm.reinforce import Reinforce
 from slm_lab.agent.algorithm.replay_actor_critic import ReplayActorCritic
-from slm_lab.agent.algorithm.sac import REDQ, SoftActorCritic
+from slm_lab.agent.algorithm.sac import REDQ, TQC, SoftActorCritic
 from slm_lab.agent.algorithm.sarsa import SARSA
 from slm_lab.agent.algorithm.sil import SelfImitation
 from slm_lab.agent.algorithm.td3 import TD3
@@ -30,10 +30,13 @@ from slm_lab.agent.fast.losses import elementwise
 from slm_lab.agent.fast.networks import TracedNet, array_mlp, array_net
 from slm_lab.agent.fast.objectives import (
     ArrayPass,
+    CriticLoss,
     WrittenActor,
     WrittenCritics,
     WrittenQ,
     WrittenQuantiles,
+    loss_of_quantiles,
+    loss_of_values,
     written_temperature,
 )
 from slm_lab.agent.fast.recorded_step import RecordedStep
@@ -124,7 +127,7 @@ def write_out_quantiles(learner: DistributionalDQN) -> None:
     """The loss of quantiles is written out, if their levels are fixed."""
     head = learner.network.nets[0]
     if isinstance(head, ReturnHead) and isinstance(learner.returns, QuantileReturn):
-        nets = traced_nets([head.net])
+        nets = traced_nets([without_head(head)])
         if nets is not None:
             learner.return_objective = WrittenQuantiles(nets[0], learner.returns)
 
@@ -135,21 +138,44 @@ def write_out_replay_steps(learner: ReplayActorCritic) -> None:
     temperature = learner.temperature
     if isinstance(temperature, TunedTemperature) and temperature.log_alpha.is_cpu:
         temperature.loss = written_temperature
-    value_loss = elementwise(learner.value_loss_fn)
+    loss_of_critic = written_critic_loss(learner)
     actor = traced_nets(learner.actor.nets)
-    critics = traced_nets(list(learner.critic.nets))
-    if value_loss is None or actor is None or critics is None or learner.spec.symlog:
+    critics = traced_nets([without_head(net) for net in learner.critic.nets])
+    if (
+        loss_of_critic is None
+        or actor is None
+        or critics is None
+        or learner.spec.symlog
+    ):
         return
+    sample = None
     if isinstance(learner, TD3):
-        learner.critic_objective = WrittenCritics(learner, critics, value_loss)
-        learner.actor_objective = WrittenActor(
-            learner, actor[0], critics, deterministic_sample
-        )
-    elif isinstance(learner, SoftActorCritic | REDQ) and learner.policy is SQUASHED:
-        learner.critic_objective = WrittenCritics(learner, critics, value_loss)
-        learner.actor_objective = WrittenActor(
-            learner, actor[0], critics, squashed_sample
-        )
+        sample = deterministic_sample
+    elif learner.policy is SQUASHED and isinstance(
+        learner, SoftActorCritic | REDQ | TQC
+    ):
+        sample = squashed_sample
+    if sample is not None:
+        learner.critic_objective = WrittenCritics(learner, critics, loss_of_critic)
+        learner.actor_objective = WrittenActor(learner, actor[0], critics, sample)
+
+
+def written_critic_loss(learner: ReplayActorCritic) -> CriticLoss | None:
+    """The written-out loss of a critic; None if it has none."""
+    if isinstance(learner, TQC):
+        return loss_of_quantiles(learner.returns)
+    value_loss = elementwise(learner.value_loss_fn)
+    if value_loss is None:
+        return None
+    return loss_of_values(value_loss)
+
+
+def without_head(net: nn.Module) -> nn.Module:
+    """The net whose outputs describe the distribution of the return, or the net
+    itself."""
+    if isinstance(net, ReturnHead):
+        return net.net
+    return net
 
 
 def traced_nets(nets: Sequence[nn.Module]) -> list[TracedNet] | None:

@@ -16,7 +16,8 @@ class Term(NamedTuple):
 
     value: np.float32
     backward: Callable[[np.float32], FloatArray]
-    """Maps the gradient of the term to the gradient of the prediction, (B,)."""
+    """Maps the gradient of the term to the gradient of the prediction, (B,) or (B,
+    K)."""
 
 
 def clipped_surrogate(
@@ -141,6 +142,20 @@ def quantile_loss(
 
     losses = weighted_mean(slope * size, slope_above * size)
     return np.add.reduce(losses, -1), weighted_mean(slope, slope_above)
+
+
+def weighted_mean(
+    of_samples: FloatArray, slope: FloatArray, weight: Tensor | None
+) -> Term:
+    """E[w l] from losses (B,) and their derivatives by outputs (B, K); the derivative
+    by these."""
+    size = len(of_samples)
+    if weight is not None:
+        weights = weight.numpy()
+        of_samples = of_samples * weights
+        slope = slope * weights[:, None]
+    mean = np.add.reduce(of_samples) / size
+    return Term(mean, lambda grad: slope * (grad / size))
 
 
 def clipped_value_loss(

@@ -5,7 +5,7 @@ them."""
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, reduce
-from typing import NamedTuple, final
+from typing import NamedTuple, TypeAlias, final
 
 import numpy as np
 import torch
@@ -219,39 +219,63 @@ class WrittenQuantiles:
         errors, slope = losses.quantile_loss(
             quantiles, self._levels, target.numpy(), self._kappa
         )
-        weighted = errors
-        if batch.weight is not None:
-            weight = batch.weight.numpy()
-            weighted = errors * weight
-            slope = slope * weight[:, None]
+        term = losses.weighted_mean(errors, slope, batch.weight)
 
         def backward() -> None:
             grad = np.zeros_like(of_all)
-            grad[taken] = slope * (ONE / size)
+            grad[taken] = term.backward(ONE)
             trace.backward(grad.reshape(outputs.shape))
 
         q = np.add.reduce(quantiles, -1) / len(self._levels)
         return QPrediction(
-            loss=WrittenLoss(np.add.reduce(weighted) / size, backward),
+            loss=WrittenLoss(term.value, backward),
             q=torch.from_numpy(q),
             mean_q=float(np.add.reduce(q) / size),
             error=torch.from_numpy(errors),
         )
 
 
+CriticLoss: TypeAlias = Callable[[FloatArray, Tensor, Tensor | None], Term]
+"""Takes a critic's outputs (B, K), the target and weights (B,); returns the loss, with
+its derivative by the outputs."""
+
+
+def loss_of_values(elementwise_loss: Elementwise) -> CriticLoss:
+    """The value loss of critics with one output, against targets (B,)."""
+
+    def loss(outputs: FloatArray, target: Tensor, weight: Tensor | None) -> Term:
+        term = losses.value_loss(elementwise_loss, outputs[:, 0], target, weight)
+        return Term(term.value, lambda grad: term.backward(grad)[:, None])
+
+    return loss
+
+
+def loss_of_quantiles(returns: QuantileReturn) -> CriticLoss:
+    """The quantile Huber loss of critics with K outputs, against targets (B, M)."""
+    levels = returns.levels(torch.device("cpu")).numpy()
+
+    def loss(outputs: FloatArray, target: Tensor, weight: Tensor | None) -> Term:
+        of_samples, slope = losses.quantile_loss(
+            outputs, levels, target.numpy(), returns.kappa
+        )
+        return losses.weighted_mean(of_samples, slope, weight)
+
+    return loss
+
+
 @final
 class WrittenCritics:
-    """`ReplayActorCritic.torch_critic_objective` of continuous actions."""
+    """`torch_critic_objective` of a learner with continuous actions."""
 
     def __init__(
         self,
         learner: ReplayActorCritic,
         nets: Sequence[TracedNet],
-        value_loss: Elementwise,
+        loss_of_critic: CriticLoss,
     ) -> None:
         self._learner = learner
         self._nets = nets
-        self._elementwise = value_loss
+        self._loss_of_critic = loss_of_critic
 
     def __call__(
         self, batch: Transitions, draws: UpdateDraws, alpha: Number
@@ -261,19 +285,22 @@ class WrittenCritics:
         target = self._learner.target(batch, following, alpha)
         both = torch.cat([batch.obs, batch.action], -1).numpy()
         traces = [net.trace(both) for net in self._nets]
-        q = [trace.outputs[0][:, 0] for trace in traces]
+        outputs = [trace.outputs[0] for trace in traces]
         terms = [
-            losses.value_loss(self._elementwise, values, target, batch.weight)
-            for values in q
+            self._loss_of_critic(of_critic, target, batch.weight)
+            for of_critic in outputs
         ]
 
         def backward() -> None:
             for trace, term in zip(traces, terms, strict=True):
-                trace.backward(term.backward(ONE)[:, None])
+                trace.backward(term.backward(ONE))
 
         total = reduce(np.add, [term.value for term in terms])
-        loss = WrittenLoss(total, backward)
-        return CriticObjective(loss, torch.from_numpy(q[0]), target)
+        return CriticObjective(
+            loss=WrittenLoss(total, backward),
+            q=torch.from_numpy(_mean(outputs[0])),
+            target=target if target.ndim == 1 else target.mean(-1),
+        )
 
 
 @final
@@ -305,7 +332,7 @@ class WrittenActor:
         critics = [
             net.trace(both, learns=False, passes_on=True) for net in self._critics
         ]
-        values = np.stack([critic.outputs[0][:, 0] for critic in critics])
+        values = np.stack([_mean(critic.outputs[0]) for critic in critics])
         if self._climbed == "mean":
             climbed = np.add.reduce(values) / len(values)
             shares = np.full_like(values, ONE / len(values))
@@ -327,7 +354,7 @@ class WrittenActor:
         def backward() -> None:
             of_gain = np.full(size, -ONE / size, np.float32)
             of_critics = [
-                critic.backward((of_gain * share)[:, None])
+                critic.backward(_gradient_of_mean(of_gain * share, critic.outputs[0]))
                 for critic, share in zip(critics, shares, strict=True)
             ]
             of_both = reduce(np.add, of_critics)
@@ -338,6 +365,22 @@ class WrittenActor:
             actor.backward(sample.backward(of_action, -of_entropy))
 
         return ActorObjective(WrittenLoss(value, backward), torch.from_numpy(entropy))
+
+
+def _mean(outputs: FloatArray) -> FloatArray:
+    """The mean over the last axis, (B, K) to (B,)."""
+    if outputs.shape[-1] == 1:
+        return outputs[:, 0]
+    mean: FloatArray = np.add.reduce(outputs, -1) / outputs.shape[-1]
+    return mean
+
+
+def _gradient_of_mean(grad: FloatArray, outputs: FloatArray) -> FloatArray:
+    """The gradient by outputs (B, K) from the one by their mean, (B,)."""
+    count = outputs.shape[-1]
+    if count == 1:
+        return grad[:, None]
+    return np.repeat((grad / count)[:, None], count, -1)
 
 
 def written_temperature(log_alpha: nn.Parameter, surplus: Number) -> WrittenLoss:

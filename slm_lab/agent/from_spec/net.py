@@ -26,6 +26,7 @@ from slm_lab.agent.net.layers import (
 from slm_lab.agent.net.mlp import HydraMLPNet, MLPNet
 from slm_lab.agent.net.noise import Dropout
 from slm_lab.agent.net.recurrent import RecurrentNet, recurrent_cell
+from slm_lab.agent.net.simba import SimBaBody, SimBaNet
 from slm_lab.agent.net.torch_arc import (
     BODY,
     ArcError,
@@ -212,6 +213,36 @@ def _recurrent_net(
     return kind(body, cell, tail, seq_len=spec.seq_len, burn_in=spec.burn_in)
 
 
+def _simba_net(
+    spec: keys.SimBaNetSpec,
+    obs_shape: Shape,
+    heads: Heads,
+    generator: torch.Generator,
+    kind: type[SimBaNet],
+) -> SimBaNet:
+    _check_vector(spec, obs_shape)
+    body = SimBaBody(
+        obs_shape,
+        spec.width,
+        spec.num_blocks,
+        generator,
+        expansion=spec.expansion,
+        activation=spec.hid_layers_activation,
+        half=spec.precision == "bf16",
+        matmul=spec.matmul,
+    )
+    tail = MLPNet(
+        (body.width,),
+        (),
+        heads,
+        generator,
+        out_activations=_per_head(spec, len(heads)),
+        init_fn="orthogonal_",
+        sees_obs=False,
+    )
+    return kind(body, tail)
+
+
 def _arc_net(
     spec: keys.TorchArcNetSpec,
     obs_shape: Shape,
@@ -251,6 +282,7 @@ READERS: Mapping[type[nn.Module], Reader] = {
     DuelingNet: _dueling_net,
     ConvNet: _conv_net,
     RecurrentNet: _recurrent_net,
+    SimBaNet: _simba_net,
     TorchArcNet: _arc_net,
 }
 """The functions that read the keys of the lab's nets."""

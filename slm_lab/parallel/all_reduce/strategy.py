@@ -10,7 +10,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from slm_lab.agent.agent import Agent
-from slm_lab.agent.optim.optimizer import GradientSync, Optimizer
+from slm_lab.agent.algorithm.resets import ResetSync
+from slm_lab.agent.optim.optimizer import GradientSync, Optimizer, TrainState
 from slm_lab.agent.optim.process_group import ProcessGroup, SoloGroup
 from slm_lab.core.errors import LabError
 from slm_lab.core.moments import merged_by_all, require_finite
@@ -154,6 +155,24 @@ class RankBallot(strategy.Ballot, strategy.EpisodeExchange):
         self._unsent += [FinishedEpisodes(*arrays) for arrays in state["unsent"]]
 
 
+@final
+class RankResets(ResetSync):
+    """Ranks, whose clocks agree at a training event, begin anew with the first rank's
+    weights."""
+
+    def __init__(self, group: ProcessGroup, train_state: TrainState) -> None:
+        self._group = group
+        self._train_state = train_state
+
+    @override
+    def reset(self, due: int, done: int, begin_anew: Callable[[], None]) -> int:
+        if due > done:
+            begin_anew()
+            for optimizer in self._train_state.optimizers.values():
+                broadcast(optimizer.state_tensors(), self._group)
+        return max(due, done)
+
+
 class RankStrategy(strategy.Strategy, strategy.StartBarrier, strategy.JointCheckpoint):
     """One of W ranks, which act independently, vote on what comes next, and learn in
     step. The first rank leads: it writes rows that cover the episodes of all. The
@@ -222,6 +241,8 @@ class RankStrategy(strategy.Strategy, strategy.StartBarrier, strategy.JointCheck
             if self.always_equal or self._statistics is None:  # else it was restored
                 broadcast(optimizer.state_tensors(), self._group)
             optimizer.join(self.make_sync(optimizer))
+        if agent.learner.resets is not None:
+            agent.learner.resets.sync = RankResets(self._group, self._train_state)
         if self._statistics is None:
             self._statistics = env.statistics.copy()
 

@@ -2,7 +2,7 @@
 memory."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, final
 
@@ -12,7 +12,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from slm_lab.agent.agent import Agent
-from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.algorithm.resets import ResetSync
+from slm_lab.agent.optim.optimizer import Optimizer, TrainState
 from slm_lab.core.moments import merged, require_finite
 from slm_lab.core.types import StateDict
 from slm_lab.env.vector_env import VectorEnv
@@ -24,10 +25,13 @@ from slm_lab.parallel.hogwild.sync import (
     SyncedSync,
 )
 from slm_lab.parallel.shared_memory import into_shared_memory
-from slm_lab.session.status_board import StatusBoard
+from slm_lab.session.status_board import Phase, StatusBoard
 from slm_lab.session.strategy import Ballot, Blueprint, Strategy
 
 HogwildMode = Literal["shared", "synced"]
+
+ENDED = (Phase.DONE, Phase.FAILED, Phase.STOPPED)
+"""Phases after which a worker takes no step."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,9 @@ class GlobalState:
     networks: Mapping[str, SharedTrainState]
     statistics: Tensor
     """The environments' running statistics, float64."""
+    resets: Tensor
+    """(1,) int64: the resets that the networks have behind them. Only the worker that
+    leads writes it."""
 
     @classmethod
     def of(
@@ -50,7 +57,12 @@ class GlobalState:
             name: SharedTrainState.of(optimizer, num_workers)
             for name, optimizer in optimizers
         }
-        return cls(mode, networks, into_shared_memory(torch.from_numpy(env.statistics)))
+        return cls(
+            mode=mode,
+            networks=networks,
+            statistics=into_shared_memory(torch.from_numpy(env.statistics)),
+            resets=into_shared_memory(torch.zeros(1, dtype=torch.int64)),
+        )
 
     def load(self, saved: StateDict) -> None:
         """Restores the shared state from a worker's checkpoint."""
@@ -58,6 +70,7 @@ class GlobalState:
             shared.load(saved["agent"]["learner"]["train_state"][name])
             shared.updates[0] = saved["strategy"]["updates"][name]
         self.statistics.copy_(torch.from_numpy(saved["env"]["statistics"]))
+        self.resets[0] = saved["strategy"].get("resets", 0)  # older ones lack it
 
     def state_dict(self) -> StateDict:
         """The state that `load` restores."""
@@ -65,8 +78,13 @@ class GlobalState:
         return {
             "agent": {"learner": {"train_state": saved}},
             "env": {"statistics": self.statistics.numpy().copy()},
-            "strategy": {"updates": self.updates},
+            "strategy": self.counts,
         }
+
+    @property
+    def counts(self) -> StateDict:
+        """The counts of gradient steps and resets, as a checkpoint holds them."""
+        return {"updates": self.updates, "resets": int(self.resets)}
 
     @property
     def updates(self) -> dict[str, int]:
@@ -94,6 +112,39 @@ def is_on_cpu(optimizer: Optimizer) -> bool:
     """Whether the network can use the global parameters directly: they are on the
     CPU."""
     return optimizer.flat.vector.is_cpu
+
+
+@final
+class HogwildResets(ResetSync):
+    """One worker's part in resets of the global networks. The worker that leads writes
+    their new weights in place, once; the others find the count risen at their next
+    training event. A gradient that another worker had begun before is applied to the
+    new weights, as any late gradient."""
+
+    def __init__(
+        self,
+        resets: Tensor,
+        syncs: Mapping[str, HogwildSync],
+        train_state: TrainState,
+        leads: Callable[[], bool],
+    ) -> None:
+        self._resets = resets.numpy()
+        self._syncs = syncs
+        self._train_state = train_state
+        self._leads = leads
+
+    @override
+    def reset(self, due: int, done: int, begin_anew: Callable[[], None]) -> int:
+        flats = self._train_state.flats
+        if due > self._resets[0] and self._leads():
+            begin_anew()
+            for name, sync in self._syncs.items():
+                sync.publish(flats[name])
+            self._resets[0] = due  # last: who sees it finds the weights, too
+        elif self._resets[0] > done:
+            for name, sync in self._syncs.items():
+                sync.adopt(flats[name])
+        return int(self._resets[0])
 
 
 @final
@@ -137,6 +188,13 @@ class HogwildStrategy(Strategy, Ballot):
             sync = kind(self._state.networks[name], self._session)
             sync.join(optimizer)
             self._syncs[name] = sync
+        if agent.learner.resets is not None:
+            agent.learner.resets.sync = HogwildResets(
+                self._state.resets,
+                self._syncs,
+                agent.learner.train_state,
+                self._is_first,
+            )
         # "shared" off the CPU: a replica that is refreshed before every use.
         self._replicas = self._state.mode == "shared" and any(
             isinstance(sync, SyncedSync) for sync in self._syncs.values()
@@ -144,6 +202,12 @@ class HogwildStrategy(Strategy, Ballot):
         self._opt_step = agent.learner.opt_step
         self._pulled = self._total.copy()
         env.statistics[:] = self._pulled
+
+    def _is_first(self) -> bool:
+        """Whether all workers of lower numbers have ended for good."""
+        return all(
+            self._board.phase(worker) in ENDED for worker in range(self._session)
+        )
 
     @override
     def refresh(self) -> None:
@@ -188,5 +252,5 @@ class HogwildStrategy(Strategy, Ballot):
 
     @override
     def state_dict(self) -> StateDict:
-        """Update counts, which order checkpoints by age."""
-        return {"updates": self._state.updates}
+        """Update counts, which order checkpoints by age, and resets."""
+        return self._state.counts

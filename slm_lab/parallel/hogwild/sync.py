@@ -114,6 +114,14 @@ class HogwildSync(GradientSync):
             self._pull(flat)
 
     @abstractmethod
+    def adopt(self, flat: FlatParameters) -> None:
+        """Makes the worker's network equal to the global one, whatever it was."""
+
+    @abstractmethod
+    def publish(self, flat: FlatParameters) -> None:
+        """Makes the global network equal to the worker's, whatever it was."""
+
+    @abstractmethod
     def _pull(self, flat: FlatParameters) -> None:
         """Copies the global state into `flat`."""
 
@@ -135,6 +143,14 @@ class SharedSync(HogwildSync):
         self._seen = self._updates_of_others()
 
     @override
+    def adopt(self, flat: FlatParameters) -> None:
+        """Nothing to copy: `flat` is the global state."""
+
+    @override
+    def publish(self, flat: FlatParameters) -> None:
+        """Nothing to copy: `flat` is the global state."""
+
+    @override
     def _pull(self, flat: FlatParameters) -> None:
         """Nothing to copy: `flat` is the global state."""
 
@@ -153,8 +169,19 @@ class SyncedSync(HogwildSync):
     @override
     def join(self, optimizer: Optimizer) -> None:
         optimizer.join(self, self.shared.moments)
-        optimizer.flat.vector.copy_(self.shared.vector)
-        optimizer.flat.statistics.copy_(self.shared.statistics)
+        self.adopt(optimizer.flat)
+
+    @override
+    def adopt(self, flat: FlatParameters) -> None:
+        self._pulled = self.shared.statistics.numpy().copy()
+        flat.vector.copy_(self.shared.vector)
+        flat.statistics.copy_(self.shared.statistics)
+
+    @override
+    def publish(self, flat: FlatParameters) -> None:
+        self.shared.vector.copy_(flat.vector)
+        self.shared.statistics.copy_(flat.statistics)
+        self._pulled = self.shared.statistics.numpy().copy()
 
     @override
     def _pull(self, flat: FlatParameters) -> None:

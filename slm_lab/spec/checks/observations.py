@@ -19,6 +19,7 @@ VECTOR_NETS = (
     nets.DuelingMLPNetSpec,
     nets.HydraMLPNetSpec,
     nets.RecurrentNetSpec,
+    nets.SimBaNetSpec,
 )
 IMAGE_NETS = (nets.ConvNetSpec, nets.DuelingConvNetSpec)
 

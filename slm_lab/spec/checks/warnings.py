@@ -128,6 +128,17 @@ def _nothing_is_explored(blocks: Blocks) -> Iterator[Problem]:
             yield Problem(path, "and stays 0, so nothing is explored", 0)
 
 
+def _best_agent_may_be_reset(blocks: Blocks) -> Iterator[Problem]:
+    """Warns if returns of the networks before a reset choose the best agent."""
+    frequency = known(blocks.algorithm).frames_between_resets
+    if frequency is not None and known(blocks.meta).rigorous_eval == 0:
+        message = (
+            "soon after a reset the recent returns, by which the best agent is saved, "
+            "are still those of the networks before; set meta.rigorous_eval"
+        )
+        yield Problem("agent.algorithm.reset_frequency", message, frequency)
+
+
 def _targets_lag_behind(blocks: Blocks) -> Iterator[Problem]:
     """Warns if a target network hardly ever differs from the net that it copies."""
     agent = known(blocks.agent)
@@ -259,6 +270,7 @@ def _rows_are_few(blocks: Blocks) -> Iterator[Problem]:
 
 SUSPICIOUS = (
     _nothing_is_explored,
+    _best_agent_may_be_reset,
     _targets_lag_behind,
     _targets_hardly_lag,
     _crossq_goes_without_its_norm,

@@ -110,6 +110,7 @@ USUAL_NAMES: Mapping[str, Mapping[str, Meaning]] = {
     "net": {
         "CNN": Meaning("ConvNet"),
         "MLP": Meaning("MLPNet"),
+        "SimBa": Meaning("SimBaNet"),
         **{
             cell: Meaning("RecurrentNet", {"cell_type": cell})
             for cell in ("GRU", "LSTM", "RNN")

@@ -233,6 +233,12 @@ class AlgorithmSpec(ChangingBlock):
         return False
 
     @property
+    def frames_between_resets(self) -> int | None:
+        """The frames of the trial's clock from one reset of its networks to the next;
+        None without resets."""
+        return None
+
+    @property
     def returns(self) -> tuple[str, Mapping[str, float]] | None:
         """The kind of distribution of the return that it learns, and its arguments;
         None if it learns the mean alone."""
@@ -515,11 +521,31 @@ class ReplayLearningSpec(LearningSpec):
         le=bounds.STEPS_PER_FRAME,
         description="gradient steps per frame, kept exactly",
     )
+    reset_frequency: Annotated[
+        Frames | None,
+        bounds.FRAMES,
+        Limit(sign="<", of="env.max_frame", text=", or no reset comes"),
+        Limit(
+            sign=">",
+            of="training_start_step",
+            text=", or networks that have learned nothing are reset",
+        ),
+    ] = Field(
+        None,
+        ge=1,
+        description="frames between resets (arXiv:2205.07802): networks, optimizers, α "
+        "and target networks begin anew, the memory stays; null: no resets",
+    )
 
     @property
     @override
     def replays(self) -> bool:
         return True
+
+    @property
+    @override
+    def frames_between_resets(self) -> int | None:
+        return self.reset_frequency
 
     @override
     def first_learning_frame(

@@ -57,7 +57,7 @@ OF_BOTH_NETS = NoEffect(
 
 NEEDS_EMBEDDING = Refused(
     "{algorithm.name} multiplies an embedding of the observation; use MLPNet, "
-    "DuelingMLPNet, ConvNet or DuelingConvNet",
+    "DuelingMLPNet, SimBaNet, ConvNet or DuelingConvNet",
     when="algorithm.needs_embedding",
     unless="HAS_EMBEDDING",
     value=ANY,
@@ -675,6 +675,10 @@ OneDirection: TypeAlias = Annotated[
 ]
 NotBesideArc: TypeAlias = Annotated[bool, _false("add the layer to the arc instead")]
 """A layer that an arc must contain instead."""
+NormalisedAlready: TypeAlias = Annotated[
+    bool, _false("its blocks are normalised by layer")
+]
+"""A norm beside the norms of the blocks."""
 
 
 class RecurrentNetSpec(NetSpec):
@@ -760,6 +764,52 @@ class RecurrentNetSpec(NetSpec):
         return GATES[self.cell_type] * (first + others) + weights_between(
             self.fc_hid_layers
         )
+
+
+class SimBaNetSpec(NetSpec):
+    """SimBa (arXiv:2410.09754): a linear embedding, residual blocks with layer
+    normalisation, then linear output layers. Set `env.normalize_obs`, which is a part
+    of it. The embedding and the output layers begin as orthogonal matrices, the
+    blocks as `kaiming_normal_` fills them."""
+
+    LEGACY = MLPNetSpec.LEGACY
+    HAS_EMBEDDING = True
+
+    type: Annotated[
+        str,
+        Refused(
+            "{algorithm.name} normalises its nets by batch, and this net is normalised "
+            "by layer; use MLPNet, or SoftActorCritic",
+            when="algorithm.ALWAYS_NORMALISES",
+            value=ANY,
+        ),
+    ] = Field(description="kind of net")
+    init_fn: None = Field(None, description="must be null: the net has its own")
+    layer_norm: NormalisedAlready = Field(
+        False, description="must be false: the blocks are normalised already"
+    )
+    batch_norm: NormalisedAlready = Field(
+        False, description="must be false: the blocks are normalised by layer"
+    )
+    norm_place: None = Field(
+        None, description="must be null: a norm stands before every block"
+    )
+    noisy: Annotated[bool, _false("use MLPNet, or epsilon_greedy")] = Field(
+        False, description="must be false: its layers have no noise"
+    )
+    width: Annotated[Count, bounds.WIDTH] = Field(
+        128, description="units that pass from block to block"
+    )
+    num_blocks: Annotated[Count, bounds.STACKED] = Field(
+        1, description="residual blocks"
+    )
+    expansion: Annotated[Count, bounds.WIDTH] = Field(
+        4, description="units of a block's hidden layer, in multiples of width"
+    )
+
+    @override
+    def hidden_weights(self) -> int:
+        return self.num_blocks * 2 * self.expansion * self.width**2
 
 
 class TorchArcNetSpec(NetSpec):

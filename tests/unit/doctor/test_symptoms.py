@@ -249,6 +249,15 @@ def test_a_target_network_that_hardly_updates_counts_as_frozen():
     assert found(learning.frozen_target, course()._replace(spec=spec)) is None
 
 
+def test_returns_that_a_reset_has_cost_are_put_down_to_it():
+    fallen = course(**ILL["lost"][0])
+    algorithm = {**SPEC["agent"]["algorithm"], "reset_frequency": 9000}
+    spec = {**SPEC, "agent": {**SPEC["agent"], "algorithm": algorithm}}
+    assert "reset" not in found(learning.lost, fallen).advice
+    advice = found(learning.lost, fallen._replace(spec=spec)).advice
+    assert advice.startswith("raise agent.algorithm.reset_frequency, as the last reset")
+
+
 def test_a_rate_that_a_resume_has_raised_from_zero_is_not_zero():
     raised = np.r_[np.full(10, 1e-3), np.zeros(2), np.full(27, 5e-4), 0.0]
     assert found(learning.learning_rate_zero, course(lr=raised)) is None

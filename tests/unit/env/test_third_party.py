@@ -9,6 +9,7 @@ from slm_lab.env.check import check_env
 from slm_lab.env.convert.observation import only_parts
 from slm_lab.env.make import describe_spaces
 from slm_lab.spec.load import load_spec
+from slm_lab.storage.checkpoint import from_plain, to_plain
 
 MINIGRID = "minigrid:MiniGrid-Empty-5x5-v0"
 
@@ -108,3 +109,32 @@ def test_the_name_of_minigrid_says_what_to_install(monkeypatch, build):
             MissingExtraError, match=r'pip install "slm-lab\[minigrid\]"'
         ):
             build(name)
+
+
+@pytest.mark.parametrize(
+    "game", ["Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders"]
+)
+def test_a_game_of_minatar_goes_on_exactly_from_its_saved_state(
+    game, build, random_actions
+):
+    pytest.importorskip("minatar")
+    env, restored = (build(f"MinAtar/{game}-v1", seed) for seed in (0, 9))
+    env.reset()
+    before, after = np.split(random_actions(env, 600), [90])
+    for action in before:
+        env.step(action)
+    assert env.exact_state
+    assert restored.load_state_dict(from_plain(to_plain(env.state_dict())))
+    for action in after:
+        expected = env.step(action)
+        step = restored.step(action)
+        assert np.array_equal(step.obs, expected.obs)
+        assert np.array_equal(step.reward, expected.reward)
+        assert np.array_equal(step.terminated, expected.terminated)
+
+
+def test_the_name_of_minatar_says_what_to_install(monkeypatch, build):
+    monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
+    monkeypatch.setattr(gymnasium, "registry", {})
+    with pytest.raises(MissingExtraError, match=r'pip install "slm-lab\[minatar\]"'):
+        build("MinAtar/Breakout-v1")

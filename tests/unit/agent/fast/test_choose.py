@@ -49,10 +49,17 @@ def discrete():
     return OneBatch(transitions())
 
 
-def weighted():
-    batch = transitions()
+def with_weights(batch):
     weight = torch.linspace(0.2, 1.0, len(batch.action))
     return OneBatch(replace(batch, weight=weight))
+
+
+def continuous_weighted():
+    return with_weights(transitions(CONTINUOUS))
+
+
+def weighted():
+    return with_weights(transitions())
 
 
 PENDULUM = {"env__name": "Pendulum-v1"}
@@ -78,6 +85,18 @@ CASES = {
     "SoftActorCritic, with a penalty": (
         soft("SoftActorCritic", **PENDULUM, agent__algorithm__entropy_penalty_coef=0.5),
         continuous,
+    ),
+    "TQC": (soft("TQC", **PENDULUM), continuous),
+    "TQC, by priority": (
+        soft(
+            "TQC",
+            **PENDULUM,
+            agent__algorithm__num_critics=3,
+            agent__algorithm__num_quantiles=5,
+            agent__algorithm__quantiles_dropped=0,
+            agent__algorithm__num_step_returns=2,
+        ),
+        continuous_weighted,
     ),
 }
 

@@ -54,6 +54,7 @@ NETS = {
     "normalised images": ("ConvNet", IMAGE, {**CONV, **NORMS}, 3),
     "dueling images": ("DuelingConvNet", IMAGE, CONV, 3),
     "recurrent": ("RecurrentNet", VECTOR, RECURRENT, 1),
+    "residual": ("SimBaNet", VECTOR, {"width": 32, "num_blocks": 2}, 4),
 }
 """The kind of net, its observations, its keys, and its products in bfloat16."""
 

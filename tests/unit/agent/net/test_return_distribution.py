@@ -132,6 +132,7 @@ def test_the_cosines_of_a_level_are_those_of_the_paper():
 SPLIT = {
     "MLPNet": ((5,), {"hid_layers": [8, 6]}),
     "DuelingMLPNet": ((5,), {"hid_layers": [8]}),
+    "SimBaNet": ((5,), {"width": 8, "num_blocks": 2}),
     "ConvNet": ((1, 6, 6), {"conv_hid_layers": [[4, 3, 1]], "fc_hid_layers": [8]}),
 }
 

@@ -343,3 +343,33 @@ def test_imitation_on_parts_takes_the_steps_of_the_whole():
     first, second = in_ranks(2, train)
     check_equal(first, second)
     check_close(first, alone.vectors, start)
+
+
+@pytest.mark.parametrize("name", ["SoftActorCritic", "CrossQ"])
+def test_ranks_of_different_seeds_are_reset_to_the_same_weights(name):
+    data = soft(name, agent__algorithm__reset_frequency=100)
+
+    def act(group):
+        member = Rank(data, group, seed=group.rank)
+        learner = member.learner
+        networks = member.strategy.networks()
+        member.learn(Given([transitions(group.rank)]))
+        before = [tensor.clone() for tensor in networks]
+        assert learner.resets.reset(learner.train_state, 101)
+        learner.weights_replaced()
+        optimizers = learner.train_state.optimizers.values()
+        moments = [
+            moment.clone()
+            for optimizer in optimizers
+            for moment in optimizer.shareable_state().values()
+        ]
+        anew = [tensor.clone() for tensor in networks]
+        member.learn(Given([transitions(10 + group.rank)]))
+        member.strategy.checkpoint.final_state(dict, True)
+        return before, anew, moments
+
+    (before, anew, moments), (_, others, _) = in_ranks(2, act)
+    assert all(map(torch.equal, anew, others))
+    pairs = zip(before, anew, strict=True)
+    assert not any(torch.equal(*pair) for pair in pairs if pair[0].numel() > 0)
+    assert not any(moment.any() for moment in moments)
