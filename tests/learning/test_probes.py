@@ -81,7 +81,7 @@ LEARNERS = {
                 "agent__net__lr_scheduler_spec": {"name": "LinearToZero"},
             },
         )
-        for name in ("SoftActorCritic", "REDQ", "TQC", "CrossQ", "TD3")
+        for name in ("SoftActorCritic", "REDQ", "DroQ", "TQC", "CrossQ", "TD3")
     },
 }
 
@@ -523,6 +523,7 @@ OF_ACTORS = {
         "agent__algorithm__num_quantiles": 5,
         "agent__algorithm__quantiles_dropped": 1,
     },
+    "DroQ": NO_ENTROPY,
     "CrossQ": NO_ENTROPY,
     "TD3": {},
 }
