@@ -181,27 +181,27 @@ def top_half(advantage: Tensor, log_rho: Tensor, eta: Tensor) -> TopHalf:
 def target_weights(
     advantage: Tensor, log_rho: Tensor, eta: Tensor, top: TopHalf
 ) -> Tensor:
-    """ψ = ρ exp(Â/η) / Σ_D̃ ρ exp(Â/η) within D̃ and 0 elsewhere, (B,): eq. 3 of
-    arXiv:1909.12238. They are constants for the policy. `advantage` and `log_rho` (B,)
+    """ψ = ρ exp(Â/η) / Σ_D̃ ρ exp(Â/η) within D̃ and 0 elsewhere, (B,): the
+    E-step of arXiv:1909.12238. They are constants for the policy. `advantage` and `log_rho` (B,)
     are all samples of D̃'s batch, or some."""
     weight = (advantage / eta + log_rho - top.log_sum).detach().exp()
     return torch.where(advantage >= top.least, weight, 0.0)
 
 
 def temperature_loss(eta: Tensor, bound: float, top: TopHalf) -> Tensor:
-    """η ε_η + η log mean_D̃ ρ exp(Â/η), eq. 4 of arXiv:1909.12238. The ψ of its minimum
+    """η ε_η + η log mean_D̃ ρ exp(Â/η), L_η of arXiv:1909.12238. The ψ of its minimum
     are ε_η nats away from equal weights."""
     return eta * (bound + top.log_sum - top.size.log())
 
 
 def kl_penalty(kl: Tensor, multiplier: Tensor) -> Tensor:
-    """Σ_k α_k KL_k, the policy's part of eq. 5 of arXiv:1909.12238, from K mean
+    """Σ_k α_k KL_k, the policy's part of L_α in arXiv:1909.12238, from K mean
     divergences and their multipliers, both (K,)."""
     return (multiplier.detach() * kl).sum()
 
 
 def multiplier_loss(multiplier: Tensor, kl: Tensor, bounds: Sequence[float]) -> Tensor:
-    """Σ_k α_k (ε_k − KL_k), the multipliers' part of eq. 5 of arXiv:1909.12238. α_k
+    """Σ_k α_k (ε_k − KL_k), the multipliers' part of L_α in arXiv:1909.12238. α_k
     rises while KL_k is above its bound. `multiplier` and `kl` are (K,)."""
     terms = zip(multiplier, kl.detach(), bounds, strict=True)
     return sum(

@@ -179,8 +179,8 @@ class VMPO(Learner[Rollout]):
         return samples, loss.explained_variance(estimates.value, estimates.returns)
 
     def _step(self, batch: PolicySamples) -> Update:
-        """One gradient step of networks and dual variables on L_π + L_η + L_α + L_V,
-        section 4 of the paper. With ranks, D̃ is the better half of all their
+        """One gradient step of networks and dual variables on L_π + L_η + L_α + L_V of
+        the paper. With ranks, D̃ is the better half of all their
         samples."""
         spec = self.spec
         eta, *alphas = self._duals.value.exp()
