@@ -182,8 +182,8 @@ def target_weights(
     advantage: Tensor, log_rho: Tensor, eta: Tensor, top: TopHalf
 ) -> Tensor:
     """ψ = ρ exp(Â/η) / Σ_D̃ ρ exp(Â/η) within D̃ and 0 elsewhere, (B,): the
-    E-step of arXiv:1909.12238. They are constants for the policy. `advantage` and `log_rho` (B,)
-    are all samples of D̃'s batch, or some."""
+    E-step of arXiv:1909.12238. They are constants for the policy. `advantage` and
+    `log_rho` (B,) are all samples of D̃'s batch, or some."""
     weight = (advantage / eta + log_rho - top.log_sum).detach().exp()
     return torch.where(advantage >= top.least, weight, 0.0)
 

@@ -180,8 +180,7 @@ class VMPO(Learner[Rollout]):
 
     def _step(self, batch: PolicySamples) -> Update:
         """One gradient step of networks and dual variables on L_π + L_η + L_α + L_V of
-        the paper. With ranks, D̃ is the better half of all their
-        samples."""
+        the paper. With ranks, D̃ is the better half of all their samples."""
         spec = self.spec
         eta, *alphas = self._duals.value.exp()
         alpha = torch.stack(alphas)
