@@ -116,7 +116,13 @@ class EnvFactory(NamedTuple):
         game = None
         if is_atari(entry):
             game = atari_keys(spec, entry)
-        return cls(spec, entry, game, log, argument_schedules(spec, entry))
+        return cls(
+            spec=spec,
+            entry=entry,
+            game=game,
+            log=log,
+            schedules=argument_schedules(spec, entry),
+        )
 
     def make_single(self, copy: int = 0) -> Env:
         """The environment with the number `copy` in its wrappers, with flat

@@ -27,6 +27,7 @@ class TD3(ReplayActorCritic):
     `policy_delay` steps of the critics."""
 
     metric_names = ("policy_loss", "value_loss", "q_value", "update_to_data")
+    spec: TD3Spec
 
     def __init__(self, spec: TD3Spec, parts: ActorCriticParts) -> None:
         super().__init__(spec, parts)
@@ -54,7 +55,6 @@ class TD3(ReplayActorCritic):
     def take_numbers(self, numbers: Mapping[str, float]) -> None:
         super().take_numbers(numbers)
         spec = self.spec
-        assert isinstance(spec, TD3Spec)
         self.next_policy = smoothed(spec.target_noise, spec.target_noise_clip)
 
     @override

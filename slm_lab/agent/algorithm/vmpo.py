@@ -1,6 +1,7 @@
 """V-MPO: maximum a posteriori policy optimisation on rollouts of the current policy,
 arXiv:1909.12238."""
 
+import logging
 import math
 from collections.abc import Mapping
 from typing import NamedTuple, final
@@ -35,6 +36,8 @@ from slm_lab.agent.optim.rule import Number
 from slm_lab.agent.recurrent_state import flatten_obs, flatten_steps
 from slm_lab.core.types import StateDict
 from slm_lab.spec.schema.policy_gradient import VMPOSpec
+
+logger = logging.getLogger(__name__)
 
 DUAL_RANGE = (math.log(1e-8), math.log(1e8))
 """Bounds of ln η and ln α; the paper has the lower one."""
@@ -94,6 +97,12 @@ class VMPO(Learner[Rollout]):
         transform = ValueTransform(False, spec.normalize_v_targets)
         parts = build_with_critic(context, transform)
         num_bounds = parts.family.kind.num_bounds
+        if num_bounds == 1 and any(spec.changed("eps_alpha_cov")):
+            logger.warning(
+                "agent.algorithm.eps_alpha_cov = %g changes nothing: the action "
+                "distribution has no covariance",
+                spec.eps_alpha_cov,
+            )
         start = [spec.eta_init, *[spec.alpha_init] * num_bounds]
         duals = LogNumbers([math.log(value) for value in start])
         learner = cls(

@@ -144,3 +144,16 @@ def test_dual_variables_are_a_vector_of_their_own(changes, start):
     learner = learner_of(**changes)
     assert_close(learner.flats["duals"].vector.exp(), torch.tensor(start))
     assert list(learner.flats) == ["actor", "critic", "duals"]
+
+
+@pytest.mark.parametrize(
+    ("env", "warns"), [("CartPole-v1", True), ("Pendulum-v1", False)]
+)
+def test_a_bound_without_a_covariance_is_named(env, warns, caplog):
+    caplog.clear()
+    learner_of(env__name=env, agent__algorithm__eps_alpha_cov=0.01)
+    line = (
+        "agent.algorithm.eps_alpha_cov = 0.01 changes nothing: the action distribution "
+        "has no covariance"
+    )
+    assert (line in caplog.messages) == warns
