@@ -135,24 +135,35 @@ def _argument_problems(
     extra = spec.model_extra or {}
     other_names = {**OWN_NAMES, **KEYS_OF_THE_LAB}
     return [
-        *arguments.problems(entry.id, "env", _plain(extra), OWN_NAMES),
-        *arguments.problems(entry.id, "env.kwargs", _plain(spec.kwargs), other_names),
+        *arguments.problems(entry.id, "env", _plain(arguments, extra), OWN_NAMES),
+        *arguments.problems(
+            entry.id, "env.kwargs", _plain(arguments, spec.kwargs), other_names
+        ),
         *_schedule_problems(arguments, entry, "env", extra),
         *_schedule_problems(arguments, entry, "env.kwargs", spec.kwargs),
     ]
 
 
-def _plain(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments without a schedule."""
-    return {key: value for key, value in given.items() if not is_schedule(value)}
+def _plain(arguments: Arguments, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments without a schedule, and those that are unknown."""
+    return {
+        key: value
+        for key, value in given.items()
+        if not is_schedule(value) or not arguments.accepts(key)
+    }
 
 
 def _schedule_problems(
     arguments: Arguments, entry: GymnasiumSpec, path: str, given: Mapping[str, Any]
 ) -> Iterator[Problem]:
-    """The problems of arguments with a schedule, at the end where they are."""
+    """The problems of known arguments with a schedule: of the argument itself, or else
+    at the end where they are."""
     for key, schedule in given.items():
-        if not is_schedule(schedule):
+        if not is_schedule(schedule) or not arguments.accepts(key):
+            continue
+        if not arguments.takes_numbers(key):
+            message = "takes no numbers, so it cannot change while an agent trains"
+            yield Problem(f"{path}.{key}", f"{message}; write a value", schedule)
             continue
         for end in ("start_val", "end_val"):
             number = schedule.get(end)

@@ -52,6 +52,10 @@ class Argument(NamedTuple):
             return f"{message}; write {int(value)}"
         return message
 
+    def takes_numbers(self) -> bool:
+        """Whether a number may be valid."""
+        return self.fault(0) is None or self.fault(0.5) is None
+
     def is_whole(self, values: Sequence[float]) -> bool:
         """Whether these values, and those between them, must be whole numbers: by the
         annotation, or else if the default and all `values` are."""
@@ -105,6 +109,15 @@ class Arguments(NamedTuple):
                     message = self._unknown(name, key, other_names)
             if message is not None:
                 yield Problem(f"{path}.{key}", message, value)
+
+    def accepts(self, key: str) -> bool:
+        """Whether there is an argument with this name."""
+        return self.open_ended or key in self.named
+
+    def takes_numbers(self, key: str) -> bool:
+        """Whether an argument that is accepted may be a number."""
+        argument = self.named.get(key)
+        return argument is None or argument.takes_numbers()
 
     def is_whole(self, key: str, schedule: ScheduleSpec) -> bool:
         """Whether the values of an argument with a schedule are whole numbers."""

@@ -74,7 +74,10 @@ def reword(
     for bound in () if field is None else field.metadata:
         if kind == "less_than_equal" and isinstance(bound, UpperBound):
             return bound.refusal(details["input"]) or ""
-    return _bound(kind, details.get("ctx", {})) or details["msg"]
+    message = details["msg"]
+    if kind == "none_required" and field is not None and field.description:
+        message = field.description  # "must be null: …"
+    return _bound(kind, details.get("ctx", {})) or message
 
 
 def _bound(kind: str, context: Mapping[str, Any]) -> str:

@@ -156,7 +156,14 @@ def simba(make, name, **keys):
         (simba(q_learning, "DQN", layer_norm=True), "agent.net.layer_norm = …: must …"),
         (simba(q_learning, "DQN", batch_norm=True), "agent.net.batch_norm = …: must …"),
         (simba(q_learning, "DQN", noisy=True), "agent.net.noisy = …: use MLPNet, …"),
-        (simba(q_learning, "DQN", init_fn="orthogonal_"), "agent.net.init_fn = …"),
+        (
+            simba(q_learning, "DQN", init_fn="orthogonal_"),
+            "agent.net.init_fn = 'orthogonal_': must be null: the net has its own",
+        ),
+        (
+            simba(q_learning, "DQN", hid_layers=[64]),
+            "agent.net.hid_layers = …: unknown key; … num_blocks of SimBaNet, …",
+        ),
         (simba(q_learning, "DQN", num_blocks=0), "agent.net.num_blocks = 0: …"),
     ],
 )

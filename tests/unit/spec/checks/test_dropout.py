@@ -34,6 +34,10 @@ TAKEN = (
         (ppo(**OF_CRITIC), NO_MASKS.format("critic_dropout", "PPO")),
         (q_learning("DQN", **OF_BOTH), NO_MASKS.format("dropout", "DQN")),
         (soft("REDQ", agent__net__critic_dropout=1.0), "… must be < 1"),
+        (
+            soft("REDQ", agent__algorithm__critic_dropout=0.1),
+            "agent.algorithm.critic_dropout = 0.1: unknown key; use agent.net.critic_…",
+        ),
     ],
 )
 def test_dropout_is_refused_where_nothing_draws_its_masks(raw, problem):
