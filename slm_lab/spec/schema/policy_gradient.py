@@ -204,10 +204,10 @@ class VMPOSpec(MinibatchLearningSpec):
         "Normal actions, nats",
     )
     eta_init: float = Field(
-        1.0, gt=0, description="initial temperature η of the advantages"
+        1.0, ge=1e-8, le=1e8, description="initial temperature η of the advantages"
     )
     alpha_init: float = Field(
-        1.0, gt=0, description="initial multiplier α of each bound"
+        1.0, ge=1e-8, le=1e8, description="initial multiplier α of each bound"
     )
     dual_lr: float | None = Field(
         None, gt=0, description="learning rate of ln η and ln α; null: the actor's"
