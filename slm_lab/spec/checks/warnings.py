@@ -139,6 +139,18 @@ def _best_agent_may_be_reset(blocks: Blocks) -> Iterator[Problem]:
         yield Problem("agent.algorithm.reset_frequency", message, frequency)
 
 
+def _net_sees_raw_observations(blocks: Blocks) -> Iterator[Problem]:
+    """Warns if a net lacks the statistics of observations that are a part of it."""
+    env = known(blocks.env)
+    for path, net in blocks.nets.items():
+        if net.WANTS_NORMALISED_OBS and not env.normalize_obs:
+            message = (
+                "is without the running statistics of observations that are a part of "
+                f"{net.type}; set env.normalize_obs"
+            )
+            yield Problem(f"{path}.type", message, net.type)
+
+
 def _targets_lag_behind(blocks: Blocks) -> Iterator[Problem]:
     """Warns if a target network hardly ever differs from the net that it copies."""
     agent = known(blocks.agent)
@@ -271,6 +283,7 @@ def _rows_are_few(blocks: Blocks) -> Iterator[Problem]:
 SUSPICIOUS = (
     _nothing_is_explored,
     _best_agent_may_be_reset,
+    _net_sees_raw_observations,
     _targets_lag_behind,
     _targets_hardly_lag,
     _crossq_goes_without_its_norm,

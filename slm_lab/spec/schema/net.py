@@ -148,6 +148,9 @@ class NetSpec(ChangingBlock):
     RECURRENT: ClassVar[bool] = False
     """Whether it has a state, and learns from sequences."""
 
+    WANTS_NORMALISED_OBS: ClassVar[bool] = False
+    """Whether running statistics of observations are a part of it."""
+
     HAS_ARC: ClassVar[bool] = False
     """Whether `arc` defines its layers."""
 
@@ -774,6 +777,7 @@ class SimBaNetSpec(NetSpec):
 
     LEGACY = MLPNetSpec.LEGACY
     HAS_EMBEDDING = True
+    WANTS_NORMALISED_OBS = True
 
     type: Annotated[
         str,

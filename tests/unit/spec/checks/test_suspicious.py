@@ -324,3 +324,14 @@ def test_the_first_replayed_event_is_that_of_the_schedule(
             parsed.problems
             or f"after {first} frames" in but_for_rows(parsed.suspicious)[-1]
         )
+
+
+@pytest.mark.parametrize("normalize_obs", [False, True])
+def test_simba_without_statistics_of_observations_is_suspicious(normalize_obs):
+    net = {"type": "SimBaNet", "width": 8, "optim_spec": {"name": "Adam", "lr": 1e-3}}
+    raw = ppo(agent__net=net, env__normalize_obs=normalize_obs)
+    line = (
+        "agent.net.type = 'SimBaNet': is without the running statistics of "
+        "observations that are a part of SimBaNet; set env.normalize_obs"
+    )
+    assert (line in suspicious(raw)) == (not normalize_obs)
