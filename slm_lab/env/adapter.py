@@ -1,17 +1,15 @@
 """Between an environment's own observations and actions, and a policy's."""
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple, final
 
 import numpy as np
-from gymnasium import spaces
 
 from slm_lab.core.types import Array, BoolArray, FloatArray
-from slm_lab.env.convert.flatten import (
-    FlatObservation,
+from slm_lab.env.convert.parts import (
+    ObservationRows,
+    RowConverter,
     as_array,
     as_numbers,
-    joined,
     leaves,
 )
 from slm_lab.env.failure import close_all
@@ -21,7 +19,7 @@ from slm_lab.spec.schema.env import EnvSpec
 
 
 class Batch(NamedTuple):
-    """Observations as the environments give them, but flat if they have parts."""
+    """Observations as the environments give them, but rows if they have parts."""
 
     obs: Array
     """(B, ...)"""
@@ -32,7 +30,7 @@ class Batch(NamedTuple):
 @final
 class PolicyAdapter:
     """Converts the observations and actions of environments that someone else steps.
-    `observation_space` and `action_space` are the policy's; `env_observation_space` and
+    `layout` and `action_space` are the policy's; `env_observation_space` and
     `env_action_space` those of `make_env`."""
 
     def __init__(self, spec: EnvSpec) -> None:
@@ -40,16 +38,17 @@ class PolicyAdapter:
         self._spec = spec
         env, conversions = make_one(spec)
         bare = env
-        if isinstance(env, FlatObservation):
+        self._rows: RowConverter | None = None
+        if isinstance(env, ObservationRows):
             bare = env.env
-        self._is_flattened = bare is not env
-        self.flat_space: AnySpace = env.observation_space
+            self._rows = env.converter
+        self.row_space: AnySpace = env.observation_space
         """The space of one row of a `Batch`."""
         self.env_observation_space = bare.observation_space
         self.env_action_space: AnySpace = env.action_space
         close_all([env.close], spec.name)
         self.conversions = conversions
-        self.observation_space = conversions.observation_space
+        self.layout = conversions.layout
         self.action_space = conversions.action.space
         self.statistics: FloatArray = conversions.statistics
         self.joined: Array | None = None
@@ -60,7 +59,7 @@ class PolicyAdapter:
         and game settings. It has its own observations, actions and rewards: the adapter
         converts them."""
         env, _ = make_one(self._spec.with_arguments(kwargs))
-        if isinstance(env, FlatObservation):
+        if isinstance(env, ObservationRows):
             return env.env
         return env
 
@@ -76,7 +75,7 @@ class PolicyAdapter:
             axes = {array.ndim - len(part.shape or ()) for _, part, array in parts}
             lead = parts[0][-1].shape[:1] if axes == {1} else ()
             rows = [_rows(*part, lead) for part in parts]
-            flat = _flat(parts, rows) if self._is_flattened else rows[0]
+            joined = rows[0] if self._rows is None else self._rows.rows(rows)
         except ValueError as error:
             why = ""
             if isinstance(obs, tuple):
@@ -85,7 +84,7 @@ class PolicyAdapter:
             raise ValueError(
                 f"no observation of {env}, and no batch: {error}{why}"
             ) from None
-        return Batch(flat, not lead)
+        return Batch(joined, not lead)
 
     def policy_obs(self, obs: Array, starts: BoolArray) -> Array:
         """Observations (B, ...) of a `Batch` as the policy takes them; `starts` (B,)
@@ -131,14 +130,3 @@ def _rows(
                 f"{obs_name(path)} has the value {value}, which is no finite float32"
             )
     return rows
-
-
-def _flat(
-    parts: Sequence[tuple[tuple[str, ...], AnySpace, Array]], rows: Sequence[Array]
-) -> Array:
-    """The `rows` (B, ...) of each part as vectors (B, D)."""
-    flat = [
-        (path, np.stack([np.asarray(spaces.flatten(part, row)) for row in batch]))
-        for (path, part, _), batch in zip(parts, rows, strict=True)
-    ]
-    return joined(flat, axis=1)

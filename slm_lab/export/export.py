@@ -74,7 +74,7 @@ class PolicyGraph(nn.Module):
         for name, array in constants.items():
             if array is not None:  # torch.export stumbles over a buffer of None
                 self.register_buffer(name, torch.from_numpy(array.copy()))
-        space = policy.adapter.flat_space
+        space = policy.adapter.row_space
         frames = () if self._joiner is None else (self._joiner.length,)
         self.inputs = {"obs": np.zeros((2, *frames, *(space.shape or ())), space.dtype)}
         """An example of each input, with B = 2; named as in the file."""

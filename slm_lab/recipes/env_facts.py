@@ -15,16 +15,12 @@ from gymnasium.utils.env_checker import check_env as gymnasium_check
 from slm_lab.core.errors import LabError
 from slm_lab.core.registry import import_failure
 from slm_lab.core.text import significant
-from slm_lab.env.convert.flatten import FlatObservation, parts_of
-from slm_lab.env.convert.image import is_image
-from slm_lab.env.convert.observation import only_parts
 from slm_lab.env.failure import as_exception, closing_env
-from slm_lab.env.interface import Env, first_reset, first_step
+from slm_lab.env.interface import first_reset, first_step
 from slm_lab.env.lookup import find_env
 from slm_lab.env.make import make_one
 from slm_lab.env.simulators.atari import is_atari
 from slm_lab.env.versions import episode_limit
-from slm_lab.recipes.recipe import LARGEST_GRID
 from slm_lab.spec.schema.env import EnvSpec
 
 PLAY_SECONDS = 3.0
@@ -93,22 +89,8 @@ def env_facts(env: EnvSpec) -> EnvFacts:
         observations, actions = map(
             _space_text, (single.observation_space, single.action_space)
         )
-    flattened = flattened_images(single)
-    notes = (*warnings, *flattened, *obstacles_to_learning(play, episode_limit(env)))
+    notes = (*warnings, *obstacles_to_learning(play, episode_limit(env)))
     return EnvFacts(observations, actions, play, notes)
-
-
-def flattened_images(env: Env) -> Iterator[str]:
-    """A note for each image that becomes part of a vector."""
-    parts = parts_of(env.parts) if isinstance(env, FlatObservation) else ()
-    for path, part in parts:
-        if is_image(part) and min(part.shape[:2]) > LARGEST_GRID:
-            yield (
-                f'its observation "{path[0]}" is an image, and becomes '
-                f"{math.prod(part.shape):,} "
-                "numbers of a vector, which is hard to learn from; "
-                f"{only_parts(path[:1])} leaves the image alone, for a net of images"
-            )
 
 
 def _space_text(space: gymnasium.Space[Any]) -> str:

@@ -44,7 +44,7 @@ def build_policy(run: PlayableRun, saved: AgentCheckpoint, seed: int = 0) -> Pol
     with naming(run.record.place, run.record.folder):
         env = run.spec.of_saved_agent(run.record.trial).env
         adapter = PolicyAdapter(env.at_frame(frame_of(saved.snapshot)))
-        spaces = adapter.observation_space, adapter.action_space
+        spaces = adapter.layout, adapter.action_space
         agent = build_agent(
             on_cpu(run.spec).agent.for_acting(), *spaces, 1, AgentSeeds(*draws)
         )

@@ -25,6 +25,7 @@ from slm_lab.agent.optim.optimizer import StepReport, TrainState
 from slm_lab.agent.optim.rule import Number
 from slm_lab.agent.recurrent_state import RecurrentLayout
 from slm_lab.core.errors import LabError
+from slm_lab.core.observation import ObservationLayout
 from slm_lab.core.state import HasState
 from slm_lab.core.types import Array, BoolArray, Column, StateDict
 from slm_lab.spec.schema.agent import AgentSpec
@@ -181,7 +182,8 @@ class BuildContext:
     """The arguments from which an algorithm is built."""
 
     spec: AgentSpec
-    observation_space: gymnasium.Space[Any]
+    layout: ObservationLayout
+    """The observations as the agent gets them."""
     action_space: gymnasium.Space[Any]
     num_envs: int
     seeds: AgentSeeds
@@ -198,15 +200,7 @@ class BuildContext:
     @property
     def obs_shape(self) -> tuple[int, ...]:
         """The shape of one observation."""
-        shape = self.observation_space.shape
-        assert shape is not None, "the env room flattens observations into arrays"
-        return shape
-
-    @property
-    def obs_dtype(self) -> np.dtype[np.generic]:
-        """The type of one observation."""
-        assert self.observation_space.dtype is not None
-        return self.observation_space.dtype
+        return self.layout.shape
 
 
 class AgentParts(NamedTuple):

@@ -210,7 +210,14 @@ def _recurrent_net(
         generator=generator,
         sees_obs=False,
     )
-    return kind(body, cell, tail, seq_len=spec.seq_len, burn_in=spec.burn_in)
+    return kind(
+        body,
+        cell,
+        tail,
+        obs_shape=obs_shape,
+        seq_len=spec.seq_len,
+        burn_in=spec.burn_in,
+    )
 
 
 def _simba_net(

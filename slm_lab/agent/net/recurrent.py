@@ -5,9 +5,11 @@ mark. A row whose mark is not zero starts a sequence from that state; any other
 continues the row before it. So a batch defines its sequences by the order of its rows.
 Each row of an actor starts one."""
 
+import math
 from collections.abc import Callable
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
@@ -15,6 +17,9 @@ from typing_extensions import override
 
 from slm_lab.agent.net.layers import Empty, init_recurrent
 from slm_lab.agent.net.mlp import MLPNet
+from slm_lab.agent.recurrent_state import obs_columns
+from slm_lab.core.observation import BYTE, FLOAT32
+from slm_lab.core.types import Shape
 
 
 class EmptyGRU(Empty, nn.GRU):
@@ -60,6 +65,9 @@ class RecurrentNet(nn.Module):
         body: MLPNet,
         cell: nn.RNNBase,
         tail: MLPNet,
+        *,
+        obs_shape: Shape,
+        obs_dtype: np.dtype[np.generic] = FLOAT32,
         seq_len: int = 4,
         burn_in: int = 0,
     ) -> None:
@@ -71,24 +79,28 @@ class RecurrentNet(nn.Module):
         self.state_size = self._gates * cell.num_layers * cell.hidden_size
         self.seq_len = seq_len
         self.burn_in = burn_in
-        self._obs_size = body.in_size
+        self._obs_shape = obs_shape
+        self._num_numbers = math.prod(obs_shape)
+        self._in_bytes = obs_dtype == BYTE
+        self._state_start = obs_columns(self._num_numbers, obs_dtype)
         self.offset_state(0)
 
     def offset_state(self, first: int) -> None:
         """Sets where its part of a row's state starts: other nets may have parts there,
         too."""
-        start = self._obs_size + first
-        self._state_at = slice(start, start + self.state_size)
+        columns = FLOAT32.itemsize if self._in_bytes else 1
+        start = self._state_start + first * columns
+        self._state_at = slice(start, start + self.state_size * columns)
 
     @override
     def forward(self, rows: Tensor) -> tuple[Tensor, ...]:
-        """(B, D + H + 1) to one (B, head_dim) per head. While it learns with burn-in, B
-        is a multiple of L: each L rows are a replayed sequence. While it is exported it
-        is `step`."""
+        """Packed rows (B, ...) to one (B, head_dim) per head. While it learns with
+        burn-in, B is a multiple of L: each L rows are a replayed sequence. While it is
+        exported it is `step`."""
         if torch.compiler.is_exporting():
             return self.step(rows)
-        x = self.body.features(rows[:, : self._obs_size])
-        state = rows[:, self._state_at]
+        x = self._features(rows)
+        state = self._state(rows)
         starts = rows[:, -1] != 0
         if self.burn_in and torch.is_grad_enabled():
             return self.tail.forward(self._burnt_in(x, state, starts))
@@ -98,10 +110,20 @@ class RecurrentNet(nn.Module):
     def step(self, rows: Tensor) -> tuple[Tensor, ...]:
         """Outputs for rows that each start a sequence, and the state (B, H) after
         each."""
-        hidden = self._as_hidden(rows[:, self._state_at])
-        x = self.body.features(rows[:, : self._obs_size])
+        hidden = self._as_hidden(self._state(rows))
+        x = self._features(rows)
         features, hidden = self.cell(x.unsqueeze(1), hidden)
         return (*self.tail.forward(features.squeeze(1)), self._as_state(hidden))
+
+    def _features(self, rows: Tensor) -> Tensor:
+        numbers = rows[:, : self._num_numbers]
+        return self.body.features(numbers.reshape(-1, *self._obs_shape))
+
+    def _state(self, rows: Tensor) -> Tensor:
+        state = rows[:, self._state_at]
+        if self._in_bytes:
+            return state.view(torch.float32)
+        return state
 
     def _burnt_in(self, x: Tensor, state: Tensor, starts: Tensor) -> Tensor:
         """The output of the last recurrent layer, (B, W), over sequences of L rows. The
