@@ -1,0 +1,149 @@
+"""Bodies that encode each part of an observation by itself."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import one_hot
+from typing_extensions import override
+
+from slm_lab.core.observation import ObservationLayout, Part
+from slm_lab.core.types import Shape
+
+TORCH_TYPES = {
+    name: getattr(torch, name)
+    for name in ("float32", "float16", "int32", "int16", "uint16", "int8", "uint8")
+}
+"""torch's types of the numbers in a row of bytes, by NumPy's names."""
+
+
+class Encoder(NamedTuple):
+    """What encodes a part."""
+
+    module: nn.Module
+    """Its output is (B, width)."""
+    width: int
+    sees_image: bool
+    """Whether it sees (B, C, H, W), not a vector."""
+
+
+@final
+class IndexEmbedding(nn.Module):
+    """A learned vector for each value of an index: (B, K) indices, or their one-hots
+    side by side, to (B, K · dim)."""
+
+    def __init__(
+        self, sizes: Sequence[int], dim: int, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        self.sizes = tuple(sizes)
+        self.width = len(sizes) * dim
+        tables = [torch.empty(size, dim) for size in sizes]
+        for table in tables:
+            table.normal_(generator=generator)
+        self.tables = nn.ParameterList([nn.Parameter(table) for table in tables])
+
+    @override
+    def forward(self, one_hots: Tensor) -> Tensor:
+        """One-hots side by side, (B, Σ sizes), to (B, K · dim)."""
+        parts = torch.split(one_hots, self.sizes, -1)
+        pairs = zip(parts, self.tables, strict=True)
+        return torch.cat([part @ table for part, table in pairs], -1)
+
+
+@final
+class PartsBody(nn.Module):
+    """Encodes the parts of an observation that have an encoder, and joins their
+    features behind the numbers of the other parts. It sees the parts in `names` alone.
+    Of frames that are joined over time an image's frames become its channels; of other
+    parts it sees the newest."""
+
+    def __init__(
+        self,
+        layout: ObservationLayout,
+        names: Sequence[str],
+        encoders: Mapping[str, Encoder],
+    ) -> None:
+        super().__init__()
+        self._layout = layout
+        self._encoders = dict(encoders)
+        parts = [layout.part(name) for name in names]
+        self._plain = [part for part in parts if part.name not in encoders]
+        self._encoded = [part for part in parts if part.name in encoders]
+        self.encoders = nn.ModuleList(
+            [encoders[part.name].module for part in self._encoded]
+        )
+        self.width = sum(vector_width(part) for part in self._plain) + sum(
+            encoders[part.name].width for part in self._encoded
+        )
+        """The number of features."""
+
+    @override
+    def forward(self, rows: Tensor) -> Tensor:
+        """Rows (B, D) to (B, width)."""
+        return self.join({name: self.read(rows, name) for name in self.names})
+
+    @property
+    def names(self) -> list[str]:
+        """The parts that it sees."""
+        return [part.name for part in (*self._plain, *self._encoded)]
+
+    def read(self, rows: Tensor, name: str) -> Tensor:
+        """A part of rows (B, D), as `join` takes it."""
+        part = self._layout.part(name)
+        frames = rows.unflatten(1, (self._layout.frames, self._layout.row_size))
+        if not self._sees_image(name):
+            frames = frames[:, -1:]
+        columns = frames[..., part.start : part.end]
+        numbers = columns
+        if self._layout.is_bytes:
+            numbers = columns.view(TORCH_TYPES[part.dtype.name])
+        if not self._sees_image(name):
+            return numbers.squeeze(1)
+        image = numbers.unflatten(2, part.shape)
+        if part.channels_last:
+            image = image.movedim(-1, 2)
+        return image.flatten(1, 2)
+
+    def join(self, parts: Mapping[str, Tensor]) -> Tensor:
+        """The features (B, width) of parts by name: images (B, C, H, W) where their
+        encoder sees images, other parts as rows have them, (B, …)."""
+        plain = [as_vector(parts[part.name], part) for part in self._plain]
+        encoded = [
+            encoder(self._input(parts[part.name], part))
+            for part, encoder in zip(self._encoded, self.encoders, strict=True)
+        ]
+        return torch.cat([*plain, *encoded], -1)
+
+    def _input(self, numbers: Tensor, part: Part) -> Tensor:
+        if self._sees_image(part.name):
+            return numbers
+        return as_vector(numbers, part)
+
+    def _sees_image(self, name: str) -> bool:
+        encoder = self._encoders.get(name)
+        return encoder is not None and encoder.sees_image
+
+
+def vector_width(part: Part) -> int:
+    """The length of a part as a vector: of an index that of its one-hot."""
+    if part.sizes:
+        return sum(part.sizes)
+    return math.prod(part.shape)
+
+
+def as_vector(numbers: Tensor, part: Part) -> Tensor:
+    """The numbers of a part as floats, (B, `vector_width`); indices as one-hots."""
+    flat = numbers.flatten(1)
+    if not part.sizes or flat.is_floating_point():
+        return flat.float()
+    columns = zip(flat.long().unbind(1), part.sizes, strict=True)
+    return torch.cat([one_hot(index, size) for index, size in columns], -1).float()
+
+
+def image_shape(layout: ObservationLayout, part: Part) -> Shape:
+    """The shape of an image part as an encoder sees it: (C, H, W) of all frames."""
+    channels, *sides = part.image_shape
+    return (channels * layout.frames, *sides)
