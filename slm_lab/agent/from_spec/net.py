@@ -38,8 +38,13 @@ from slm_lab.core.errors import LabError, Problem
 from slm_lab.core.registry import NETS
 from slm_lab.core.types import Shape
 from slm_lab.spec.checks.observations import conv_too_large, image_fault, vector_fault
-from slm_lab.spec.schema import net as keys
 from slm_lab.spec.schema.agent import AgentSpec, built_nets
+from slm_lab.spec.schema.arc import TorchArcNetSpec
+from slm_lab.spec.schema.conv import ConvNetSpec, DuelingConvNetSpec
+from slm_lab.spec.schema.mlp import DuelingMLPNetSpec, HydraMLPNetSpec, MLPNetSpec
+from slm_lab.spec.schema.net import NetSpec
+from slm_lab.spec.schema.recurrent import RecurrentNetSpec
+from slm_lab.spec.schema.simba import SimBaNetSpec
 
 Reader: TypeAlias = Callable[..., nn.Module]
 """Makes a net from its keys, the shape of an observation, heads, a generator, and its
@@ -52,7 +57,7 @@ NO_BF16 = (
 
 
 def build_net(
-    spec: keys.NetSpec, obs_shape: Shape, heads: Heads, generator: torch.Generator
+    spec: NetSpec, obs_shape: Shape, heads: Heads, generator: torch.Generator
 ) -> nn.Module:
     """The registered net that the spec names, with one linear output per head."""
     spec = with_precision(spec)
@@ -75,7 +80,7 @@ def _reader_of(kind: Any) -> Reader:
     return reader
 
 
-def with_precision(spec: keys.NetSpec) -> keys.NetSpec:
+def with_precision(spec: NetSpec) -> NetSpec:
     """The spec with "auto" replaced by the precision that suits its device."""
     if spec.precision != "auto":
         return spec
@@ -84,13 +89,13 @@ def with_precision(spec: keys.NetSpec) -> keys.NetSpec:
 
 
 def _mlp_net(
-    spec: keys.MLPNetSpec,
+    spec: MLPNetSpec,
     obs_shape: Shape,
     heads: Heads,
     generator: torch.Generator,
     kind: type[MLPNet] = MLPNet,
 ) -> MLPNet:
-    assert isinstance(spec, keys.MLPNetSpec | keys.DuelingMLPNetSpec)
+    assert isinstance(spec, MLPNetSpec | DuelingMLPNetSpec)
     _check_vector(spec, obs_shape)
     return _mlp(
         spec,
@@ -104,7 +109,7 @@ def _mlp_net(
 
 
 def _hydra_net(
-    spec: keys.HydraMLPNetSpec,
+    spec: HydraMLPNetSpec,
     obs_shape: Shape,
     heads: Heads,
     generator: torch.Generator,
@@ -138,7 +143,7 @@ def _hydra_net(
 
 
 def _conv_net(
-    spec: keys.ConvNetSpec | keys.DuelingConvNetSpec,
+    spec: ConvNetSpec | DuelingConvNetSpec,
     obs_shape: Shape,
     heads: Heads,
     generator: torch.Generator,
@@ -169,7 +174,7 @@ def _conv_net(
 
 
 def _dueling_net(
-    spec: keys.DuelingMLPNetSpec | keys.DuelingConvNetSpec,
+    spec: DuelingMLPNetSpec | DuelingConvNetSpec,
     obs_shape: Shape,
     heads: Heads,
     generator: torch.Generator,
@@ -180,13 +185,13 @@ def _dueling_net(
         raise LabError(f"{place}: has one output, the Q of each action")
     value = Head(heads[0].per_action, heads[0].gain)
     both = [value, *heads]
-    if isinstance(spec, keys.DuelingConvNetSpec):
+    if isinstance(spec, DuelingConvNetSpec):
         return kind(_conv_net(spec, obs_shape, both, generator))
     return kind(_mlp_net(spec, obs_shape, both, generator))
 
 
 def _recurrent_net(
-    spec: keys.RecurrentNetSpec,
+    spec: RecurrentNetSpec,
     obs_shape: Shape,
     heads: Heads,
     generator: torch.Generator,
@@ -221,7 +226,7 @@ def _recurrent_net(
 
 
 def _simba_net(
-    spec: keys.SimBaNetSpec,
+    spec: SimBaNetSpec,
     obs_shape: Shape,
     heads: Heads,
     generator: torch.Generator,
@@ -251,7 +256,7 @@ def _simba_net(
 
 
 def _arc_net(
-    spec: keys.TorchArcNetSpec,
+    spec: TorchArcNetSpec,
     obs_shape: Shape,
     heads: Heads,
     generator: torch.Generator,
@@ -296,7 +301,7 @@ READERS: Mapping[type[nn.Module], Reader] = {
 
 
 def _mlp(
-    spec: keys.NetSpec,
+    spec: NetSpec,
     in_shape: Shape,
     hidden: Sequence[int],
     heads: Heads,
@@ -337,7 +342,7 @@ def _mlp(
     )
 
 
-def _norms(spec: keys.NetSpec, batch_norm: Norm, layer_norm: Norm) -> Sequence[Norm]:
+def _norms(spec: NetSpec, batch_norm: Norm, layer_norm: Norm) -> Sequence[Norm]:
     """The normalisations of each hidden layer."""
     norms = _batch_norms(spec, batch_norm)
     if spec.layer_norm:
@@ -345,7 +350,7 @@ def _norms(spec: keys.NetSpec, batch_norm: Norm, layer_norm: Norm) -> Sequence[N
     return norms
 
 
-def _batch_norms(spec: keys.NetSpec, batch_norm: Norm) -> Sequence[Norm]:
+def _batch_norms(spec: NetSpec, batch_norm: Norm) -> Sequence[Norm]:
     if spec.batch_norm == "renorm":
         return [BatchRenorm]
     if spec.batch_norm:
@@ -353,7 +358,7 @@ def _batch_norms(spec: keys.NetSpec, batch_norm: Norm) -> Sequence[Norm]:
     return []
 
 
-def _per_head(spec: keys.NetSpec, num_heads: int) -> Sequence[str | None]:
+def _per_head(spec: NetSpec, num_heads: int) -> Sequence[str | None]:
     """The output activation of each head. Raises LabError if there are more or
     fewer."""
     names: str | Sequence[str | None] | None = spec.out_layer_activation
@@ -367,14 +372,12 @@ def _per_head(spec: keys.NetSpec, num_heads: int) -> Sequence[str | None]:
     return names
 
 
-def _check_vector(spec: keys.NetSpec, obs_shape: Shape) -> None:
+def _check_vector(spec: NetSpec, obs_shape: Shape) -> None:
     place = f"{spec.path_of('type')} = {spec.type}"
     _reject(place, vector_fault(spec.type, obs_shape))
 
 
-def _check_image(
-    spec: keys.ConvNetSpec | keys.DuelingConvNetSpec, obs_shape: Shape
-) -> None:
+def _check_image(spec: ConvNetSpec | DuelingConvNetSpec, obs_shape: Shape) -> None:
     """Raises LabError if the observation is no image, or too small for the
     convolutions."""
     _reject(f"{spec.path_of('type')} = {spec.type}", image_fault(obs_shape))
@@ -415,7 +418,7 @@ def arc_problems(agent: AgentSpec, shape: Shape, discrete: bool) -> list[Problem
         sees_actions = (
             role == "critic" and agent.algorithm.CRITIC == "apart" and not discrete
         )
-        if not isinstance(spec, keys.TorchArcNetSpec):
+        if not isinstance(spec, TorchArcNetSpec):
             continue
         if spec.arc is None or sees_actions:
             continue

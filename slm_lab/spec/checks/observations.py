@@ -8,20 +8,24 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from slm_lab.core.errors import Problem
-from slm_lab.spec.schema import net as nets
 from slm_lab.spec.schema.agent import AgentSpec, built_nets
+from slm_lab.spec.schema.conv import ConvNetSpec, DuelingConvNetSpec
 from slm_lab.spec.schema.layers import ConvLayer
+from slm_lab.spec.schema.mlp import DuelingMLPNetSpec, HydraMLPNetSpec, MLPNetSpec
+from slm_lab.spec.schema.net import NetSpec, Role
+from slm_lab.spec.schema.recurrent import RecurrentNetSpec
+from slm_lab.spec.schema.simba import SimBaNetSpec
 
 Shape: TypeAlias = tuple[int, ...]
 
 VECTOR_NETS = (
-    nets.MLPNetSpec,
-    nets.DuelingMLPNetSpec,
-    nets.HydraMLPNetSpec,
-    nets.RecurrentNetSpec,
-    nets.SimBaNetSpec,
+    MLPNetSpec,
+    DuelingMLPNetSpec,
+    HydraMLPNetSpec,
+    RecurrentNetSpec,
+    SimBaNetSpec,
 )
-IMAGE_NETS = (nets.ConvNetSpec, nets.DuelingConvNetSpec)
+IMAGE_NETS = (ConvNetSpec, DuelingConvNetSpec)
 
 COLOURS = (1, 3)
 """Sizes of a last axis that holds the channels: no image is that narrow."""
@@ -109,7 +113,7 @@ def conv_too_large(layer: ConvLayer, shape: Shape) -> str | None:
 
 
 def _problems_of(
-    path: str, net: nets.NetSpec, role: nets.Role, shape: Shape
+    path: str, net: NetSpec, role: Role, shape: Shape
 ) -> Iterator[Problem]:
     # A plug-in may have the keys of a net but take other observations.
     is_vector_net = type(net) in VECTOR_NETS

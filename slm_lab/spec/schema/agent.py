@@ -23,7 +23,8 @@ from slm_lab.spec.schema.block import (
 )
 from slm_lab.spec.schema.memory import MemorySpec
 from slm_lab.spec.schema.messages import show, unknown_name
-from slm_lab.spec.schema.net import ROLES, MLPNetSpec, NetSpec, Role
+from slm_lab.spec.schema.mlp import MLPNetSpec
+from slm_lab.spec.schema.net import ROLES, NetSpec, Role
 from slm_lab.spec.schema.optim import OptimSpec
 
 NOT_SUPPORTED = {

@@ -9,7 +9,7 @@ from slm_lab.agent.fast.networks import array_net
 from slm_lab.agent.from_spec.net import with_precision
 from slm_lab.agent.net import layers as precision
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.spec.schema.net import MLPNetSpec
+from slm_lab.spec.schema.mlp import MLPNetSpec
 from tests.support import randn
 from tests.unit.agent.net.building import build, images
 

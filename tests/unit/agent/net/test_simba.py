@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from slm_lab.agent.net.layers import Head
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.net.simba import SimBaBody, SimBaNet
-from slm_lab.spec.schema.net import SimBaNetSpec
+from slm_lab.spec.schema.simba import SimBaNetSpec
 from tests.support import ppo, q_learning, randn, seeded, soft
 from tests.unit.agent.net.building import build
 from tests.unit.spec.problems import assert_problem
