@@ -160,6 +160,7 @@ WRAPPER_ADAPTERS: dict[str, StateAdapter] = {
         "_held",
         "_held_strength",
     ),
+    "slm_lab.env.convert.mask:ActionMasks": attributes(),
     "slm_lab.env.convert.parts:ObservationRows": attributes(),
     "gymnasium.wrappers.common:OrderEnforcing": attributes("_has_reset"),
     "gymnasium.wrappers.common:PassiveEnvChecker": StateAdapter(

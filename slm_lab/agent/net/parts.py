@@ -38,7 +38,7 @@ class IndexEmbedding(nn.Module):
         self, sizes: Sequence[int], dim: int, generator: torch.Generator
     ) -> None:
         super().__init__()
-        self.sizes = tuple(sizes)
+        self.sizes = list(sizes)
         self.width = len(sizes) * dim
         tables = [torch.empty(size, dim) for size in sizes]
         for table in tables:
@@ -93,7 +93,7 @@ class PartsBody(nn.Module):
     def read(self, rows: Tensor, name: str) -> Tensor:
         """A part of rows (B, D), as `join` takes it."""
         part = self._layout.part(name)
-        frames = rows.unflatten(1, (self._layout.frames, self._layout.row_size))
+        frames = rows.reshape(len(rows), self._layout.frames, self._layout.row_size)
         if not self._sees_image(name):
             frames = frames[:, -1:]
         columns = frames[..., part.start : part.end]
@@ -102,7 +102,7 @@ class PartsBody(nn.Module):
             numbers = columns.view(TORCH_TYPES[part.dtype.name])
         if not self._sees_image(name):
             return numbers.squeeze(1)
-        image = numbers.unflatten(2, part.shape)
+        image = numbers.reshape(*numbers.shape[:2], *part.shape)
         if part.channels_last:
             image = image.movedim(-1, 2)
         return image.flatten(1, 2)

@@ -41,19 +41,20 @@ class MaskReader:
         self.is_in_info = place.startswith(INFO)
         self.key = place.removeprefix(INFO)
         self._env_name = env_name
-        self.sizes = action_sizes(action_space)
-        if self.sizes is None:
+        sizes = action_sizes(action_space)
+        if sizes is None:
             message = (
                 f"masks are for Discrete and MultiDiscrete actions, and the "
                 f"environment's are {action_space}; remove it"
             )
             raise SpecError.of("env", "env.action_mask", message, place)
+        self.num_values = int(sizes.sum())
+        self._starts = np.cumsum(sizes) - sizes
         self.others = self._others(observation_space)
         """The parts beside the mask."""
-        mask = spaces.MultiBinary(int(self.sizes.sum()))
+        mask = spaces.MultiBinary(self.num_values)
         self.space = spaces.Dict({**self.others, MASK: mask})
         """Observations with the mask as their part `MASK`."""
-        self._starts = np.cumsum(self.sizes) - self.sizes
 
     def _others(self, space: AnySpace) -> dict[str, AnySpace]:
         parts = dict(space.spaces) if isinstance(space, spaces.Dict) else {OBS: space}
@@ -99,9 +100,10 @@ class MaskReader:
         component is allowed."""
         mask = self._flat(value)
         count = len(self._starts)
-        total = int(self.sizes.sum())
-        if mask.shape != (total,):
-            raise self._fault(f"has the shape {mask.shape}, and actions need ({total},)")
+        if mask.size != self.num_values:
+            raise self._fault(
+                f"has {mask.size} numbers, and actions have {self.num_values} values"
+            )
         if mask.dtype.kind not in NUMERIC or not ((mask == 0) | (mask == 1)).all():
             raise self._fault(f"is {mask.tolist()!r:.60}; it may have 0 and 1 alone")
         allowed = np.add.reduceat(mask != 0, self._starts)

@@ -101,7 +101,8 @@ class RowConverter:
     """Converts observations with parts to rows. Where the parts have no image, and
     where a row of bytes would hardly be shorter, it is `gymnasium.spaces.flatten` as
     float32. Otherwise it is a row of bytes: images as the agent sees them, indices as
-    int32, and other numbers in their own type, or as float32 if that is shorter."""
+    int32, and other numbers in their own type, or as float32 if that is shorter.
+    `mask` is the part with the mask of actions."""
 
     def __init__(
         self,
@@ -109,6 +110,7 @@ class RowConverter:
         env_name: str,
         image_size: tuple[int, ...] | None = None,
         channels: Channels = None,
+        mask: str | None = None,
     ) -> None:
         self.space = space
         self._env_name = env_name
@@ -120,7 +122,7 @@ class RowConverter:
             if self._in_bytes and is_image(part)
         }
         facts = [self._facts(path, part, images.get(path)) for path, part in parts]
-        self.layout = row_layout(facts)
+        self.layout = row_layout(facts, mask)
         self._converters = [
             PartConverter(
                 path=path,
@@ -185,10 +187,16 @@ class RowConverter:
         if self._in_bytes:
             low = np.zeros(self.layout.shape, np.uint8)
             return low, low + np.uint8(255)
-        flat = spaces.flatten_space(self.space)
-        assert isinstance(flat, spaces.Box)
-        box = float32_box(flat)
-        return box.low, box.high
+        low = np.zeros(self.layout.shape, FLOAT32)
+        high = np.zeros(self.layout.shape, FLOAT32)
+        for converter in self._converters:
+            flat = spaces.flatten_space(converter.space)
+            assert isinstance(flat, spaces.Box)
+            box = float32_box(flat)
+            columns = slice(converter.part.start, converter.part.end)
+            low[columns] = box.low
+            high[columns] = box.high
+        return low, high
 
 
 def _wants_bytes(parts: Sequence[AnySpace]) -> bool:
@@ -262,10 +270,12 @@ def join_parts(
     env_name: str,
     image_size: tuple[int, ...] | None = None,
     channels: Channels = None,
+    mask: str | None = None,
 ) -> Env:
     """`env`, wrapped if its observations have parts. A Dict of one image becomes the
-    image. `image_size` and `channels` are those of images in rows of bytes. Raises
-    SpecError with every observation, or part of one, that has no numbers."""
+    image. `image_size` and `channels` are those of images in rows of bytes, `mask` is
+    the part with the mask of actions. Raises SpecError with every observation, or part
+    of one, that has no numbers."""
     space = env.observation_space
     unusable = {
         path: part
@@ -287,7 +297,7 @@ def join_parts(
         if is_image(part):
             return gymnasium.wrappers.TransformObservation(env, itemgetter(key), part)
     if isinstance(space, COMPOSITE):
-        converter = RowConverter(space, env_name, image_size, channels)
+        converter = RowConverter(space, env_name, image_size, channels, mask)
         return ObservationRows(env, converter)
     return env
 

@@ -183,6 +183,7 @@ class TorchArcNetSpec(NetSpec):
         None, description="the body; required, as arc, or as actor_arc and critic_arc"
     )
 
+    ENCODES = True
     HAS_ARC = True
 
     @property

@@ -15,6 +15,7 @@ class ConvNetSpec(NetSpec):
     """Convolutions over images (C, H, W), then fully connected layers. `layer_norm`
     normalises an image over all its numbers and scales it by channel."""
 
+    ENCODES = True
     HAS_EMBEDDING = True
 
     conv_hid_layers: layers.ConvLayers = Field(
@@ -46,3 +47,5 @@ class ConvNetSpec(NetSpec):
 
 class DuelingConvNetSpec(ConvNetSpec):
     """Convolutions, then a value and an advantage stream (arXiv:1511.06581)."""
+
+    ENCODES = False

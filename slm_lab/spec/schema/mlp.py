@@ -19,6 +19,7 @@ class MLPNetSpec(NetSpec):
         "observations"
     }
 
+    ENCODES = True
     HAS_EMBEDDING = True
     HAS_DROPOUT = True
 
@@ -32,6 +33,8 @@ class MLPNetSpec(NetSpec):
 class DuelingMLPNetSpec(MLPNetSpec):
     """Fully connected layers, then a value and an advantage stream
     (arXiv:1511.06581)."""
+
+    ENCODES = False
 
 
 class HydraMLPNetSpec(NetSpec):

@@ -26,11 +26,12 @@ from slm_lab.spec.schema.block import (
     spec_error,
     with_further_errors,
 )
-from slm_lab.spec.schema.fields import Count
+from slm_lab.spec.schema.fields import Count, StrList
 from slm_lab.spec.schema.messages import unknown_name
 from slm_lab.spec.schema.optim import LossSpec, LRSchedulerSpec, OptimSpec
+from slm_lab.spec.schema.parts import EncoderBlock, Encoders
 from slm_lab.spec.schema.rules import ANY, NoEffect, Refused
-from slm_lab.spec.schema.schedule import MAY_CHANGE, ChangingBlock
+from slm_lab.spec.schema.schedule import MAY_CHANGE
 from slm_lab.spec.schema.torch_table import activation_class, refusals
 
 Role: TypeAlias = Literal["actor", "critic"]
@@ -38,6 +39,9 @@ Role: TypeAlias = Literal["actor", "critic"]
 ROLES: tuple[Role, ...] = ("actor", "critic")
 PREFIXES = ("actor_", "critic_")
 """Keys of a net without `actor_*` and `critic_*` variants."""
+
+LAYER_KEYS = ("type", "hid_layers_activation", "init_fn", "layer_norm")
+"""Keys of every net that concern the layers of an encoder too."""
 
 TARGET_KEYS = ("update_type", "update_frequency", "polyak_coef")
 """Keys of a net for the updates of its target network."""
@@ -106,7 +110,7 @@ OutActivation: TypeAlias = Annotated[Any, AfterValidator(_activation_or_list)]
 """null, an activation, or one (or null) per head."""
 
 
-class NetSpec(ChangingBlock):
+class NetSpec(EncoderBlock):
     """The keys of every net. `actor_KEY` and `critic_KEY` set a key for one role only,
     but those of SAME_FOR_BOTH; `net_for_role` applies them."""
 
@@ -137,12 +141,29 @@ class NetSpec(ChangingBlock):
     """Whether its hidden layers can have dropout."""
 
     type: Annotated[str, NEEDS_EMBEDDING] = Field(description="kind of net")
+    obs: StrList | None = Field(
+        None,
+        description="parts of the observation that it sees, as critic_obs for the "
+        "critic alone; null: all",
+    )
+    parts: Encoders = Field(
+        {},
+        description="what encodes each part of the observation, by the name of the "
+        'part: {"type": …} with the keys of the layers of that net, or '
+        '{"type": "Embedding", "dim": 16}; by default images have a ConvNet, and '
+        "the other parts join as one vector",
+    )
     shared: Annotated[
         bool,
         Refused(
             "{algorithm.name} has critics separate from the actor; set it to false",
             when="algorithm.has_separate_critics",
             at="agent.net",
+        ),
+        Refused(
+            "its critic sees other parts of the observation than the actor; set it to "
+            "false",
+            when="roles_see_differently",
         ),
         FOR_TWO_NETS,
     ] = Field(False, description="whether actor and critic share body and optimizer")
@@ -403,6 +424,18 @@ class NetSpec(ChangingBlock):
     def for_roles(self) -> list[Self]:
         """The net of each role."""
         return [self.for_role(role) for role in ROLES]
+
+    @property
+    def roles_see_differently(self) -> bool:
+        """Whether actor and critic have different keys of the parts that they see."""
+        actor, critic = self.for_roles
+        return actor.obs != critic.obs or actor.parts != critic.parts
+
+    @classmethod
+    @override
+    def encoder_keys(cls) -> tuple[str, ...]:
+        own = [key for key in cls.model_fields if key not in NetSpec.model_fields]
+        return (*LAYER_KEYS, *own)
 
     @property
     def is_normalised(self) -> bool:
