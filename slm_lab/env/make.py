@@ -272,11 +272,10 @@ class Spaces(NamedTuple):
     """The facts about an environment that a spec check needs."""
 
     actions: Actions
-    obs_shape: tuple[int, ...]
+    layout: ObservationLayout
+    """The agent's observations."""
     exact_state: bool
     """Whether a saved environment continues its episodes exactly."""
-    obs_dtype: str = "float32"
-    """The type of a number in the agent's observations."""
 
 
 def describe_spaces(spec: EnvSpec) -> Spaces:
@@ -289,8 +288,7 @@ def describe_spaces(spec: EnvSpec) -> Spaces:
         bounds = (space.low, space.high) if isinstance(space, spaces.Box) else (0, 0)
         low, high = (bool(np.isfinite(bound).all()) for bound in bounds)
         actions = Actions(ACTION_KINDS[type(space)], low, high)
-        seen = env.observation_space
-        return Spaces(actions, seen.shape or (), env.exact_state, str(seen.dtype))
+        return Spaces(actions, env.layout, env.exact_state)
 
 
 def _needs_its_mode(spec: EnvSpec) -> bool:

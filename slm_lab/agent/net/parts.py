@@ -9,6 +9,9 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 from typing_extensions import override
 
+from slm_lab.agent.net.body import Body, BodyNet
+from slm_lab.agent.net.dueling import DuelingNet
+from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.core.observation import ObservationLayout, Part
 from slm_lab.core.types import Shape
 
@@ -54,7 +57,7 @@ class IndexEmbedding(nn.Module):
 
 
 @final
-class PartsBody(nn.Module):
+class PartsBody(Body):
     """Encodes the parts of an observation that have an encoder, and joins their
     features behind the numbers of the other parts. It sees the parts in `names` alone.
     Of frames that are joined over time an image's frames become its channels; of other
@@ -81,9 +84,8 @@ class PartsBody(nn.Module):
         """The number of features."""
 
     @override
-    def forward(self, rows: Tensor) -> Tensor:
-        """Rows (B, D) to (B, width)."""
-        return self.join({name: self.read(rows, name) for name in self.names})
+    def embed(self, obs: Tensor) -> Tensor:
+        return self.join({name: self.read(obs, name) for name in self.names})
 
     @property
     def names(self) -> list[str]:
@@ -125,6 +127,44 @@ class PartsBody(nn.Module):
     def _sees_image(self, name: str) -> bool:
         encoder = self._encoders.get(name)
         return encoder is not None and encoder.sees_image
+
+
+@final
+class EncodedNet(nn.Module):
+    """A net of vectors that sees the features of a body in place of the observation,
+    and beside them the action of a critic."""
+
+    def __init__(self, body: Body, net: nn.Module) -> None:
+        super().__init__()
+        self.body = body
+        self.net = net
+
+    @override
+    def forward(self, obs: Tensor, action: Tensor | None = None) -> tuple[Tensor, ...]:
+        """(B, *obs_shape), with actions (B, A), to one (B, head_dim) per head."""
+        features = self.body(obs)
+        if action is not None:
+            features = torch.cat([features, action], -1)
+        outputs: tuple[Tensor, ...] = self.net(features)
+        return outputs
+
+    @property
+    def embedded_width(self) -> int:
+        """The numbers of `embed`."""
+        return self._split_net.embedded_width
+
+    def embed(self, obs: Tensor) -> Tensor:
+        """(B, *obs_shape) to the embedding of the net, (B, W)."""
+        return self._split_net.embed(self.body(obs))
+
+    def from_embedding(self, x: Tensor) -> tuple[Tensor, ...]:
+        """What `embed` puts out, (B, W), to one (B, head_dim) per head."""
+        return self._split_net.from_embedding(x)
+
+    @property
+    def _split_net(self) -> MLPNet | BodyNet | DuelingNet:
+        assert isinstance(self.net, MLPNet | BodyNet | DuelingNet)
+        return self.net
 
 
 def vector_width(part: Part) -> int:

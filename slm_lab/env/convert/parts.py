@@ -41,9 +41,9 @@ from slm_lab.env.interface import (
 COMPOSITE = (spaces.Dict, spaces.Tuple)
 """The spaces whose observations have parts, at any depth."""
 
-SMALLEST_IMAGE = 13
-"""Pixels per side from which on an image keeps its bytes and axes. A smaller one, such
-as the view of MiniGrid, becomes numbers of a vector."""
+LARGEST_GRID = 12
+"""Pixels per side up to which an image becomes numbers of a vector, such as the view of
+MiniGrid. A larger one keeps its bytes and axes."""
 
 WORTH_BYTES = 1024
 """Bytes that a row of bytes must save in an observation without images."""
@@ -212,7 +212,7 @@ def _is_large(image: spaces.Box) -> bool:
     shape = image.shape
     if len(shape) == 4:
         shape = shape[1:]
-    return min(sorted(shape)[-2:]) >= SMALLEST_IMAGE
+    return min(sorted(shape)[-2:]) > LARGEST_GRID
 
 
 def _num_bytes(part: AnySpace) -> int:

@@ -1,5 +1,6 @@
 """Nets of images."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
 
@@ -9,6 +10,15 @@ from typing_extensions import override
 from slm_lab.spec.schema import layers
 from slm_lab.spec.schema.layers import Widths, weights_between
 from slm_lab.spec.schema.net import NetSpec
+
+NATURE_LAYERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+"""The convolutions of Mnih et al. (2015), "Human-level control through deep
+reinforcement learning"."""
+
+SMALLEST_IMAGE = 36
+"""Pixels per side that `NATURE_LAYERS` need; smaller images get `SMALL_LAYERS`."""
+
+SMALL_LAYERS = ((32, 3, 2, 1), (64, 3, 2, 1))
 
 
 class ConvNetSpec(NetSpec):
@@ -31,6 +41,10 @@ class ConvNetSpec(NetSpec):
     def conv_layers(self) -> list[layers.ConvLayer]:
         return [layers.ConvLayer.of(row) for row in self.conv_hid_layers]
 
+    def as_encoder(self) -> "ConvNetSpec":
+        """Its convolutions alone."""
+        return self.model_copy(update={"type": "ConvNet", "fc_hid_layers": ()})
+
     @property
     @override
     def multiplies_in_half(self) -> bool:
@@ -43,6 +57,19 @@ class ConvNetSpec(NetSpec):
             for layer, following in pairwise(self.conv_layers())
         )
         return convolutions + weights_between(self.fc_hid_layers)
+
+
+def conv_net_for(height: int, width: int, in_bytes: bool) -> ConvNetSpec:
+    """The convolutions for images of this size for which a spec names no net; those of
+    bytes are divided by 255."""
+    convolutions: Sequence[Sequence[int]] = NATURE_LAYERS
+    if min(height, width) < SMALLEST_IMAGE:
+        convolutions = SMALL_LAYERS
+    return ConvNetSpec(
+        type="ConvNet",
+        conv_hid_layers=tuple([*layer] for layer in convolutions),
+        normalize=in_bytes,
+    )
 
 
 class DuelingConvNetSpec(ConvNetSpec):
