@@ -100,11 +100,11 @@ PARTS = (
     (NETS, "MLPNet", mlp.MLPNetSpec, "net.mlp:MLPNet"),
     (NETS, "HydraMLPNet", mlp.HydraMLPNetSpec, "net.mlp:HydraMLPNet"),
     (NETS, "DuelingMLPNet", mlp.DuelingMLPNetSpec, "net.dueling:DuelingNet"),
-    (NETS, "ConvNet", conv.ConvNetSpec, "net.conv:ConvNet"),
+    (NETS, "ConvNet", conv.ConvNetSpec, "net.body:BodyNet"),
     (NETS, "DuelingConvNet", conv.DuelingConvNetSpec, "net.dueling:DuelingNet"),
-    (NETS, "SimBaNet", simba.SimBaNetSpec, "net.simba:SimBaNet"),
+    (NETS, "SimBaNet", simba.SimBaNetSpec, "net.body:BodyNet"),
     (NETS, "RecurrentNet", recurrent.RecurrentNetSpec, "net.recurrent:RecurrentNet"),
-    (NETS, "TorchArcNet", arc.TorchArcNetSpec, "net.torch_arc:TorchArcNet"),
+    (NETS, "TorchArcNet", arc.TorchArcNetSpec, "net.body:BodyNet"),
 )
 
 for _registry, _name, _params, _target in PARTS:

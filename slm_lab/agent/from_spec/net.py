@@ -13,7 +13,8 @@ from torch import nn
 
 from slm_lab.agent.device import NO_GPU, has_gpu, resolve_device
 from slm_lab.agent.net import layers as precision
-from slm_lab.agent.net.conv import ConvBody, ConvNet
+from slm_lab.agent.net.body import BodyNet, HiddenLayers
+from slm_lab.agent.net.conv import ConvBody
 from slm_lab.agent.net.dueling import DuelingNet
 from slm_lab.agent.net.layers import (
     ActivationClass,
@@ -26,13 +27,13 @@ from slm_lab.agent.net.layers import (
 from slm_lab.agent.net.mlp import HydraMLPNet, MLPNet
 from slm_lab.agent.net.noise import Dropout
 from slm_lab.agent.net.recurrent import RecurrentNet, recurrent_cell
-from slm_lab.agent.net.simba import SimBaBody, SimBaNet
+from slm_lab.agent.net.simba import SimBaBody
 from slm_lab.agent.net.torch_arc import (
     BODY,
+    ArcBody,
     ArcError,
-    TorchArcNet,
-    build_body,
-    init_body,
+    build_arc,
+    init_arc,
 )
 from slm_lab.core.errors import LabError, Problem
 from slm_lab.core.registry import NETS
@@ -62,20 +63,31 @@ def build_net(
     """The registered net that the spec names, with one linear output per head."""
     spec = with_precision(spec)
     kind = NETS.load(spec.type)
-    net: nn.Module = _reader_of(kind)(spec, obs_shape, heads, generator)
+    net: nn.Module = _reader_of(spec, kind)(spec, obs_shape, heads, generator)
     reject_single_samples(net, spec.block)
     return net
 
 
-def _reader_of(kind: Any) -> Reader:
-    """What makes a net of the class: the function for the net of the lab whose
-    constructor it has, also by inheritance; else the class itself."""
-    bases: Sequence[Any] = ()
-    if inspect.isclass(kind):
-        bases = kind.__mro__
-    for base in bases:
-        if base in READERS and kind.__init__ is base.__init__:
-            return partial(READERS[base], kind=kind)
+def build_body(
+    spec: NetSpec, obs_shape: Shape, generator: torch.Generator
+) -> HiddenLayers:
+    """All of a net of the lab but its heads: maps observations to `width` features.
+    Raises LabError for one that is not a stack of layers."""
+    net = build_net(spec, obs_shape, (), generator)
+    if not isinstance(net, MLPNet | BodyNet):
+        raise LabError(f"{spec.path_of('type')} = {spec.type}: has no body of its own")
+    return HiddenLayers(net)
+
+
+def _reader_of(spec: NetSpec, kind: Any) -> Reader:
+    """What makes a net of the class: the function for the keys of the spec, if it has
+    the constructor of a net of the lab, also by inheritance; else the class itself."""
+    is_of_the_lab = inspect.isclass(kind) and any(
+        kind.__init__ is cls.__init__ for cls in CLASSES
+    )
+    for model in type(spec).__mro__:
+        if is_of_the_lab and model in READERS:
+            return partial(READERS[model], kind=kind)
     reader: Reader = kind
     return reader
 
@@ -95,7 +107,6 @@ def _mlp_net(
     generator: torch.Generator,
     kind: type[MLPNet] = MLPNet,
 ) -> MLPNet:
-    assert isinstance(spec, MLPNetSpec | DuelingMLPNetSpec)
     _check_vector(spec, obs_shape)
     return _mlp(
         spec,
@@ -147,8 +158,8 @@ def _conv_net(
     obs_shape: Shape,
     heads: Heads,
     generator: torch.Generator,
-    kind: type[ConvNet] = ConvNet,
-) -> ConvNet:
+    kind: type[BodyNet] = BodyNet,
+) -> BodyNet:
     _check_image(spec, obs_shape)
     group_norm = partial(nn.GroupNorm, 1)  # one group: all numbers of an image together
     body = ConvBody(
@@ -164,7 +175,7 @@ def _conv_net(
     )
     tail = _mlp(
         spec,
-        (body.num_features,),
+        (body.width,),
         spec.fc_hid_layers,
         heads,
         generator=generator,
@@ -230,8 +241,8 @@ def _simba_net(
     obs_shape: Shape,
     heads: Heads,
     generator: torch.Generator,
-    kind: type[SimBaNet],
-) -> SimBaNet:
+    kind: type[BodyNet],
+) -> BodyNet:
     _check_vector(spec, obs_shape)
     body = SimBaBody(
         obs_shape,
@@ -260,44 +271,51 @@ def _arc_net(
     obs_shape: Shape,
     heads: Heads,
     generator: torch.Generator,
-    kind: type[TorchArcNet],
-) -> TorchArcNet:
+    kind: type[BodyNet],
+) -> BodyNet:
     path = spec.path_of("arc")
     if spec.arc is None:
         raise LabError(f"{path}: is missing: the body of a TorchArcNet")
     try:
-        body = build_body(spec.arc.layers(), obs_shape)
+        arc = build_arc(spec.arc.layers(), obs_shape)
     except ArcError as error:
         raise LabError(f"{path}.{BODY}.{error}") from error
-    init_body(body.modules, body.layers, spec.init_fn, generator)
+    init_arc(arc.modules, arc.layers, spec.init_fn, generator)
+    body = ArcBody(
+        obs_shape, arc, normalize=spec.normalize, half=spec.precision == "bf16"
+    )
     tail = _mlp(
         spec,
-        body.shape,
-        body.hidden,
+        (body.width,),
+        arc.hidden,
         heads,
         generator=generator,
-        activation=body.activation,
-        sees_obs=not len(body.modules),
+        activation=arc.activation,
+        sees_obs=body.is_empty,
     )
-    return kind(
-        obs_shape,
-        body.modules,
-        tail,
-        normalize=spec.normalize,
-        half=spec.precision == "bf16",
-    )
+    return kind(body, tail)
 
 
-READERS: Mapping[type[nn.Module], Reader] = {
-    MLPNet: _mlp_net,
-    HydraMLPNet: _hydra_net,
-    DuelingNet: _dueling_net,
-    ConvNet: _conv_net,
-    RecurrentNet: _recurrent_net,
-    SimBaNet: _simba_net,
-    TorchArcNet: _arc_net,
+READERS: Mapping[type[NetSpec], Reader] = {
+    MLPNetSpec: _mlp_net,
+    DuelingMLPNetSpec: _dueling_net,
+    HydraMLPNetSpec: _hydra_net,
+    ConvNetSpec: _conv_net,
+    DuelingConvNetSpec: _dueling_net,
+    RecurrentNetSpec: _recurrent_net,
+    SimBaNetSpec: _simba_net,
+    TorchArcNetSpec: _arc_net,
 }
 """The functions that read the keys of the lab's nets."""
+
+CLASSES: Sequence[type[nn.Module]] = (
+    MLPNet,
+    HydraMLPNet,
+    DuelingNet,
+    BodyNet,
+    RecurrentNet,
+)
+"""The nets that these functions make."""
 
 
 def _mlp(
@@ -424,7 +442,7 @@ def arc_problems(agent: AgentSpec, shape: Shape, discrete: bool) -> list[Problem
             continue
         key = net.file_key(role, "arc")
         try:
-            build_body(spec.arc.layers(), shape)
+            build_arc(spec.arc.layers(), shape)
         except ArcError as error:
             path = f"{block}.{key}.{BODY}.{error.place}"
             problems[path] = Problem(path, error.reason)
