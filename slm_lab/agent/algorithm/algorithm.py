@@ -197,11 +197,6 @@ class BuildContext:
         assert isinstance(spec, kind)
         return spec
 
-    @property
-    def obs_shape(self) -> tuple[int, ...]:
-        """The shape of one observation."""
-        return self.layout.shape
-
 
 class AgentParts(NamedTuple):
     """The parts that an algorithm contributes to an agent, and the layout of its

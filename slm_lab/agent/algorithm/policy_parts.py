@@ -67,7 +67,7 @@ def build_with_critic(context: BuildContext, transform: ValueTransform) -> Criti
     network = build_policy_value(
         spec=context.spec,
         family=family,
-        obs_shape=context.obs_shape,
+        layout=context.layout,
         transform=transform,
         generator=generator,
     )
@@ -130,7 +130,7 @@ def build_q(context: BuildContext) -> QParts:
     network = build_q_network(
         spec=context.spec,
         num_actions=family.param_dim,
-        obs_shape=context.obs_shape,
+        layout=context.layout,
         generator=generator,
         returns=returns,
         num_cosines=context.spec.algorithm.num_cosines,

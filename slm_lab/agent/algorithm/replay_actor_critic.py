@@ -357,11 +357,11 @@ def build_actor_critic(
     if not discrete:
         num_actions = family.action_shape[0]
     generator = seeded_generator(context.seeds.init)
-    actor = build_policy_only(agent, family, context.obs_shape, generator)
+    actor = build_policy_only(agent, family, context.layout, generator)
     critic = build_critics(
         agent=agent,
         algorithm=spec,
-        obs_shape=context.obs_shape,
+        layout=context.layout,
         num_actions=num_actions,
         discrete=discrete,
         generator=generator,

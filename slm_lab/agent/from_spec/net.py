@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import nn
 
 from slm_lab.agent.device import NO_GPU, has_gpu, resolve_device
+from slm_lab.agent.from_spec.parts import encoding_body
 from slm_lab.agent.net import layers as precision
-from slm_lab.agent.net.body import BodyNet, HiddenLayers
+from slm_lab.agent.net.body import Body, BodyNet, HiddenLayers
 from slm_lab.agent.net.conv import ConvBody
 from slm_lab.agent.net.dueling import DuelingNet
 from slm_lab.agent.net.layers import (
@@ -26,6 +28,7 @@ from slm_lab.agent.net.layers import (
 )
 from slm_lab.agent.net.mlp import HydraMLPNet, MLPNet
 from slm_lab.agent.net.noise import Dropout
+from slm_lab.agent.net.parts import EncodedNet
 from slm_lab.agent.net.recurrent import RecurrentNet, recurrent_cell
 from slm_lab.agent.net.simba import SimBaBody
 from slm_lab.agent.net.torch_arc import (
@@ -36,9 +39,11 @@ from slm_lab.agent.net.torch_arc import (
     init_arc,
 )
 from slm_lab.core.errors import LabError, Problem
+from slm_lab.core.observation import FLOAT32, ObservationLayout
 from slm_lab.core.registry import NETS
 from slm_lab.core.types import Shape
-from slm_lab.spec.checks.observations import conv_too_large, image_fault, vector_fault
+from slm_lab.spec.checks.images import convolution_fault, image_fault
+from slm_lab.spec.checks.observations import vector_fault
 from slm_lab.spec.schema.agent import AgentSpec, built_nets
 from slm_lab.spec.schema.arc import TorchArcNetSpec
 from slm_lab.spec.schema.conv import ConvNetSpec, DuelingConvNetSpec
@@ -58,12 +63,30 @@ NO_BF16 = (
 
 
 def build_net(
-    spec: NetSpec, obs_shape: Shape, heads: Heads, generator: torch.Generator
+    spec: NetSpec,
+    obs: ObservationLayout | Shape,
+    heads: Heads,
+    generator: torch.Generator,
+    num_actions: int = 0,
 ) -> nn.Module:
-    """The registered net that the spec names, with one linear output per head."""
+    """The registered net that the spec names, with one linear output per head. With
+    `num_actions` it is called with observations and so many numbers of an action."""
     spec = with_precision(spec)
-    kind = NETS.load(spec.type)
-    net: nn.Module = _reader_of(spec, kind)(spec, obs_shape, heads, generator)
+    layout = obs
+    if not isinstance(layout, ObservationLayout):
+        layout = ObservationLayout(layout, FLOAT32)
+    read = _reader_of(spec, NETS.load(spec.type))
+    body = encoding_body(spec, layout, generator, build_body)
+    if spec.RECURRENT:
+        read = partial(read, obs_dtype=layout.dtype)
+    net: nn.Module
+    if body is None:
+        net = read(spec, layout.shape, heads, generator)
+    elif spec.RECURRENT or spec.NEEDS_IMAGES:
+        net = read(spec, layout.shape, heads, generator, body=body)
+    else:
+        features = (body.width + num_actions,)
+        net = EncodedNet(body, read(spec, features, heads, generator))
     reject_single_samples(net, spec.block)
     return net
 
@@ -159,20 +182,10 @@ def _conv_net(
     heads: Heads,
     generator: torch.Generator,
     kind: type[BodyNet] = BodyNet,
+    body: Body | None = None,
 ) -> BodyNet:
-    _check_image(spec, obs_shape)
-    group_norm = partial(nn.GroupNorm, 1)  # one group: all numbers of an image together
-    body = ConvBody(
-        obs_shape,
-        spec.conv_layers(),
-        generator,
-        activation=spec.hid_layers_activation,
-        init_fn=spec.init_fn,
-        norms=_norms(spec, nn.BatchNorm2d, group_norm),
-        norm_after=spec.norm_place == "after",
-        normalize=spec.normalize,
-        half=spec.precision == "bf16",
-    )
+    if body is None:
+        body = _conv_body(spec, obs_shape, generator)
     tail = _mlp(
         spec,
         (body.width,),
@@ -184,12 +197,31 @@ def _conv_net(
     return kind(body, tail)
 
 
+def _conv_body(
+    spec: ConvNetSpec, obs_shape: Shape, generator: torch.Generator
+) -> ConvBody:
+    _check_image(spec, obs_shape)
+    group_norm = partial(nn.GroupNorm, 1)  # one group: all numbers of an image together
+    return ConvBody(
+        obs_shape,
+        spec.conv_layers(),
+        generator,
+        activation=spec.hid_layers_activation,
+        init_fn=spec.init_fn,
+        norms=_norms(spec, nn.BatchNorm2d, group_norm),
+        norm_after=spec.norm_place == "after",
+        normalize=spec.normalize,
+        half=spec.precision == "bf16",
+    )
+
+
 def _dueling_net(
     spec: DuelingMLPNetSpec | DuelingConvNetSpec,
     obs_shape: Shape,
     heads: Heads,
     generator: torch.Generator,
     kind: type[DuelingNet],
+    body: Body | None = None,
 ) -> DuelingNet:
     if len(heads) != 1:
         place = f"{spec.path_of('type')} = {spec.type}"
@@ -197,7 +229,7 @@ def _dueling_net(
     value = Head(heads[0].per_action, heads[0].gain)
     both = [value, *heads]
     if isinstance(spec, DuelingConvNetSpec):
-        return kind(_conv_net(spec, obs_shape, both, generator))
+        return kind(_conv_net(spec, obs_shape, both, generator, body=body))
     return kind(_mlp_net(spec, obs_shape, both, generator))
 
 
@@ -207,12 +239,26 @@ def _recurrent_net(
     heads: Heads,
     generator: torch.Generator,
     kind: type[RecurrentNet],
+    body: Body | None = None,
+    obs_dtype: np.dtype[np.generic] = FLOAT32,
 ) -> RecurrentNet:
-    _check_vector(spec, obs_shape)
-    body = _mlp(spec, obs_shape, spec.fc_hid_layers, (), generator=generator)
+    hidden: MLPNet | BodyNet
+    if body is None:
+        _check_vector(spec, obs_shape)
+        hidden = _mlp(spec, obs_shape, spec.fc_hid_layers, (), generator=generator)
+    else:
+        after = _mlp(
+            spec,
+            (body.width,),
+            spec.fc_hid_layers,
+            (),
+            generator=generator,
+            sees_obs=False,
+        )
+        hidden = BodyNet(body, after)
     cell = recurrent_cell(
         spec.cell_type,
-        in_size=body.width,
+        in_size=hidden.width,
         hidden_size=spec.rnn_hidden_size,
         num_layers=spec.rnn_num_layers,
         init_fn=spec.init_fn,
@@ -227,10 +273,11 @@ def _recurrent_net(
         sees_obs=False,
     )
     return kind(
-        body,
+        hidden,
         cell,
         tail,
         obs_shape=obs_shape,
+        obs_dtype=obs_dtype,
         seq_len=spec.seq_len,
         burn_in=spec.burn_in,
     )
@@ -399,13 +446,10 @@ def _check_image(spec: ConvNetSpec | DuelingConvNetSpec, obs_shape: Shape) -> No
     """Raises LabError if the observation is no image, or too small for the
     convolutions."""
     _reject(f"{spec.path_of('type')} = {spec.type}", image_fault(obs_shape))
-    shape = obs_shape
-    for index, layer in enumerate(spec.conv_layers()):
-        place = f"{spec.path_of('conv_hid_layers')}.{index}"
-        _reject(place, conv_too_large(layer, shape))
-        size = layer.size_after((shape[1], shape[2]))
-        assert size is not None
-        shape = (layer.out_channels, *size)
+    fault = convolution_fault(spec.conv_layers(), obs_shape)
+    if fault is not None:
+        place = f"{spec.path_of('conv_hid_layers')}.{fault.number}"
+        _reject(place, fault.message)
 
 
 def _reject(place: str, message: str | None) -> None:

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 from typing_extensions import override
 
-from slm_lab.agent.net.layers import Empty, init_recurrent
+from slm_lab.agent.net.body import BodyNet
+from slm_lab.agent.net.layers import Empty, as_floats, init_recurrent
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.recurrent_state import obs_columns
 from slm_lab.core.observation import BYTE, FLOAT32
@@ -62,7 +63,7 @@ class RecurrentNet(nn.Module):
 
     def __init__(
         self,
-        body: MLPNet,
+        body: MLPNet | BodyNet,
         cell: nn.RNNBase,
         tail: MLPNet,
         *,
@@ -117,6 +118,8 @@ class RecurrentNet(nn.Module):
 
     def _features(self, rows: Tensor) -> Tensor:
         numbers = rows[:, : self._num_numbers]
+        if isinstance(self.body, MLPNet):
+            return self.body.features(as_floats(numbers))
         return self.body.features(numbers.reshape(-1, *self._obs_shape))
 
     def _state(self, rows: Tensor) -> Tensor:

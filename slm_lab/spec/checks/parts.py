@@ -56,7 +56,7 @@ def encoders_of(net: NetSpec, layout: ObservationLayout) -> dict[str, EncoderBlo
 
 
 def _default_encoder(net: NetSpec, part: Part) -> EncoderBlock:
-    if isinstance(net, ConvNetSpec):
+    if net.NEEDS_IMAGES:
         return net.as_encoder()
     _, height, width = part.image_shape
     return conv_net_for(height, width, part.dtype == BYTE)
@@ -84,8 +84,7 @@ def part_problems(
         if name not in net.parts:
             place = path
         yield from _encoder_problems(place, encoder, layout, seen[name])
-    has_images = any(isinstance(block, ConvNetSpec) for block in encoders.values())
-    if isinstance(net, ConvNetSpec) and not has_images:
+    if net.NEEDS_IMAGES and not any(part.is_image for part in seen.values()):
         message = f"takes images, and there is none among {', '.join(seen)}; use MLPNet"
         yield Problem(f"{path}.type", message, net.type)
 
@@ -120,9 +119,9 @@ def _encoder_problems(
     if not isinstance(encoder, ConvNetSpec):
         return
     shape = encoder_shape(layout, part)
-    message = image_fault(shape)
-    if message is not None:
-        yield Problem(f"{path}.type", message, encoder.type)
+    no_image = image_fault(shape)
+    if no_image is not None:
+        yield Problem(f"{path}.type", no_image, encoder.type)
         return
     fault = convolution_fault(encoder.conv_layers(), shape)
     if fault is not None:

@@ -184,6 +184,7 @@ class TorchArcNetSpec(NetSpec):
     )
 
     ENCODES = True
+    SEES_IMAGES = True
     HAS_ARC = True
 
     @property

@@ -26,6 +26,8 @@ class ConvNetSpec(NetSpec):
     normalises an image over all its numbers and scales it by channel."""
 
     ENCODES = True
+    SEES_IMAGES = True
+    NEEDS_IMAGES = True
     HAS_EMBEDDING = True
 
     conv_hid_layers: layers.ConvLayers = Field(
@@ -41,8 +43,8 @@ class ConvNetSpec(NetSpec):
     def conv_layers(self) -> list[layers.ConvLayer]:
         return [layers.ConvLayer.of(row) for row in self.conv_hid_layers]
 
+    @override
     def as_encoder(self) -> "ConvNetSpec":
-        """Its convolutions alone."""
         return self.model_copy(update={"type": "ConvNet", "fc_hid_layers": ()})
 
     @property

@@ -130,6 +130,12 @@ class NetSpec(EncoderBlock):
     WANTS_NORMALISED_OBS: ClassVar[bool] = False
     """Whether running statistics of observations are a part of it."""
 
+    SEES_IMAGES: ClassVar[bool] = False
+    """Whether it can see an image as an array (C, H, W)."""
+
+    NEEDS_IMAGES: ClassVar[bool] = False
+    """Whether it sees images alone."""
+
     HAS_ARC: ClassVar[bool] = False
     """Whether `arc` defines its layers."""
 
@@ -425,11 +431,16 @@ class NetSpec(EncoderBlock):
         """The net of each role."""
         return [self.for_role(role) for role in ROLES]
 
+    def as_encoder(self) -> "NetSpec":
+        """The layers by which it sees an image, without those behind them."""
+        return self
+
     @property
     def roles_see_differently(self) -> bool:
         """Whether actor and critic have different keys of the parts that they see."""
-        actor, critic = self.for_roles
-        return actor.obs != critic.obs or actor.parts != critic.parts
+        return any(
+            key in self.role_keys(role) for role in ROLES for key in ("obs", "parts")
+        )
 
     @classmethod
     @override
