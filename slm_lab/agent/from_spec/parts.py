@@ -47,7 +47,7 @@ def encoding_body(
     if not sees_parts(spec, layout):
         return None
     for problem in part_problems(spec.block, spec, layout):
-        raise LabError(f"{problem.path}: {problem.message}")
+        raise LabError(str(problem))
     seen = parts_seen(spec, layout)
     encoders = {
         name: _encoder(spec, block, layout, seen[name], generator, build_body)

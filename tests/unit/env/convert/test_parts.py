@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from slm_lab.core.errors import LabError, SpecError
-from slm_lab.env.convert.parts import join_parts
 from slm_lab.env.convert.image import is_image
 from slm_lab.env.convert.observation import ObservationConverter
+from slm_lab.env.convert.parts import join_parts
 from slm_lab.env.vector.raw import env_seeds
 
 SHAPES = st.lists(st.integers(1, 3), max_size=3).map(tuple)
