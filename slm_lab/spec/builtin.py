@@ -102,6 +102,7 @@ PARTS = (
     (NETS, "DuelingMLPNet", mlp.DuelingMLPNetSpec, "net.dueling:DuelingNet"),
     (NETS, "ConvNet", conv.ConvNetSpec, "net.body:BodyNet"),
     (NETS, "DuelingConvNet", conv.DuelingConvNetSpec, "net.dueling:DuelingNet"),
+    (NETS, "ResNet", conv.ResNetSpec, "net.body:BodyNet"),
     (NETS, "SimBaNet", simba.SimBaNetSpec, "net.body:BodyNet"),
     (NETS, "RecurrentNet", recurrent.RecurrentNetSpec, "net.recurrent:RecurrentNet"),
     (NETS, "TorchArcNet", arc.TorchArcNetSpec, "net.body:BodyNet"),

@@ -30,6 +30,7 @@ from slm_lab.agent.net.mlp import HydraMLPNet, MLPNet
 from slm_lab.agent.net.noise import Dropout
 from slm_lab.agent.net.parts import EncodedNet
 from slm_lab.agent.net.recurrent import RecurrentNet, recurrent_cell
+from slm_lab.agent.net.resnet import ResNetBody
 from slm_lab.agent.net.simba import SimBaBody
 from slm_lab.agent.net.torch_arc import (
     BODY,
@@ -46,7 +47,7 @@ from slm_lab.spec.checks.images import convolution_fault, image_fault
 from slm_lab.spec.checks.observations import vector_fault
 from slm_lab.spec.schema.agent import AgentSpec, built_nets
 from slm_lab.spec.schema.arc import TorchArcNetSpec
-from slm_lab.spec.schema.conv import ConvNetSpec, DuelingConvNetSpec
+from slm_lab.spec.schema.conv import ConvNetSpec, DuelingConvNetSpec, ResNetSpec
 from slm_lab.spec.schema.mlp import DuelingMLPNetSpec, HydraMLPNetSpec, MLPNetSpec
 from slm_lab.spec.schema.net import NetSpec
 from slm_lab.spec.schema.recurrent import RecurrentNetSpec
@@ -177,7 +178,7 @@ def _hydra_net(
 
 
 def _conv_net(
-    spec: ConvNetSpec | DuelingConvNetSpec,
+    spec: ConvNetSpec | DuelingConvNetSpec | ResNetSpec,
     obs_shape: Shape,
     heads: Heads,
     generator: torch.Generator,
@@ -185,7 +186,8 @@ def _conv_net(
     body: Body | None = None,
 ) -> BodyNet:
     if body is None:
-        body = _conv_body(spec, obs_shape, generator)
+        _check_image(spec, obs_shape)
+        body = _image_body(spec, obs_shape, generator)
     tail = _mlp(
         spec,
         (body.width,),
@@ -197,22 +199,22 @@ def _conv_net(
     return kind(body, tail)
 
 
-def _conv_body(
-    spec: ConvNetSpec, obs_shape: Shape, generator: torch.Generator
-) -> ConvBody:
-    _check_image(spec, obs_shape)
+def _image_body(
+    spec: ConvNetSpec | ResNetSpec, obs_shape: Shape, generator: torch.Generator
+) -> ConvBody | ResNetBody:
     group_norm = partial(nn.GroupNorm, 1)  # one group: all numbers of an image together
-    return ConvBody(
-        obs_shape,
-        spec.conv_layers(),
-        generator,
-        activation=spec.hid_layers_activation,
-        init_fn=spec.init_fn,
-        norms=_norms(spec, nn.BatchNorm2d, group_norm),
-        norm_after=spec.norm_place == "after",
-        normalize=spec.normalize,
-        half=spec.precision == "bf16",
-    )
+    keys: dict[str, Any] = {
+        "activation": spec.hid_layers_activation,
+        "init_fn": spec.init_fn,
+        "norms": _norms(spec, nn.BatchNorm2d, group_norm),
+        "norm_after": spec.norm_place == "after",
+        "normalize": spec.normalize,
+        "half": spec.precision == "bf16",
+    }
+    if isinstance(spec, ResNetSpec):
+        channels = spec.channels
+        return ResNetBody(obs_shape, channels, spec.num_blocks, generator, **keys)
+    return ConvBody(obs_shape, spec.conv_layers(), generator, **keys)
 
 
 def _dueling_net(
@@ -349,6 +351,7 @@ READERS: Mapping[type[NetSpec], Reader] = {
     HydraMLPNetSpec: _hydra_net,
     ConvNetSpec: _conv_net,
     DuelingConvNetSpec: _dueling_net,
+    ResNetSpec: _conv_net,
     RecurrentNetSpec: _recurrent_net,
     SimBaNetSpec: _simba_net,
     TorchArcNetSpec: _arc_net,
@@ -442,7 +445,7 @@ def _check_vector(spec: NetSpec, obs_shape: Shape) -> None:
     _reject(place, vector_fault(spec.type, obs_shape))
 
 
-def _check_image(spec: ConvNetSpec | DuelingConvNetSpec, obs_shape: Shape) -> None:
+def _check_image(spec: NetSpec, obs_shape: Shape) -> None:
     """Raises LabError if the observation is no image, or too small for the
     convolutions."""
     _reject(f"{spec.path_of('type')} = {spec.type}", image_fault(obs_shape))

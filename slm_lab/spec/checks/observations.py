@@ -12,7 +12,7 @@ from slm_lab.core.observation import ObservationLayout
 from slm_lab.spec.checks.images import convolution_fault, image_fault
 from slm_lab.spec.checks.parts import part_problems, sees_parts
 from slm_lab.spec.schema.agent import AgentSpec, built_nets
-from slm_lab.spec.schema.conv import ConvNetSpec, DuelingConvNetSpec
+from slm_lab.spec.schema.conv import ConvNetSpec, DuelingConvNetSpec, ResNetSpec
 from slm_lab.spec.schema.mlp import DuelingMLPNetSpec, HydraMLPNetSpec, MLPNetSpec
 from slm_lab.spec.schema.net import NetSpec, Role
 from slm_lab.spec.schema.recurrent import RecurrentNetSpec
@@ -27,7 +27,7 @@ VECTOR_NETS = (
     RecurrentNetSpec,
     SimBaNetSpec,
 )
-IMAGE_NETS = (ConvNetSpec, DuelingConvNetSpec)
+IMAGE_NETS = (ConvNetSpec, DuelingConvNetSpec, ResNetSpec)
 
 NETS_OF_IMAGES = {
     "DuelingMLPNet": "images need DuelingConvNet",

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from slm_lab.core.errors import Problem
 from slm_lab.core.observation import BYTE, ObservationLayout, Part
 from slm_lab.spec.checks.images import convolution_fault, image_fault
-from slm_lab.spec.schema.conv import ConvNetSpec, conv_net_for
+from slm_lab.spec.schema.conv import conv_net_for
 from slm_lab.spec.schema.net import NetSpec
 from slm_lab.spec.schema.parts import EMBEDDING, EncoderBlock
 
@@ -116,7 +116,7 @@ def _encoder_problems(
     if encoder.type == EMBEDDING and not part.sizes:
         message = "only a Discrete or MultiDiscrete part has an embedding; use MLPNet"
         yield Problem(f"{path}.type", message, encoder.type)
-    if not isinstance(encoder, ConvNetSpec):
+    if not isinstance(encoder, NetSpec) or not encoder.NEEDS_IMAGES:
         return
     shape = encoder_shape(layout, part)
     no_image = image_fault(shape)
@@ -125,6 +125,6 @@ def _encoder_problems(
         return
     fault = convolution_fault(encoder.conv_layers(), shape)
     if fault is not None:
-        row = encoder.conv_hid_layers[fault.number]
+        row = encoder.model_dump()["conv_hid_layers"][fault.number]
         key = f"{path}.{encoder.path_of('conv_hid_layers').rpartition('.')[2]}"
         yield Problem(f"{key}.{fault.number}", fault.message, row)

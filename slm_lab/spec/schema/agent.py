@@ -111,6 +111,7 @@ USUAL_NAMES: Mapping[str, Mapping[str, Meaning]] = {
     },
     "net": {
         "CNN": Meaning("ConvNet"),
+        "ImpalaCNN": Meaning("ResNet"),
         "MLP": Meaning("MLPNet"),
         "SimBa": Meaning("SimBaNet"),
         **{

@@ -56,7 +56,7 @@ OF_BOTH_NETS = NoEffect(
 
 NEEDS_EMBEDDING = Refused(
     "{algorithm.name} multiplies an embedding of the observation; use MLPNet, "
-    "DuelingMLPNet, SimBaNet, ConvNet or DuelingConvNet",
+    "DuelingMLPNet, SimBaNet, ConvNet, DuelingConvNet or ResNet",
     when="algorithm.needs_embedding",
     unless="HAS_EMBEDDING",
     value=ANY,
@@ -235,8 +235,8 @@ class NetSpec(EncoderBlock):
     noisy: Annotated[
         bool,
         Refused(
-            "is for the fully connected layers of MLPNet, DuelingMLPNet, ConvNet and "
-            "DuelingConvNet; use one of these, or epsilon_greedy",
+            "is for the fully connected layers of MLPNet, DuelingMLPNet, ConvNet, "
+            "DuelingConvNet and ResNet; use one of these, or epsilon_greedy",
             unless="HAS_EMBEDDING",
         ),
         Refused(
