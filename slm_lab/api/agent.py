@@ -129,7 +129,7 @@ class Agent:
         if self._has_ended:
             self._has_ended = False
             warnings.warn(UNRESET, stacklevel=2)
-        raw, is_single = self._adapter.batch(obs, mask)
+        raw, is_single, _ = self._adapter.batch(obs, mask)
         if len(raw) != self._num:
             self._resize(len(raw))
         inputs = self._adapter.policy_obs(raw, self._starts)

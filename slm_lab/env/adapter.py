@@ -1,5 +1,6 @@
 """Between an environment's own observations and actions, and a policy's."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -28,6 +29,8 @@ class Batch(NamedTuple):
     """(B, ...)"""
     is_single: bool
     """Whether it was one observation; B is 1 then."""
+    parts: Mapping[str, Array]
+    """The parts by name, (B, ...) each, as the environments give them"""
 
 
 @final
@@ -41,11 +44,11 @@ class PolicyAdapter:
         self._spec = spec
         env, conversions = make_one(spec)
         bare = bare_env(env)
-        self._rows: RowConverter | None = None
+        rows: RowConverter | None = None
         self.masks: MaskReader | None = None
         """Reads masks of actions; None without them."""
         if isinstance(env, ObservationRows):
-            self._rows = env.converter
+            rows = env.converter
             if isinstance(env.env, ActionMasks):
                 self.masks = env.env.reader
         self.row_space: AnySpace = env.observation_space
@@ -53,6 +56,8 @@ class PolicyAdapter:
         self.env_observation_space = bare.observation_space
         self.env_action_space: AnySpace = env.action_space
         close_all([env.close], spec.name)
+        self.rows = rows
+        """What makes rows of observations with parts; None for others."""
         self.conversions = conversions
         self.layout = conversions.layout
         self.action_space = conversions.action.space
@@ -85,7 +90,7 @@ class PolicyAdapter:
             axes = {array.ndim - len(part.shape or ()) for _, part, array in parts}
             lead = parts[0][-1].shape[:1] if axes == {1} else ()
             rows = [_rows(*part, lead) for part in parts]
-            joined = rows[0] if self._rows is None else self._rows.rows(rows)
+            joined = rows[0] if self.rows is None else self.rows.rows(rows)
         except ValueError as error:
             why = ""
             if isinstance(obs, tuple):
@@ -94,7 +99,8 @@ class PolicyAdapter:
             raise ValueError(
                 f"no observation of {env}, and no batch: {error}{why}"
             ) from None
-        return Batch(joined, not lead)
+        names = (".".join(path) for path, _, _ in parts)
+        return Batch(joined, not lead, dict(zip(names, rows, strict=True)))
 
     def _with_mask(self, reader: MaskReader, obs: Any, mask: Any) -> dict[str, Any]:
         try:
@@ -107,6 +113,12 @@ class PolicyAdapter:
             return {**reader.parts(obs), MASK: reader.read(mask)}
         except LabError as error:
             raise ValueError(str(error)) from None
+
+    def mask_in(self, info: Mapping[str, Any]) -> Any:
+        """The mask in an info, if it is there and not in the observation; else None."""
+        if self.masks is None or not self.masks.is_in_info:
+            return None
+        return self.masks.find(None, info, "step")
 
     def policy_obs(self, obs: Array, starts: BoolArray) -> Array:
         """Observations (B, ...) of a `Batch` as the policy takes them; `starts` (B,)

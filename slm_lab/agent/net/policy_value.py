@@ -149,6 +149,13 @@ class PolicyHead(nn.Module):
         assert isinstance(self.net, RecurrentNet)
         return self._with_scale(*self.net.step(rows))
 
+    def advance(
+        self, obs: Tensor | Mapping[str, Tensor], state: Tensor
+    ) -> tuple[Tensor, ...]:
+        """`RecurrentNet.advance` of a recurrent net, with the scale."""
+        assert isinstance(self.net, RecurrentNet)
+        return self._with_scale(*self.net.advance(obs, state))
+
     def _with_scale(self, params: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
         if self.scale is not None:
             params = torch.cat([params, self.scale.expand(*params.shape[:-1], -1)], -1)

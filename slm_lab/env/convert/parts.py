@@ -126,7 +126,7 @@ class RowConverter:
         }
         facts = [self._facts(path, part, images.get(path)) for path, part in parts]
         self.layout = row_layout(facts, MASK if mask_sizes else None)
-        self._converters = [
+        self.parts = [
             PartConverter(
                 path=path,
                 space=part,
@@ -136,6 +136,7 @@ class RowConverter:
             )
             for path, part in parts
         ]
+        """What writes each part, in the order of `leaves`."""
         self.row_space = RowSpace(*self._bounds(), self.layout)
 
     def row(self, observed: Any) -> Array:
@@ -153,7 +154,7 @@ class RowConverter:
         """Parts of B observations, in the order of `leaves`, (B, …) each and in their
         own types → (B, D). Raises ValueError if float32 cannot hold a value."""
         rows = np.zeros((len(parts[0]), *self.layout.shape), self.layout.dtype)
-        for converter, observed in zip(self._converters, parts, strict=True):
+        for converter, observed in zip(self.parts, parts, strict=True):
             converter.write(self.layout.view(rows, converter.part), observed)
         return rows
 
@@ -194,7 +195,7 @@ class RowConverter:
             return low, low + np.uint8(255)
         low = np.zeros(self.layout.shape, FLOAT32)
         high = np.zeros(self.layout.shape, FLOAT32)
-        for converter in self._converters:
+        for converter in self.parts:
             flat = spaces.flatten_space(converter.space)
             assert isinstance(flat, spaces.Box)
             box = float32_box(flat)
