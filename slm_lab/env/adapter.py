@@ -1,9 +1,10 @@
 """Between an environment's own observations and actions, and a policy's."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, final
 
 import numpy as np
+from gymnasium import spaces
 
 from slm_lab.core.errors import LabError
 from slm_lab.core.types import Array, BoolArray, FloatArray
@@ -15,6 +16,7 @@ from slm_lab.env.convert.parts import (
     as_numbers,
     bare_env,
     leaves,
+    name_of_part,
 )
 from slm_lab.env.failure import close_all
 from slm_lab.env.interface import AnySpace, Env, obs_name
@@ -39,9 +41,11 @@ class PolicyAdapter:
     `layout` and `action_space` are the policy's; `env_observation_space` and
     `env_action_space` those of `make_env`."""
 
-    def __init__(self, spec: EnvSpec) -> None:
-        """Raises the errors of `env.make.make_env`."""
+    def __init__(self, spec: EnvSpec, needed: Collection[str] | None = None) -> None:
+        """`needed` are the parts of an observation that the policy sees, None: all;
+        others may be missing. Raises the errors of `env.make.make_env`."""
         self._spec = spec
+        self._needed = needed
         env, conversions = make_one(spec)
         bare = bare_env(env)
         rows: RowConverter | None = None
@@ -83,14 +87,16 @@ class PolicyAdapter:
         elif mask is not None:
             raise ValueError(f"{self._spec.name} has no masks: env.action_mask is null")
         try:
-            values = leaves(space, obs)
+            values = leaves(self._readable(space, obs), obs)
             parts = [
                 (path, part, as_array(value, path)) for path, part, value in values
             ]
             axes = {array.ndim - len(part.shape or ()) for _, part, array in parts}
             lead = parts[0][-1].shape[:1] if axes == {1} else ()
-            rows = [_rows(*part, lead) for part in parts]
-            joined = rows[0] if self.rows is None else self.rows.rows(rows)
+            named = {name_of_part(part[0]): _rows(*part, lead) for part in parts}
+            joined = first = next(iter(named.values()))
+            if self.rows is not None:
+                joined = self.rows.rows(named, len(first))
         except ValueError as error:
             why = ""
             if isinstance(obs, tuple):
@@ -99,8 +105,18 @@ class PolicyAdapter:
             raise ValueError(
                 f"no observation of {env}, and no batch: {error}{why}"
             ) from None
-        names = (".".join(path) for path, _, _ in parts)
-        return Batch(joined, not lead, dict(zip(names, rows, strict=True)))
+        return Batch(joined, not lead, named)
+
+    def _readable(self, space: AnySpace, obs: Any) -> AnySpace:
+        """The space without the parts that are missing in `obs` and not needed."""
+        if self._needed is None or not isinstance(space, spaces.Dict):
+            return space
+        seen = {name.partition(".")[0] for name in (*self._needed, MASK)}
+        known = obs if isinstance(obs, Mapping) else {}
+        kept = {
+            key: part for key, part in space.items() if str(key) in seen or key in known
+        }
+        return spaces.Dict(kept)
 
     def _with_mask(self, reader: MaskReader, obs: Any, mask: Any) -> dict[str, Any]:
         try:

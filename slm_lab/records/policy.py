@@ -15,6 +15,7 @@ from slm_lab.records.checkpoints import AgentCheckpoint
 from slm_lab.records.playable_run import PlayableRun
 from slm_lab.session.build import on_cpu
 from slm_lab.session.evaluator import frame_of
+from slm_lab.spec.schema.agent import AgentSpec, net_for_role
 
 
 class Policy(NamedTuple):
@@ -42,7 +43,8 @@ def build_policy(run: PlayableRun, saved: AgentCheckpoint, seed: int = 0) -> Pol
     draws = (int(draw) for draw in np.random.SeedSequence(seed).generate_state(3))
     with naming(run.record.place, run.record.folder):
         env = run.spec.of_saved_agent(run.record.trial).env
-        adapter = PolicyAdapter(env.at_frame(frame_of(saved.snapshot)))
+        frame = frame_of(saved.snapshot)
+        adapter = PolicyAdapter(env.at_frame(frame), _parts_seen(run.spec.agent))
         spaces = adapter.layout, adapter.action_space
         agent = build_agent(
             on_cpu(run.spec).agent.for_acting(), *spaces, 1, AgentSeeds(*draws)
@@ -50,6 +52,13 @@ def build_policy(run: PlayableRun, saved: AgentCheckpoint, seed: int = 0) -> Pol
         saved.load_into(agent.learner.flats, adapter.statistics)
     agent.actor.version = 1  # trained: no random warm-up
     return Policy(adapter, agent.actor)
+
+
+def _parts_seen(agent: AgentSpec) -> tuple[str, ...] | None:
+    """The parts of an observation that the actor sees; None: all."""
+    if agent.net is None:
+        return None
+    return net_for_role(agent, "actor").obs
 
 
 def play(policy: Policy, steps: int) -> Iterator[PolicyStep]:

@@ -130,7 +130,7 @@ class RowConverter:
             PartConverter(
                 path=path,
                 space=part,
-                part=self.layout.part(".".join(path)),
+                part=self.layout.part(name_of_part(path)),
                 one_hot=not self._in_bytes,
                 image=images.get(path),
             )
@@ -142,26 +142,29 @@ class RowConverter:
     def row(self, observed: Any) -> Array:
         """One observation → (D,). Raises LabError if it is not in the space."""
         try:
-            parts = [
-                _checked_part(path, part, value)
+            parts = {
+                name_of_part(path): _checked_part(path, part, value)
                 for path, part, value in leaves(self.space, observed)
-            ]
-            return self.rows(parts)[0]
+            }
+            return self.rows(parts, count=1)[0]
         except ValueError as error:
             raise breaks_its_space(self._env_name, error) from None
 
-    def rows(self, parts: Sequence[Array]) -> Array:
-        """Parts of B observations, in the order of `leaves`, (B, …) each and in their
-        own types → (B, D). Raises ValueError if float32 cannot hold a value."""
-        rows = np.zeros((len(parts[0]), *self.layout.shape), self.layout.dtype)
-        for converter, observed in zip(self.parts, parts, strict=True):
-            converter.write(self.layout.view(rows, converter.part), observed)
+    def rows(self, parts: Mapping[str, Array], count: int) -> Array:
+        """Parts by name of B = `count` observations, (B, …) each and in their own types
+        → (B, D). A missing part is zeros. Raises ValueError if float32 cannot hold a
+        value."""
+        rows = np.zeros((count, *self.layout.shape), self.layout.dtype)
+        for converter in self.parts:
+            observed = parts.get(converter.part.name)
+            if observed is not None:
+                converter.write(self.layout.view(rows, converter.part), observed)
         return rows
 
     def _facts(
         self, path: tuple[str, ...], part: AnySpace, image: ImageConverter | None
     ) -> PartSpace:
-        name = ".".join(path)
+        name = name_of_part(path)
         shape = part.shape or ()
         dtype = part.dtype
         assert dtype is not None
@@ -257,6 +260,11 @@ class ObservationRows(
         """One observation with parts → (D,). Raises LabError if they do not match the
         space."""
         return self.converter.row(observation)
+
+
+def name_of_part(path: tuple[str, ...]) -> str:
+    """The name of the part at `path`, as specs write it."""
+    return ".".join(path)
 
 
 def bare_env(env: Env) -> Env:
