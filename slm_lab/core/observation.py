@@ -31,7 +31,8 @@ class Part:
     end: int
     """The column after its last one."""
     sizes: tuple[int, ...] = ()
-    """The number of values of each index, if it has indices, from 0; else empty."""
+    """The number of values of each index, if it has indices, from 0; of a mask those of
+    each component of an action; else empty."""
     channels_last: bool = False
     """Whether it is an image (H, W, C) as the environment gives it, not (C, H, W)."""
 

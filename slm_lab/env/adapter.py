@@ -1,15 +1,19 @@
 """Between an environment's own observations and actions, and a policy's."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from slm_lab.core.errors import LabError
 from slm_lab.core.types import Array, BoolArray, FloatArray
+from slm_lab.env.convert.mask import MASK, ActionMasks, MaskReader
 from slm_lab.env.convert.parts import (
     ObservationRows,
     RowConverter,
     as_array,
     as_numbers,
+    bare_env,
     leaves,
 )
 from slm_lab.env.failure import close_all
@@ -25,6 +29,8 @@ class Batch(NamedTuple):
     """(B, ...)"""
     is_single: bool
     """Whether it was one observation; B is 1 then."""
+    parts: Mapping[str, Array]
+    """The parts by name, (B, ...) each, as the environments give them"""
 
 
 @final
@@ -37,16 +43,21 @@ class PolicyAdapter:
         """Raises the errors of `env.make.make_env`."""
         self._spec = spec
         env, conversions = make_one(spec)
-        bare = env
-        self._rows: RowConverter | None = None
+        bare = bare_env(env)
+        rows: RowConverter | None = None
+        self.masks: MaskReader | None = None
+        """Reads masks of actions; None without them."""
         if isinstance(env, ObservationRows):
-            bare = env.env
-            self._rows = env.converter
+            rows = env.converter
+            if isinstance(env.env, ActionMasks):
+                self.masks = env.env.reader
         self.row_space: AnySpace = env.observation_space
         """The space of one row of a `Batch`."""
         self.env_observation_space = bare.observation_space
         self.env_action_space: AnySpace = env.action_space
         close_all([env.close], spec.name)
+        self.rows = rows
+        """What makes rows of observations with parts; None for others."""
         self.conversions = conversions
         self.layout = conversions.layout
         self.action_space = conversions.action.space
@@ -59,23 +70,27 @@ class PolicyAdapter:
         and game settings. It has its own observations, actions and rewards: the adapter
         converts them."""
         env, _ = make_one(self._spec.with_arguments(kwargs))
-        if isinstance(env, ObservationRows):
-            return env.env
-        return env
+        return bare_env(env)
 
-    def batch(self, obs: Any) -> Batch:
-        """One observation of `env_observation_space`, or a batch of them. A batch has
-        one more axis in front; of a Dict or Tuple, each part has it. Raises ValueError
-        if `obs` is neither."""
+    def batch(self, obs: Any, mask: Any = None) -> Batch:
+        """One observation of `env_observation_space`, or a batch of them, with its mask
+        if that is no part of it. A batch has one more axis in front; of a Dict or
+        Tuple, each part has it. Raises ValueError if `obs` or `mask` is neither."""
+        space = self.env_observation_space
+        if self.masks is not None:
+            space = self.masks.space
+            obs = self._with_mask(self.masks, obs, mask)
+        elif mask is not None:
+            raise ValueError(f"{self._spec.name} has no masks: env.action_mask is null")
         try:
-            values = leaves(self.env_observation_space, obs)
+            values = leaves(space, obs)
             parts = [
                 (path, part, as_array(value, path)) for path, part, value in values
             ]
             axes = {array.ndim - len(part.shape or ()) for _, part, array in parts}
             lead = parts[0][-1].shape[:1] if axes == {1} else ()
             rows = [_rows(*part, lead) for part in parts]
-            joined = rows[0] if self._rows is None else self._rows.rows(rows)
+            joined = rows[0] if self.rows is None else self.rows.rows(rows)
         except ValueError as error:
             why = ""
             if isinstance(obs, tuple):
@@ -84,7 +99,26 @@ class PolicyAdapter:
             raise ValueError(
                 f"no observation of {env}, and no batch: {error}{why}"
             ) from None
-        return Batch(joined, not lead)
+        names = (".".join(path) for path, _, _ in parts)
+        return Batch(joined, not lead, dict(zip(names, rows, strict=True)))
+
+    def _with_mask(self, reader: MaskReader, obs: Any, mask: Any) -> dict[str, Any]:
+        try:
+            if mask is None and not reader.is_in_info:
+                mask = reader.find(obs, {}, "the observation")
+            if mask is None:
+                raise ValueError(
+                    f"a mask is missing: give it as mask=info[{reader.key!r}]"
+                )
+            return {**reader.parts(obs), MASK: reader.read(mask)}
+        except LabError as error:
+            raise ValueError(str(error)) from None
+
+    def mask_in(self, info: Mapping[str, Any]) -> Any:
+        """The mask in an info, if it is there and not in the observation; else None."""
+        if self.masks is None or not self.masks.is_in_info:
+            return None
+        return self.masks.find(None, info, "step")
 
     def policy_obs(self, obs: Array, starts: BoolArray) -> Array:
         """Observations (B, ...) of a `Batch` as the policy takes them; `starts` (B,)

@@ -31,7 +31,7 @@ from slm_lab.core.schedule import Schedule
 from slm_lab.env.changing import ArgumentSchedule, ChangingEnv, Numbers
 from slm_lab.env.check import argument_schedules, check_env, native_refused
 from slm_lab.env.convert.action import ActionConverter
-from slm_lab.env.convert.mask import MASK, ActionMasks, MaskReader
+from slm_lab.env.convert.mask import ActionMasks, MaskReader
 from slm_lab.env.convert.normalize import ObservationNormalizer, RunningStatistics
 from slm_lab.env.convert.observation import FrameJoiner, ObservationConverter
 from slm_lab.env.convert.parts import COMPOSITE, RowSpace, join_parts
@@ -141,14 +141,16 @@ class EnvFactory(NamedTuple):
             _check_spaces_of(env)
             env = ResetOptions(env, spec.reset_options) if spec.reset_options else env
             env = LastInfo(env, spec.info_keys) if spec.info_keys else env
+            mask_sizes: tuple[int, ...] = ()
             if spec.action_mask is not None:
                 env = _masked(env, spec.action_mask, spec.name)
+                mask_sizes = env.reader.sizes
             return join_parts(
                 env,
                 spec.name,
                 spec.image_downsize,
                 spec.image_channels,
-                mask=None if spec.action_mask is None else MASK,
+                mask_sizes,
             )
 
     def try_last_numbers(self) -> None:
@@ -243,7 +245,7 @@ def make_env(
         return VectorEnv(raw, _conversions(factory, raw, training, gamma), training)
 
 
-def _masked(env: Env, place: str, name: str) -> Env:
+def _masked(env: Env, place: str, name: str) -> ActionMasks:
     """`env` with its mask as a part of the observation."""
     reader = MaskReader(place, env.observation_space, env.action_space, name)
     return ActionMasks(env, reader)

@@ -8,7 +8,7 @@ import numpy as np
 from slm_lab.agent.algorithm.algorithm import Actor, AgentSeeds
 from slm_lab.agent.build import build_agent
 from slm_lab.core.types import Array
-from slm_lab.env.adapter import PolicyAdapter
+from slm_lab.env.adapter import Batch, PolicyAdapter
 from slm_lab.env.failure import closing_env
 from slm_lab.records.archive import naming
 from slm_lab.records.checkpoints import AgentCheckpoint
@@ -27,8 +27,7 @@ class Policy(NamedTuple):
 class PolicyStep(NamedTuple):
     """A step of a policy in one environment; B is 1."""
 
-    obs: Array
-    """(B, ...), see `env.adapter.Batch`"""
+    batch: Batch
     starts: bool
     rows: Array
     """The network's input, (B, ...)"""
@@ -58,15 +57,15 @@ def play(policy: Policy, steps: int) -> Iterator[PolicyStep]:
     adapter, actor = policy
     starts = np.ones(1, np.bool_)
     with closing_env(adapter.make_env()) as env:
-        observed, _ = env.reset(seed=0)
+        observed, info = env.reset(seed=0)
         for _ in range(steps):
-            obs = adapter.batch(observed).obs
-            features = adapter.policy_obs(obs, starts)
+            batch = adapter.batch(observed, adapter.mask_in(info))
+            features = adapter.policy_obs(batch.obs, starts)
             rows = actor.memory_obs(features).copy()
             action = adapter.conversions.action.convert(actor.act_greedily(features))
-            yield PolicyStep(obs, bool(starts[0]), rows, action)
-            observed, _, terminated, truncated, _ = env.step(action[0])
+            yield PolicyStep(batch, bool(starts[0]), rows, action)
+            observed, _, terminated, truncated, info = env.step(action[0])
             starts[:] = terminated or truncated
             if starts[0]:
-                observed, _ = env.reset()
+                observed, info = env.reset()
             actor.end_episodes(starts)

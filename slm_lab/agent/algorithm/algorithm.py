@@ -191,6 +191,11 @@ class BuildContext:
     """Corrects rollouts of a policy older than the learner's; None takes them as
     fresh."""
 
+    @property
+    def has_mask(self) -> bool:
+        """Whether observations tell which actions are allowed."""
+        return self.layout.mask is not None
+
     def algorithm(self, kind: type[SpecT]) -> SpecT:
         """The keys of the algorithm, which are of this model."""
         spec = self.spec.algorithm

@@ -161,7 +161,7 @@ def assemble(
     """The learner, with an actor that samples from its policy or explores as the spec
     says. With a `warmup` the actor acts by that until training starts."""
     action_policy = ScheduledExploration.build(
-        context.spec.algorithm, family, context.action_space
+        context.spec.algorithm, family, context.action_space, context.has_mask
     )
     recurrent = network.recurrent
     state = None

@@ -12,6 +12,7 @@ from slm_lab.agent.device import resolve_device
 from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.from_spec.net import build_net
 from slm_lab.agent.from_spec.schedule import schedule_of
+from slm_lab.agent.net.action_mask import action_mask
 from slm_lab.agent.net.layers import Head, Heads
 from slm_lab.agent.net.policy_value import PolicyHead, PolicyOnly, PolicyValue
 from slm_lab.agent.net.q_network import Critics, QNetwork, normalise_spectrum
@@ -58,7 +59,13 @@ def build_policy_value(
         net = _build_policy(actor_spec, family, layout, generator, values=[value])
         flat = FlatParameters(nn.ModuleList([net, transform]).to(device))
         optimizers = {"actor_critic": build_optimizer(actor_spec, flat)}
-        return PolicyValue([net], transform, optimizers, recurrent_layout(net.net))
+        return PolicyValue(
+            nets=[net],
+            transform=transform,
+            optimizers=optimizers,
+            recurrent=recurrent_layout(net.net),
+            mask=action_mask(layout),
+        )
     actor = _build_policy(actor_spec, family, layout, generator)
     critic = build_net(critic_spec, layout, [value], generator).train(False)
     actor_flat = FlatParameters(actor.to(device))
@@ -68,7 +75,13 @@ def build_policy_value(
         "critic": build_optimizer(critic_spec, critic_flat),
     }
     recurrent = recurrent_layout(actor.net, critic)
-    return PolicyValue([actor, critic], transform, optimizers, recurrent)
+    return PolicyValue(
+        nets=[actor, critic],
+        transform=transform,
+        optimizers=optimizers,
+        recurrent=recurrent,
+        mask=action_mask(layout),
+    )
 
 
 def build_policy_only(
@@ -82,7 +95,10 @@ def build_policy_only(
     net = _build_policy(net_spec, family, layout, generator)
     flat = FlatParameters(net.to(resolve_device(net_spec.gpu)))
     return PolicyOnly(
-        [net], {"actor": build_optimizer(net_spec, flat)}, recurrent_layout(net.net)
+        nets=[net],
+        optimizers={"actor": build_optimizer(net_spec, flat)},
+        recurrent=recurrent_layout(net.net),
+        mask=action_mask(layout),
     )
 
 
@@ -139,6 +155,7 @@ def build_q_network(
         optimizer=optimizer,
         target_network=target_network,
         recurrent=recurrent_layout(net),
+        mask=action_mask(layout),
     )
 
 

@@ -1,6 +1,7 @@
 """Nets that are a body, which turns observations into features, and heads on it."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -53,8 +54,9 @@ class BodyNet(nn.Module):
         """The numbers of `features`."""
         return self.tail.width
 
-    def features(self, obs: Tensor) -> Tensor:
-        """(B, *obs_shape) to the output of the last hidden layer, (B, width)."""
+    def features(self, obs: Tensor | Mapping[str, Tensor]) -> Tensor:
+        """(B, *obs_shape), or its parts, to the output of the last hidden layer, (B,
+        width)."""
         return self.tail.features(self.body(obs))
 
     @property

@@ -84,8 +84,11 @@ class PartsBody(Body):
         """The number of features."""
 
     @override
-    def embed(self, obs: Tensor) -> Tensor:
-        return self.join({name: self.read(obs, name) for name in self.names})
+    def embed(self, obs: Tensor | Mapping[str, Tensor]) -> Tensor:
+        """Rows (B, D), or the parts of these as `read` returns them, to (B, width)."""
+        if isinstance(obs, Tensor):
+            obs = {name: self.read(obs, name) for name in self.names}
+        return self.join(obs)
 
     @property
     def names(self) -> list[str]:
@@ -93,16 +96,17 @@ class PartsBody(Body):
         return [part.name for part in (*self._plain, *self._encoded)]
 
     def read(self, rows: Tensor, name: str) -> Tensor:
-        """A part of rows (B, D), as `join` takes it."""
+        """A part of rows (B, D): (B, C, H, W) where its encoder sees an image, else
+        (B, …) as rows have it."""
         part = self._layout.part(name)
-        frames = rows.reshape(len(rows), self._layout.frames, self._layout.row_size)
-        if not self._sees_image(name):
+        frames = rows.reshape(-1, self._layout.frames, self._layout.row_size)
+        if not self.sees_image(name):
             frames = frames[:, -1:]
         columns = frames[..., part.start : part.end]
         numbers = columns
         if self._layout.is_bytes:
             numbers = columns.view(TORCH_TYPES[part.dtype.name])
-        if not self._sees_image(name):
+        if not self.sees_image(name):
             return numbers.squeeze(1)
         image = numbers.reshape(*numbers.shape[:2], *part.shape)
         if part.channels_last:
@@ -110,8 +114,7 @@ class PartsBody(Body):
         return image.flatten(1, 2)
 
     def join(self, parts: Mapping[str, Tensor]) -> Tensor:
-        """The features (B, width) of parts by name: images (B, C, H, W) where their
-        encoder sees images, other parts as rows have them, (B, …)."""
+        """The features (B, width) of parts by name, as `read` returns them."""
         plain = [as_vector(parts[part.name], part) for part in self._plain]
         encoded = [
             encoder(self._input(parts[part.name], part))
@@ -120,11 +123,12 @@ class PartsBody(Body):
         return torch.cat([*plain, *encoded], -1)
 
     def _input(self, numbers: Tensor, part: Part) -> Tensor:
-        if self._sees_image(part.name):
+        if self.sees_image(part.name):
             return numbers
         return as_vector(numbers, part)
 
-    def _sees_image(self, name: str) -> bool:
+    def sees_image(self, name: str) -> bool:
+        """Whether the encoder of a part sees it as an image."""
         encoder = self._encoders.get(name)
         return encoder is not None and encoder.sees_image
 

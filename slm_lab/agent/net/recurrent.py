@@ -6,7 +6,7 @@ continues the row before it. So a batch defines its sequences by the order of it
 Each row of an actor starts one."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -96,11 +96,8 @@ class RecurrentNet(nn.Module):
     @override
     def forward(self, rows: Tensor) -> tuple[Tensor, ...]:
         """Packed rows (B, ...) to one (B, head_dim) per head. While it learns with
-        burn-in, B is a multiple of L: each L rows are a replayed sequence. While it is
-        exported it is `step`."""
-        if torch.compiler.is_exporting():
-            return self.step(rows)
-        x = self._features(rows)
+        burn-in, B is a multiple of L: each L rows are a replayed sequence."""
+        x = self._features(self._obs(rows))
         state = self._state(rows)
         starts = rows[:, -1] != 0
         if self.burn_in and torch.is_grad_enabled():
@@ -111,16 +108,27 @@ class RecurrentNet(nn.Module):
     def step(self, rows: Tensor) -> tuple[Tensor, ...]:
         """Outputs for rows that each start a sequence, and the state (B, H) after
         each."""
-        hidden = self._as_hidden(self._state(rows))
-        x = self._features(rows)
+        return self.advance(self._obs(rows), self._state(rows))
+
+    def advance(
+        self, obs: Tensor | Mapping[str, Tensor], state: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Outputs for observations, or their parts by name, that each start a sequence
+        from a state (B, H); and the state after each."""
+        hidden = self._as_hidden(state)
+        x = self._features(obs)
         features, hidden = self.cell(x.unsqueeze(1), hidden)
         return (*self.tail.forward(features.squeeze(1)), self._as_state(hidden))
 
-    def _features(self, rows: Tensor) -> Tensor:
+    def _obs(self, rows: Tensor) -> Tensor:
         numbers = rows[:, : self._num_numbers]
-        if isinstance(self.body, MLPNet):
-            return self.body.features(as_floats(numbers))
-        return self.body.features(numbers.reshape(-1, *self._obs_shape))
+        return numbers.reshape(-1, *self._obs_shape)
+
+    def _features(self, obs: Tensor | Mapping[str, Tensor]) -> Tensor:
+        if isinstance(self.body, BodyNet):
+            return self.body.features(obs)
+        assert isinstance(obs, Tensor), "parts have a body that encodes them"
+        return self.body.features(as_floats(obs))
 
     def _state(self, rows: Tensor) -> Tensor:
         state = rows[:, self._state_at]

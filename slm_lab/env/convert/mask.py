@@ -48,7 +48,10 @@ class MaskReader:
                 f"environment's are {action_space}; remove it"
             )
             raise SpecError.of("env", "env.action_mask", message, place)
-        self.num_values = int(sizes.sum())
+        self.sizes: tuple[int, ...] = tuple(sizes.tolist())
+        """The values of each component of an action."""
+        self.num_values = sum(self.sizes)
+        """A, the values of all components."""
         self._starts = np.cumsum(sizes) - sizes
         self.others = self._others(observation_space)
         """The parts beside the mask."""
@@ -95,38 +98,45 @@ class MaskReader:
         )
 
     def read(self, value: Any, may_be_empty: bool = False) -> Array:
-        """A mask as (A,) uint8, A over all components. Raises LabError for another
-        shape, for other numbers, and unless it `may_be_empty` if no action of a
-        component is allowed."""
-        mask = self._flat(value)
-        count = len(self._starts)
-        if mask.size != self.num_values:
+        """One mask (A,), A over all components, or a batch (B, A), as uint8. Raises
+        LabError for another shape, for other numbers, and unless it `may_be_empty` if
+        no value of a component is allowed."""
+        mask = self._joined(value)
+        if mask.shape[-1:] != (self.num_values,):
             raise self._fault(
-                f"has {mask.size} numbers, and actions have {self.num_values} values"
+                f"has the shape {mask.shape}, and actions have {self.num_values} values"
             )
-        if mask.dtype.kind not in NUMERIC or not ((mask == 0) | (mask == 1)).all():
+        is_mask = mask.dtype.kind in NUMERIC and ((mask == 0) | (mask == 1)).all()
+        if not is_mask:
             raise self._fault(f"is {mask.tolist()!r:.60}; it may have 0 and 1 alone")
-        allowed = np.add.reduceat(mask != 0, self._starts)
+        allowed = np.add.reduceat(mask != 0, self._starts, -1)
         if not may_be_empty and not allowed.all():
             where = ""
-            if count > 1:
-                where = f" of component {int(allowed.argmin())}"
+            if len(self.sizes) > 1:
+                component = int(allowed.argmin()) % len(self.sizes)
+                where = f" of component {component}"
             raise self._fault(
                 f"allows no action{where}, and the episode goes on; let the "
                 "environment allow one, or end the episode"
             )
         return mask.astype(np.uint8)
 
-    def _flat(self, value: Any) -> Array:
+    def _joined(self, value: Any) -> Array:
         if isinstance(value, Mapping):
             value = list(value.values())
-        is_list = isinstance(value, Sequence) and not isinstance(value, str)
         try:
-            if is_list and any(np.ndim(part) for part in value):
-                return np.concatenate([np.ravel(part) for part in value])
-            return np.ravel(np.asarray(value))
+            if isinstance(value, Sequence) and self._has_components(value):
+                return np.concatenate([np.asarray(part) for part in value], -1)
+            mask = np.asarray(value)
         except (ValueError, TypeError) as error:
             raise self._fault(f"is no array: {error}") from None
+        # one number per value, in as many axes as the action has
+        return mask.ravel() if mask.size == self.num_values else mask
+
+    def _has_components(self, value: Sequence[Any]) -> bool:
+        """Whether it is one array for each of several components."""
+        lengths = [np.shape(part)[-1:] for part in value]
+        return len(value) > 1 and lengths == [(size,) for size in self.sizes]
 
     def _fault(self, fault: str) -> LabError:
         return LabError(

@@ -22,6 +22,7 @@ from slm_lab.core.observation import (
 )
 from slm_lab.core.types import Array
 from slm_lab.env.convert.image import ImageConverter, channels_are_last, is_image
+from slm_lab.env.convert.mask import MASK, ActionMasks
 from slm_lab.env.convert.observation import (
     SUPPORTED,
     discrete_parts,
@@ -102,7 +103,8 @@ class RowConverter:
     where a row of bytes would hardly be shorter, it is `gymnasium.spaces.flatten` as
     float32. Otherwise it is a row of bytes: images as the agent sees them, indices as
     int32, and other numbers in their own type, or as float32 if that is shorter.
-    `mask` is the part with the mask of actions."""
+    With `mask_sizes`, the values of each component of an action, the part `MASK` is
+    the mask."""
 
     def __init__(
         self,
@@ -110,9 +112,10 @@ class RowConverter:
         env_name: str,
         image_size: tuple[int, ...] | None = None,
         channels: Channels = None,
-        mask: str | None = None,
+        mask_sizes: tuple[int, ...] = (),
     ) -> None:
         self.space = space
+        self._mask_sizes = mask_sizes
         self._env_name = env_name
         parts = list(parts_of(space))
         self._in_bytes = _wants_bytes([part for _, part in parts])
@@ -122,8 +125,8 @@ class RowConverter:
             if self._in_bytes and is_image(part)
         }
         facts = [self._facts(path, part, images.get(path)) for path, part in parts]
-        self.layout = row_layout(facts, mask)
-        self._converters = [
+        self.layout = row_layout(facts, MASK if mask_sizes else None)
+        self.parts = [
             PartConverter(
                 path=path,
                 space=part,
@@ -133,6 +136,7 @@ class RowConverter:
             )
             for path, part in parts
         ]
+        """What writes each part, in the order of `leaves`."""
         self.row_space = RowSpace(*self._bounds(), self.layout)
 
     def row(self, observed: Any) -> Array:
@@ -150,7 +154,7 @@ class RowConverter:
         """Parts of B observations, in the order of `leaves`, (B, …) each and in their
         own types → (B, D). Raises ValueError if float32 cannot hold a value."""
         rows = np.zeros((len(parts[0]), *self.layout.shape), self.layout.dtype)
-        for converter, observed in zip(self._converters, parts, strict=True):
+        for converter, observed in zip(self.parts, parts, strict=True):
             converter.write(self.layout.view(rows, converter.part), observed)
         return rows
 
@@ -175,6 +179,8 @@ class RowConverter:
             channels_last = len(shape) == 3 and channels_are_last(shape, None)
         else:
             shape = (math.prod(shape),)
+        if self._mask_sizes and name == MASK:
+            sizes = self._mask_sizes
         return PartSpace(
             name=name,
             shape=shape,
@@ -189,7 +195,7 @@ class RowConverter:
             return low, low + np.uint8(255)
         low = np.zeros(self.layout.shape, FLOAT32)
         high = np.zeros(self.layout.shape, FLOAT32)
-        for converter in self._converters:
+        for converter in self.parts:
             flat = spaces.flatten_space(converter.space)
             assert isinstance(flat, spaces.Box)
             box = float32_box(flat)
@@ -253,6 +259,15 @@ class ObservationRows(
         return self.converter.row(observation)
 
 
+def bare_env(env: Env) -> Env:
+    """The environment below the wrappers that make rows of its observations."""
+    if isinstance(env, ObservationRows):
+        env = env.env
+    if isinstance(env, ActionMasks):
+        env = env.env
+    return env
+
+
 def _checked_part(path: tuple[str, ...], part: AnySpace, observed: Any) -> Array:
     """One part of an observation, (1, *shape), in the type of its space. Raises
     ValueError if it is not in it."""
@@ -270,12 +285,12 @@ def join_parts(
     env_name: str,
     image_size: tuple[int, ...] | None = None,
     channels: Channels = None,
-    mask: str | None = None,
+    mask_sizes: tuple[int, ...] = (),
 ) -> Env:
     """`env`, wrapped if its observations have parts. A Dict of one image becomes the
-    image. `image_size` and `channels` are those of images in rows of bytes, `mask` is
-    the part with the mask of actions. Raises SpecError with every observation, or part
-    of one, that has no numbers."""
+    image. `image_size` and `channels` are those of images in rows of bytes; for
+    `mask_sizes` see `RowConverter`. Raises SpecError with every observation, or part of
+    one, that has no numbers."""
     space = env.observation_space
     unusable = {
         path: part
@@ -297,7 +312,7 @@ def join_parts(
         if is_image(part):
             return gymnasium.wrappers.TransformObservation(env, itemgetter(key), part)
     if isinstance(space, COMPOSITE):
-        converter = RowConverter(space, env_name, image_size, channels, mask)
+        converter = RowConverter(space, env_name, image_size, channels, mask_sizes)
         return ObservationRows(env, converter)
     return env
 

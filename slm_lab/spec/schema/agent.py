@@ -37,8 +37,8 @@ NOT_SUPPORTED = {
     **dict.fromkeys(("TRPO", "ARS"), "is not available; PPO may do"),
     "HER": "is not available: goals are not relabelled; SoftActorCritic learns without "
     "that",
-    "MaskablePPO": "is not available: there are no action masks yet, and PPO would "
-    "choose invalid actions; let the environment ignore or punish them",
+    "MaskablePPO": "is PPO with env.action_mask, which names the mask: "
+    '"info.action_mask", or a part of the observation',
 }
 
 
