@@ -438,7 +438,10 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "wide_by_numpy": SAC(TWO_ACTIONS, BY_NUMPY),
         "pixels": SAC(FROM_PIXELS),
         "pixels_deep_half_precision": alike(
-            SAC(FROM_PIXELS_DEEP, keys_of_net(precision="bf16"))
+            SAC(
+                AIMED_BY_IMAGES,
+                net("ResNet", STAGES, precision="bf16", **FOLLOWED),
+            )
         ),
         "pixels_by_arc_spectral_norm": alike(
             SAC(FROM_PIXELS_BY_ARC, spectral_norm=True)
