@@ -13,6 +13,7 @@ STATE_OF_PROBES = {
     "ReachPoint": ("_obs", "_t"),
     "NearPoint": ("_obs", "_t"),
     "MatchImage": ("_obs", "_half", "_t"),
+    "AimByImage": ("_obs", "_half", "_t"),
 }
 
 

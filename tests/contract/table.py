@@ -21,6 +21,7 @@ from tests.contract.parts_table import (
     RECURRENT,
     RENORMALISED,
     RESIDUAL,
+    STAGES,
     TANH,
     Data,
     decay,
@@ -45,6 +46,7 @@ CHOICES = {"env__name": "ProbeMatchChoices-v0"}
 BITS = {"env__name": "ProbeMatchBits-v0"}
 PARTS = {"env__name": "ProbeMatchParts-v0"}
 IMAGES = {"env__name": "ProbeMatchImage-v0"}
+AIMED_BY_IMAGES = {"env__name": "ProbeAimByImage-v0"}
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,13 @@ GENTLE = keys_of_net(optim_spec={"name": "SGD", "lr": 1e-2, "momentum": 0.9})
 NORM_LAYERS = {**keys_of_net(layer_norm=True, batch_norm=True), **GENTLE}
 SIMBA = net("SimBaNet", RESIDUAL, optim_spec={"name": "AdamW", "lr": 1e-3})
 RNN = net("RecurrentNet", RECURRENT)
+FOLLOWED = {"update_type": "polyak", "polyak_coef": 0.05}
+FROM_PIXELS = {**AIMED_BY_IMAGES, **net("ConvNet", CONV, **FOLLOWED)}
+FROM_PIXELS_DEEP = {**AIMED_BY_IMAGES, **net("ResNet", STAGES, **FOLLOWED)}
+FROM_PIXELS_BY_ARC = {
+    **AIMED_BY_IMAGES,
+    **net("TorchArcNet", {"arc": CONVOLUTIONS}, **FOLLOWED),
+}
 FREE_LOG_STD = keys_of_net(log_std_init=-0.5)
 SHARED = keys_of_net(shared=True)
 BY_NUMPY = {
@@ -427,10 +436,20 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "resets": SAC(TWO_ACTIONS, reset_frequency=120),
         "dropout": alike(SAC(DROPPING, BY_PRIORITY, keys_of_net(critic_dropout=0.5))),
         "wide_by_numpy": SAC(TWO_ACTIONS, BY_NUMPY),
+        "pixels": SAC(FROM_PIXELS),
+        "pixels_deep_half_precision": alike(
+            SAC(
+                AIMED_BY_IMAGES,
+                net("ResNet", STAGES, precision="bf16", **FOLLOWED),
+            )
+        ),
+        "pixels_by_arc_spectral_norm": alike(
+            SAC(FROM_PIXELS_BY_ARC, spectral_norm=True)
+        ),
         "images_spectral_norm": alike(
             SAC(
                 IMAGES,
-                net("ConvNet", CONV, update_type="polyak", polyak_coef=0.05),
+                net("ConvNet", CONV, **FOLLOWED),
                 spectral_norm=True,
             )
         ),
@@ -454,6 +473,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
             REDQ(TWO_ACTIONS, num_critics=3, policy_delay=2, spectral_norm=True)
         ),
         "half_precision": REDQ(TWO_ACTIONS, HALF, num_critics=3, policy_delay=2),
+        "pixels": alike(REDQ(FROM_PIXELS, num_critics=3, policy_delay=2)),
     },
     "TQC": {
         "continuous": TQC(TWO_ACTIONS, num_critics=3, num_quantiles=5),
@@ -471,6 +491,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "norm_layers_spectral_norm": alike(
             TQC(TWO_ACTIONS, NORM_LAYERS, num_critics=2, spectral_norm=True)
         ),
+        "pixels": alike(TQC(FROM_PIXELS, num_critics=2, num_quantiles=5)),
         "half_precision_dropout": TQC(
             TWO_ACTIONS, HALF, DROPPING, num_critics=2, num_quantiles=5
         ),
@@ -480,6 +501,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "resets": CROSS_Q(TWO_ACTIONS, GENTLE, reset_frequency=120),
         "discrete": alike(CROSS_Q(GENTLE)),
         "images": CROSS_Q(IMAGES, net("ConvNet", CONV), GENTLE),
+        "pixels": CROSS_Q(AIMED_BY_IMAGES, net("ConvNet", CONV), GENTLE),
     },
     "TD3": {
         "continuous": TD3(TWO_ACTIONS),
@@ -498,6 +520,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
             TWO_ACTIONS, keys_of_net(update_type="replace", update_frequency=64)
         ),
         "half_precision": TD3(TWO_ACTIONS, HALF, pdtype("Deterministic")),
+        "pixels": TD3(FROM_PIXELS_DEEP),
         "norm_layers": TD3(TWO_ACTIONS, NORM_LAYERS),
         "residual_half_precision": alike(
             TD3(TWO_ACTIONS, net("SimBaNet", RESIDUAL, precision="bf16"))

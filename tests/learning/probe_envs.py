@@ -234,6 +234,19 @@ class MatchImage(Probe):
         return 1.0 if int(action) == self._half else -1.0
 
 
+class AimByImage(MatchImage):
+    """MatchImage with two numbers as an action. The best ones are (−½, ½) where the
+    left half is bright, and (½, −½) where the right one is. The reward is minus the
+    squared distance to them."""
+
+    action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+    def reward(self, action: Any) -> float:
+        sign = 2.0 * self._half - 1.0
+        best = np.array([0.5 * sign, -0.5 * sign])
+        return -float(((np.asarray(action) - best) ** 2).sum())
+
+
 class RecallCue(Probe):
     """Six steps; the first observation shows ±1, the last asks for it: reward ±1.
     Probes memory.
@@ -274,6 +287,7 @@ PROBES: dict[str, type[gymnasium.Env[Any, Any]]] = {
     "ProbeNearPoint-v0": NearPoint,
     "ProbeRecallCue-v0": RecallCue,
     "ProbeMatchImage-v0": MatchImage,
+    "ProbeAimByImage-v0": AimByImage,
 }
 
 

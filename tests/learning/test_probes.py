@@ -189,6 +189,7 @@ def test_the_policy_learns_to_look_before_it_acts(changes, tmp_path):
 
 IMAGE_NETS: dict[str, dict[str, Any]] = {
     "ConvNet": {"conv_hid_layers": [[8, 4, 2]], "fc_hid_layers": [16]},
+    "ResNet": {"channels": [4, 8], "num_blocks": 1, "fc_hid_layers": [16]},
     "TorchArcNet": {
         "arc": {
             "modules": {
@@ -563,3 +564,50 @@ def test_an_actor_finds_the_best_action_and_the_critics_its_value(name, tmp_path
             torch.from_numpy(obs), torch.tensor([[0.25]])
         )
     assert_allclose(torch.stack(q), 0.0, atol=0.1)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(
+    ("name", "net"),
+    [
+        ("SoftActorCritic", "ConvNet"),
+        ("SoftActorCritic", "ResNet"),
+        ("TD3", "ConvNet"),
+        ("CrossQ", "ConvNet"),
+        pytest.param("TQC", "ConvNet", marks=SLOW),
+        pytest.param("REDQ", "ConvNet", marks=SLOW),
+        pytest.param("SoftActorCritic", "TorchArcNet", marks=SLOW),
+    ],
+)
+def test_an_actor_finds_the_action_that_an_image_asks_for(name, net, tmp_path):
+    """Q is no sum of a function of the image and one of the action: the action must
+    join the features before a hidden layer."""
+    block = {
+        "type": net,
+        **IMAGE_NETS[net],
+        "normalize": True,
+        "update_type": "polyak",
+        "polyak_coef": 0.05,
+        "optim_spec": {"name": "GlobalAdam", "lr": 3e-3},
+    }
+    session = train(
+        "ProbeAimByImage-v0",
+        tmp_path,
+        0,
+        6000,
+        name,
+        **OF_ACTORS[name],
+        agent__net=block,
+    )
+    images = np.full((2, 2, 12, 12), 50, np.uint8)
+    images[0, :, :, :6] += 100
+    images[1, :, :, 6:] += 100
+    best = np.array([[-0.5, 0.5], [0.5, -0.5]], np.float32)
+    assert_allclose(session.agent.actor.act_greedily(images), best, atol=0.2)
+    with torch.no_grad():
+        critic = session.agent.learner.critic
+        obs = torch.from_numpy(images)
+        (q_best, *_) = critic.q_values(obs, torch.from_numpy(best))
+        (q_other, *_) = critic.q_values(obs, torch.from_numpy(-best))
+    assert_allclose(q_best, 0.0, atol=0.3)
+    assert_allclose(q_other, -2.0, atol=0.6)

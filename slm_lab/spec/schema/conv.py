@@ -55,6 +55,11 @@ class ConvNetSpec(NetSpec):
 
     @property
     @override
+    def lacks_hidden_layers(self) -> bool:
+        return not self.fc_hid_layers
+
+    @property
+    @override
     def multiplies_in_half(self) -> bool:
         return True
 
@@ -111,6 +116,11 @@ class ResNetSpec(NetSpec):
     @override
     def as_encoder(self) -> "ResNetSpec":
         return self.model_copy(update={"fc_hid_layers": ()})
+
+    @property
+    @override
+    def lacks_hidden_layers(self) -> bool:
+        return not self.fc_hid_layers
 
     @property
     @override

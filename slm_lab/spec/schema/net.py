@@ -499,6 +499,11 @@ class NetSpec(EncoderBlock):
         """Whether it needs an arc and has none for both roles."""
         return False
 
+    @property
+    def lacks_hidden_layers(self) -> bool:
+        """Whether its outputs are linear in the features of images."""
+        return False
+
     def wrong_tails(self, outputs: int) -> str | None:
         """Why it cannot have this number of outputs; None if it can."""
         return None
