@@ -18,6 +18,7 @@ from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from gymnasium.error import DependencyNotInstalled
 from gymnasium.vector.utils import CloudpickleWrapper
 
+from slm_lab.core.actions import MixedActions
 from slm_lab.core.errors import (
     LabError,
     MissingExtraError,
@@ -30,11 +31,12 @@ from slm_lab.core.registry import import_failure
 from slm_lab.core.schedule import Schedule
 from slm_lab.env.changing import ArgumentSchedule, ChangingEnv, Numbers
 from slm_lab.env.check import argument_schedules, check_env, native_refused
-from slm_lab.env.convert.action import ActionConverter
+from slm_lab.env.convert.action import action_converter
 from slm_lab.env.convert.mask import ActionMasks, MaskReader
+from slm_lab.env.convert.nested import COMPOSITE
 from slm_lab.env.convert.normalize import ObservationNormalizer, RunningStatistics
 from slm_lab.env.convert.observation import FrameJoiner, ObservationConverter
-from slm_lab.env.convert.parts import COMPOSITE, RowSpace, join_parts
+from slm_lab.env.convert.parts import RowSpace, join_parts
 from slm_lab.env.convert.reward import RewardConverter
 from slm_lab.env.failure import as_exception, close_all
 from slm_lab.env.interface import AnySpace, Env, check_spaces, name_of
@@ -89,6 +91,7 @@ ACTION_KINDS: dict[type[gymnasium.Space[Any]], ActionKind] = {
     spaces.Box: "box",
     spaces.MultiDiscrete: "multi_discrete",
     spaces.MultiBinary: "multi_binary",
+    MixedActions: "mixed",
 }
 
 
@@ -287,9 +290,11 @@ def describe_spaces(spec: EnvSpec) -> Spaces:
     single = spec.model_copy(update={"num_envs": 1, "vectorization_mode": mode})
     with closing(make_env(single, seed=0)) as env:
         space = env.action_space
-        bounds = (space.low, space.high) if isinstance(space, spaces.Box) else (0, 0)
-        low, high = (bool(np.isfinite(bound).all()) for bound in bounds)
-        actions = Actions(ACTION_KINDS[type(space)], low, high)
+        has_low = has_high = True
+        if isinstance(space, spaces.Box | MixedActions):
+            has_low = bool(np.isfinite(space.low).all())
+            has_high = bool(np.isfinite(space.high).all())
+        actions = Actions(ACTION_KINDS[type(space)], has_low, has_high)
         return Spaces(actions, env.layout, env.exact_state)
 
 
@@ -443,7 +448,7 @@ def _conversions(
     blocks = (slice(0, lengths[0]), slice(lengths[0], len(statistics)))
     return Conversions(
         observation=observation,
-        action=ActionConverter(raw.action_space, spec.name),
+        action=action_converter(raw.action_space, spec.name),
         reward=RewardConverter(
             scale=spec.reward_scale,
             clip=spec.clip_reward,

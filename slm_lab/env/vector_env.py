@@ -20,7 +20,7 @@ from slm_lab.core.types import (
     StateDict,
     Unnormalized,
 )
-from slm_lab.env.convert.action import ActionConverter
+from slm_lab.env.convert.action import AnyActionConverter
 from slm_lab.env.convert.normalize import ObservationNormalizer
 from slm_lab.env.convert.observation import FrameJoiner, ObservationConverter
 from slm_lab.env.convert.reward import RewardConverter
@@ -99,7 +99,7 @@ class Conversions:
     """The converters that a spec puts between raw environments and an agent."""
 
     observation: ObservationConverter
-    action: ActionConverter
+    action: AnyActionConverter
     reward: RewardConverter
     normalizer: ObservationNormalizer | None
     joiner: FrameJoiner | None

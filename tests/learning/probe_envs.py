@@ -185,6 +185,67 @@ class MatchParts(Probe):
         return float((action == self._wanted).mean())
 
 
+class ChooseAndAim(Probe):
+    """Four steps, obs ±1 twice. The choice, 5 or 6, must follow the sign of the first,
+    and the number must be half of the second. The reward is ½ for the right choice,
+    minus half of the squared distance of the number in half ranges."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = spaces.Dict(
+        {
+            "choice": spaces.Discrete(2, start=5),
+            "number": spaces.Box(-3.0, 3.0, (), np.float64),
+        }
+    )
+    length = 4
+
+    def draw(self) -> Obs:
+        self._obs = self.np_random.choice([-1.0, 1.0], 2).astype(np.float32)
+        return self._obs.copy()
+
+    def reward(self, action: Any) -> float:
+        is_right = (action["choice"] == 6) == (self._obs[0] > 0)
+        distance = float(action["number"]) / 3 - 0.5 * float(self._obs[1])
+        return 0.5 * is_right - 0.5 * distance**2
+
+
+class MoveByParameter(Probe):
+    """Four steps, and three moves with a number each: a parametrised action. The
+    observation names a move. That move earns 1 minus the squared distance of its own
+    number to (−½, 0, ½); the other numbers do nothing, and another move earns 0."""
+
+    observation_space = spaces.Discrete(3)
+    action_space = spaces.Tuple(
+        [
+            spaces.Discrete(3),
+            spaces.Tuple([spaces.Box(-1.0, 1.0, (1,), np.float32)] * 3),
+        ]
+    )
+    length = 4
+
+    def draw(self) -> int:
+        self._named = int(self.np_random.integers(3))
+        return self._named
+
+    def reward(self, action: Any) -> float:
+        move, numbers = action
+        if move != self._named:
+            return 0.0
+        distance = float(numbers[move][0]) - 0.5 * (self._named - 1)
+        return 1.0 - distance**2
+
+
+class ActionInTuple(gymnasium.ActionWrapper[Any, Any, Any]):
+    """The environment with its action as the only part of a Tuple."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.action_space = spaces.Tuple([env.action_space])
+
+    def action(self, action: Any) -> Any:
+        return action[0]
+
+
 class ReachPoint(Probe):
     """Four steps, obs ±1 twice.
 
@@ -283,6 +344,8 @@ PROBES: dict[str, type[gymnasium.Env[Any, Any]]] = {
     "ProbeMatchChoices-v0": MatchChoices,
     "ProbeMatchBits-v0": MatchBits,
     "ProbeMatchParts-v0": MatchParts,
+    "ProbeChooseAndAim-v0": ChooseAndAim,
+    "ProbeMoveByParameter-v0": MoveByParameter,
     "ProbeReachPoint-v0": ReachPoint,
     "ProbeNearPoint-v0": NearPoint,
     "ProbeRecallCue-v0": RecallCue,

@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from slm_lab.core.errors import LabError, SpecError
 from slm_lab.core.types import Array, IntArray
+from slm_lab.env.convert.nested import parts_of
 from slm_lab.env.interface import NUMERIC, AnySpace, Env
 
 OBS = "obs"
@@ -145,13 +146,17 @@ class MaskReader:
 
 
 def action_sizes(space: AnySpace) -> IntArray | None:
-    """The number of values of each component of an action that is a choice; None if
-    none is."""
-    if isinstance(space, spaces.Discrete):
-        return np.array([space.n], np.int64)
-    if isinstance(space, spaces.MultiDiscrete):
-        return space.nvec.ravel().astype(np.int64)
-    return None
+    """The number of values of each component of an action that is a choice, of all
+    parts in order; None if none is."""
+    sizes: list[IntArray] = []
+    for _, part in parts_of(space):
+        if isinstance(part, spaces.Discrete):
+            sizes.append(np.array([part.n], np.int64))
+        elif isinstance(part, spaces.MultiDiscrete):
+            sizes.append(part.nvec.ravel().astype(np.int64))
+    if not sizes:
+        return None
+    return np.concatenate(sizes)
 
 
 class ActionMasks(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):

@@ -23,6 +23,7 @@ from slm_lab.core.observation import (
 from slm_lab.core.types import Array
 from slm_lab.env.convert.image import ImageConverter, channels_are_last, is_image
 from slm_lab.env.convert.mask import MASK, ActionMasks
+from slm_lab.env.convert.nested import COMPOSITE, name_of_part, parts_of
 from slm_lab.env.convert.observation import (
     SUPPORTED,
     discrete_parts,
@@ -38,9 +39,6 @@ from slm_lab.env.interface import (
     obs_name,
     typed,
 )
-
-COMPOSITE = (spaces.Dict, spaces.Tuple)
-"""The spaces whose observations have parts, at any depth."""
 
 LARGEST_GRID = 12
 """Pixels per side up to which an image becomes numbers of a vector, such as the view of
@@ -262,11 +260,6 @@ class ObservationRows(
         return self.converter.row(observation)
 
 
-def name_of_part(path: tuple[str, ...]) -> str:
-    """The name of the part at `path`, as specs write it."""
-    return ".".join(path)
-
-
 def bare_env(env: Env) -> Env:
     """The environment below the wrappers that make rows of its observations."""
     if isinstance(env, ObservationRows):
@@ -323,17 +316,6 @@ def join_parts(
         converter = RowConverter(space, env_name, image_size, channels, mask_sizes)
         return ObservationRows(env, converter)
     return env
-
-
-def parts_of(
-    space: AnySpace, path: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], AnySpace]]:
-    """The innermost spaces of `space`, each with the keys of its path."""
-    inner = space.spaces if isinstance(space, COMPOSITE) else ()
-    for key, part in inner.items() if isinstance(inner, Mapping) else enumerate(inner):
-        yield from parts_of(part, (*path, str(key)))
-    if not inner:
-        yield path, space
 
 
 def leaves(

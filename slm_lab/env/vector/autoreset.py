@@ -192,7 +192,7 @@ class SameStepEnvs(SavedFields, RawEnvs):
         return np.array(obs)
 
     @override
-    def step(self, action: Array) -> RawStep:
+    def step(self, action: Any) -> RawStep:
         obs, reward, terminated, truncated, info = self.env.step(action)
         obs = np.array(obs)
         reward = np.asarray(reward, np.float64)

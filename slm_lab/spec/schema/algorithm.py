@@ -34,6 +34,7 @@ ActionPdtype: TypeAlias = Literal[
     "GumbelSoftmax",
     "MultiCategorical",
     "Bernoulli",
+    "Product",
 ]
 ActionPolicy: TypeAlias = Literal[
     "default", "random", "epsilon_greedy", "boltzmann", "gaussian"
@@ -52,6 +53,7 @@ OF_POLICIES = CONTINUOUS | {
     "GumbelSoftmax",
     "MultiCategorical",
     "Bernoulli",
+    "Product",
 }
 EXPLORING_CHOICES = frozenset({"epsilon_greedy", "boltzmann"})
 """Action policies with an exploration variable, for n discrete actions."""
