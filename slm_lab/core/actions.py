@@ -136,23 +136,19 @@ class RandomActions:
         layout: ObservationLayout,
     ) -> None:
         self._space = space
-        self._num_envs = num_envs
         self._layout = layout
-        self._batched = space
+        self.generator = np.random.default_rng(seed)
+        """The generator of the draws."""
         if not isinstance(space, MixedActions):
             self._batched = batch_space(space, num_envs)
-        self._batched.seed(seed)
-
-    @property
-    def generator(self) -> np.random.Generator:
-        """The generator of the draws."""
-        return self._batched.np_random
+            self._batched.seed(seed)
+            self.generator = self._batched.np_random
 
     def draw(self, obs: Array) -> Array:
         """Actions (N, ...) for observations (N, D)."""
         allowed = draw_allowed(self._layout, obs, self.generator)
         if isinstance(self._space, MixedActions):
-            rows = self._space.draw(self.generator, self._num_envs)
+            rows = self._space.draw(self.generator, len(obs))
             if allowed is not None:
                 rows[:, self._space.choices] = allowed
             return rows

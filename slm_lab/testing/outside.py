@@ -13,6 +13,8 @@ from slm_lab.agent.algorithm.algorithm import AgentSeeds, Learner
 from slm_lab.agent.build import build_agent
 from slm_lab.api.agent import Agent as LoadedAgent
 from slm_lab.core.types import Array, FloatArray
+from slm_lab.env.convert.nested import element, nested
+from slm_lab.env.convert.parts import leaves
 from slm_lab.env.make import make_env
 from slm_lab.env.vector.raw import env_seeds
 from slm_lab.env.vector_env import VectorEnv
@@ -113,11 +115,17 @@ class Game:
         """A batch of the observations to act on next."""
         return batched(self.raw)
 
-    def step(self, actions: Array) -> Array:
+    def singles(self, actions: Any) -> list[Any]:
+        """The action of each environment in a batch of them."""
+        space = self.envs[0].action_space
+        return [element(space, actions, n) for n in range(N)]
+
+    def step(self, actions: Any) -> Array:
         """Takes one action in each environment; returns (N,) which episodes ended."""
         done = np.zeros(N, bool)
-        for n, env in enumerate(self.envs):
-            self.raw[n], _, terminated, truncated, _ = env.step(actions[n])
+        pairs = zip(self.envs, self.singles(actions), strict=True)
+        for n, (env, action) in enumerate(pairs):
+            self.raw[n], _, terminated, truncated, _ = env.step(action)
             done[n] = terminated or truncated
             if done[n]:
                 self.raw[n], _ = env.reset()
@@ -141,6 +149,17 @@ def open_onnx(path: Path) -> PolicyFile:
         shapes,
         lambda inputs: dict(zip(names, session.run(None, inputs), strict=True)),
     )
+
+
+def _deviation(action: Array, expected: Array) -> str:
+    """How a file's actions, or a part of them, differ from the agent's."""
+    if action.dtype != expected.dtype:
+        return f"its actions are {action.dtype}, the agent's {expected.dtype}"
+    exact = expected.dtype.kind != "f"
+    tolerance = 0.0 if exact else 1e-5
+    if not np.allclose(action, expected, tolerance, tolerance):
+        return f"it says {action.tolist()}, the agent {expected.tolist()}"
+    return ""
 
 
 def deviation_of_file(
@@ -169,15 +188,14 @@ def deviation_of_file(
             if "state" in file.shapes:
                 inputs["state"] = state
             outputs = file.run(inputs)
-            action = outputs["action"]
-            expected = agent.act(game.obs)
-            if action.dtype != expected.dtype:
-                return f"its actions are {action.dtype}, the agent's {expected.dtype}"
-            exact = expected.dtype.kind != "f"
-            tolerance = 0.0 if exact else 1e-5
-            if not np.allclose(action, expected, tolerance, tolerance):
-                return f"it says {action.tolist()}, the agent {expected.tolist()}"
-            done = game.step(action)
+            parts: list[Array] = []
+            acted = leaves(agent.action_space, agent.act(game.obs))
+            for keys, _, expected in acted:
+                parts.append(outputs[".".join(("action", *keys))])
+                deviation = _deviation(parts[-1], expected)
+                if deviation:
+                    return deviation
+            done = game.step(nested(agent.action_space, iter(parts)))
             for n in np.flatnonzero(done).tolist():
                 frames[n] = []
             state = outputs.get("next_state", state)

@@ -43,6 +43,8 @@ register_probes()
 CONTINUOUS = {"env__name": "Pendulum-v1", "env__max_t": 40}
 TWO_ACTIONS = {"env__name": "ProbeReachPoint-v0"}
 CHOICES = {"env__name": "ProbeMatchChoices-v0"}
+MIXED = {"env__name": "ProbeChooseAndAim-v0"}
+PARAMETRISED = {"env__name": "ProbeMoveByParameter-v0"}
 BITS = {"env__name": "ProbeMatchBits-v0"}
 PARTS = {"env__name": "ProbeMatchParts-v0"}
 IMAGES = {"env__name": "ProbeMatchImage-v0"}
@@ -218,6 +220,9 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "gumbel_softmax": alike(PPO(pdtype("GumbelSoftmax"))),
         "multi_discrete": PPO(CHOICES),
         "multi_binary": alike(PPO(BITS)),
+        "mixed": PPO(MIXED, FREE_LOG_STD, NORMALIZED, bounded=False),
+        "mixed_shared": alike(PPO(PARAMETRISED, SHARED, bounded=False)),
+        "mixed_recurrent": alike(PPO(MIXED, RNN, bounded=False)),
         "dict_obs": PPO(PARTS),
         "random_policy": alike(PPO(TWO_ACTIONS, action_policy="random")),
         "epsilon_greedy": PPO(exploring("epsilon_greedy")),
@@ -266,6 +271,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "continuous": alike(REINFORCE(CONTINUOUS, {"env__max_t": 20}, bounded=False)),
         "multi_discrete": alike(REINFORCE(CHOICES)),
         "multi_binary": alike(REINFORCE(BITS, pdtype("Bernoulli"))),
+        "mixed": alike(REINFORCE(PARAMETRISED, bounded=False)),
         "epsilon_greedy": alike(REINFORCE(exploring("epsilon_greedy"))),
         "cross_entropy": REINFORCE(
             {"agent__memory": {"name": "OnPolicyCrossEntropy", "cross_entropy": 0.5}},
@@ -282,6 +288,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "beta": alike(A2C(TWO_ACTIONS, pdtype("Beta"))),
         "multi_discrete": alike(A2C(CHOICES, pdtype("MultiCategorical"))),
         "multi_binary": alike(A2C(BITS)),
+        "mixed": alike(A2C(MIXED, pdtype("Product"), bounded=False)),
     },
     "SARSA": {
         "epsilon_greedy": SARSA(),
@@ -321,6 +328,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "multivariate": VMPO(TWO_ACTIONS, pdtype("MultivariateNormal"), bounded=False),
         "multi_discrete": VMPO(CHOICES),
         "multi_binary": alike(VMPO(BITS)),
+        "mixed": VMPO(MIXED, bounded=False),
         "norm_layers": VMPO(NORM_LAYERS),
         "images": VMPO(IMAGES, net("ConvNet", CONV)),
         "recurrent": VMPO(RNN),
@@ -543,12 +551,16 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "prioritized": PPOSIL(
             past("OnPolicyBatchReplay"), training_batch_iter=2, training_iter=2
         ),
+        "mixed": alike(
+            PPOSIL(PARAMETRISED, past("OnPolicyBatchReplay"), bounded=False)
+        ),
     },
     "Random": {
         "discrete": Row(random()),
         "continuous": alike(Row(random(**CONTINUOUS))),
         "multi_discrete": alike(Row(random(**CHOICES))),
         "multi_binary": alike(Row(random(**BITS))),
+        "mixed": alike(Row(random(**MIXED))),
     },
 }
 """By algorithm: its kinds of action spaces, and the keys that change what it does."""

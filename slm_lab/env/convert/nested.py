@@ -47,4 +47,6 @@ def element(space: AnySpace, batch: Any, index: int) -> Any:
     if isinstance(space, spaces.Tuple):
         pairs = zip(space.spaces, batch, strict=True)
         return tuple(element(part, values, index) for part, values in pairs)
+    if isinstance(space, spaces.Box):
+        return batch[index, ...]  # an array, even of the shape ()
     return batch[index]
