@@ -524,6 +524,14 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         ),
         "half_precision": REDQ(TWO_ACTIONS, HALF, num_critics=3, policy_delay=2),
         "pixels": alike(REDQ(FROM_PIXELS, num_critics=3, policy_delay=2)),
+        "droq_pixels": alike(
+            REDQ(
+                AIMED_BY_IMAGES,
+                net("ConvNet", CONV, critic_dropout=0.1, **FOLLOWED),
+                num_critics=2,
+                policy_delay=2,
+            )
+        ),
     },
     "TQC": {
         "continuous": TQC(TWO_ACTIONS, num_critics=3, num_quantiles=5),
