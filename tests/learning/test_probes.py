@@ -226,6 +226,45 @@ def test_the_policy_learns_to_look_at_images(net, tmp_path):
 
 
 @pytest.mark.medium
+@pytest.mark.parametrize("net", ["MLPNet", pytest.param("RecurrentNet", marks=SLOW)])
+def test_the_policy_learns_what_an_image_and_a_number_say_together(net, tmp_path):
+    """Neither of both tells anything alone."""
+    optim = {"name": "GlobalAdam", "lr": 3e-3}
+    image = {"type": "ConvNet", "conv_hid_layers": [[8, 5, 3]], "normalize": True}
+    layers = {"hid_layers": [32]}
+    if net == "RecurrentNet":
+        layers = {"rnn_hidden_size": 32}
+    block = {
+        "type": net,
+        **layers,
+        "parts": {"image": {**image, "fc_hid_layers": [16]}},
+        "optim_spec": optim,
+    }
+    session = train(
+        "ProbeMatchScene-v0", tmp_path, seed=0, frames=12_000, agent__net=block
+    )
+    assert final_return(session) > 3.5  # of 4
+
+
+MEAN_OF_BEST = {
+    "ProbeTakeAllowed-v0": ("info.action_mask", 1.15),
+    "ProbeTakeAllowedPair-v0": ("allowed", 0.58),
+}
+"""By environment, its mask and what best actions get, from a million random states."""
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("learner", ["PPO", pytest.param("ActorCritic", marks=SLOW)])
+@pytest.mark.parametrize("env", MEAN_OF_BEST)
+def test_the_best_of_the_allowed_actions_is_learned(env, learner, tmp_path):
+    mask, best = MEAN_OF_BEST[env]
+    session = train(
+        env, tmp_path, 0, frames=12_000, learner=learner, env__action_mask=mask
+    )
+    assert final_return(session) > 0.85 * best
+
+
+@pytest.mark.medium
 @pytest.mark.parametrize("log_std_init", [pytest.param(None, marks=SLOW), -0.5])
 def test_a_continuous_policy_climbs(log_std_init, tmp_path):
     """The middle one of three seeds: on some processors one of them narrows too
