@@ -8,7 +8,7 @@ from tests.unit.spec.problems import assert_problem
 OF_CRITIC = {"agent__net__critic_dropout": 0.1}
 OF_BOTH = {"agent__net__dropout": 0.1}
 HYDRA = {"type": "HydraMLPNet", "hid_layers": [[8], [6], [5]]}
-IMAGES = {"type": "ResNet", "update_type": "polyak"}
+IMAGES = {"type": "ResNet", "update_type": "polyak", "polyak_coef": 0.01}
 OWN = {"type": "MLPNet", "hid_layers": [8], "dropout": 0.1}
 NO_MASKS = "agent.net.{} = 0.1: {} draws no masks of dropout; …; remove it"
 OF_ACTOR = "agent.net.{} = 0.1: the actor of {} has no dropout; set critic_dropout, …"
