@@ -279,8 +279,9 @@ class TakeAllowedPair(TakeAllowed):
         first = super().draw()
         second = self.np_random.uniform(-1, 1, 2).astype(np.float32)
         self._numbers = np.concatenate([first, second])
-        others = np.array([0, 0], np.int8)
+        others = np.zeros(2, np.int8)
         if self._t < self.length:
+            others = self.np_random.integers(0, 2, 2).astype(np.int8)
             others[self.np_random.integers(2)] = 1
         self.mask = np.concatenate([self.mask, others])
         return {"numbers": self._numbers.copy(), "allowed": self.mask.copy()}
