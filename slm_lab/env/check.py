@@ -11,6 +11,7 @@ from slm_lab.core.registry import load_target
 from slm_lab.env.changing import ArgumentSchedule
 from slm_lab.env.lookup import find_env, known_warnings_ignored, require
 from slm_lab.env.simulators.atari import JOINED, atari_problems, is_atari
+from slm_lab.env.simulators.batched import batch_problems, is_batched
 from slm_lab.env.simulators.envpool import THREAD_KEYS, is_pooled, pool_problems
 from slm_lab.env.simulators.film import IMAGE_MODE, fix_of_mujoco, in_one_line
 from slm_lab.env.vector.autoreset import (
@@ -88,6 +89,11 @@ def _check_pooled(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
 
 def _check_kwargs(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
     mode = choose_mode(spec, entry)
+    if is_batched(spec):
+        refused = batch_problems(spec, entry)
+        if refused:
+            return refused
+        mode = "sync"  # the arguments are those of a single environment
     if is_atari(entry):
         return [
             *_game_schedules(spec),

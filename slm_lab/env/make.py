@@ -45,6 +45,7 @@ from slm_lab.env.simulators.atari import (
     is_atari,
     make_native_atari,
 )
+from slm_lab.env.simulators.batched import is_batched, make_batched
 from slm_lab.env.simulators.envpool import (
     THREAD_KEYS,
     is_pooled,
@@ -323,6 +324,9 @@ def _vectorise(
         if game is not None:
             return make_pooled_game(game, entry, spec.num_envs, seed)
         return make_pooled(spec, entry, factory.make_single, seed)
+    if is_batched(spec):
+        assert film is None, "torch draws nothing"
+        return make_batched(spec, entry, factory.make_single, seed)
     mode = choose_mode(spec, entry)
     assert film is None or (mode, spec.num_envs) == ("sync", 1), (
         "a film needs one environment"
