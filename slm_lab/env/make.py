@@ -45,7 +45,7 @@ from slm_lab.env.simulators.atari import (
     is_atari,
     make_native_atari,
 )
-from slm_lab.env.simulators.batched import is_batched, make_batched
+from slm_lab.env.simulators.batched import is_batched
 from slm_lab.env.simulators.envpool import (
     THREAD_KEYS,
     is_pooled,
@@ -326,7 +326,7 @@ def _vectorise(
         return make_pooled(spec, entry, factory.make_single, seed)
     if is_batched(spec):
         assert film is None, "torch draws nothing"
-        return make_batched(spec, entry, factory.make_single, seed)
+        return _arrays_of_torch(factory, seed)
     mode = choose_mode(spec, entry)
     assert film is None or (mode, spec.num_envs) == ("sync", 1), (
         "a film needs one environment"
@@ -353,6 +353,16 @@ def _vectorise(
             fps = ATARI_FPS / game.frameskip
         envs = [Filmed(envs[0], spec.name, film, fps)]
     return SyncEnvs(envs, env_seeds(seed, spec.num_envs), marks)
+
+
+def _arrays_of_torch(factory: EnvFactory, seed: int) -> RawEnvs:
+    from slm_lab.env.simulators.torch_envs import make_batched
+    from slm_lab.env.vector.tensor_envs import ArraysOfTensors
+
+    envs = make_batched(
+        factory.spec, factory.entry, factory.make_single, seed, device="cpu"
+    )
+    return ArraysOfTensors(envs)
 
 
 def _make_pickled(make_single: bytes, log: Path | None) -> Env:

@@ -1,37 +1,29 @@
 """Environments whose dynamics torch computes, all copies at once, on any device."""
 
 import sys
-from typing import Any, NamedTuple, final
+from collections.abc import Callable
+from typing import Any, final
 
 import gymnasium
-import numpy as np
 import torch
+from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from torch import Tensor
 from typing_extensions import override
 
-from slm_lab.core.state import HasState
-from slm_lab.core.types import Array, StateDict
+from slm_lab.core.registry import load_target
+from slm_lab.core.types import StateDict
+from slm_lab.env.failure import close_all
+from slm_lab.env.interface import Env
+from slm_lab.env.lookup import step_limit
+from slm_lab.env.simulators.batched import dynamics_of
 from slm_lab.env.simulators.classic_control import Dynamics
-from slm_lab.env.vector.raw import RawEnvs, RawStep, check_actions
-
-
-class TensorStep(NamedTuple):
-    """One step of N copies, on their device."""
-
-    obs: Tensor
-    """(N, D) float32; after the end of an episode, the first of the next one"""
-    next_obs: Tensor
-    """(N, D) float32, the observations that the step ended in"""
-    reward: Tensor
-    """(N,) float64"""
-    terminated: Tensor
-    """(N,) bool"""
-    truncated: Tensor
-    """(N,) bool"""
+from slm_lab.env.vector.raw import env_seeds
+from slm_lab.env.vector.tensor_envs import TensorEnvs, TensorStep
+from slm_lab.spec.schema.env import EnvSpec
 
 
 @final
-class BatchedEnvs(HasState):
+class BatchedEnvs(TensorEnvs):
     """N copies on one device. Every step draws N first states and takes those that it
     needs. So all shapes are constant, and the host waits for nothing."""
 
@@ -42,12 +34,17 @@ class BatchedEnvs(HasState):
         seed: int,
         max_episode_steps: int | None,
         device: str,
+        observation_space: gymnasium.Space[Any],
+        action_space: gymnasium.Space[Any],
     ) -> None:
         def column(values: Any) -> Tensor:
             return torch.tensor(values, dtype=torch.float64, device=device)[:, None]
 
         self.num_envs = num_envs
         self.device = torch.device(device)
+        self.observation_space = observation_space
+        self.action_space = action_space
+        self.exact_state = True
         self._dynamics = dynamics
         self._limit = sys.maxsize
         if max_episode_steps is not None:
@@ -58,14 +55,14 @@ class BatchedEnvs(HasState):
         self._state = self._low.repeat(1, num_envs)
         self._elapsed = torch.zeros(num_envs, dtype=torch.int64, device=device)
 
+    @override
     def reset(self) -> Tensor:
-        """Starts new episodes everywhere; returns the observations (N, D)."""
         self._state = self._first_states()
         self._elapsed.zero_()
         return self._dynamics.observe(self._state)
 
+    @override
     def step(self, action: Tensor) -> TensorStep:
-        """One action of each copy, (N,) int64 or (N, A) float32."""
         motion = self._dynamics.step(self._state, action)
         self._elapsed += 1
         truncated = self._elapsed >= self._limit
@@ -108,60 +105,28 @@ class BatchedEnvs(HasState):
         self._elapsed.copy_(state["elapsed"])
 
 
-@final
-class TorchEnvs(RawEnvs):
-    """`BatchedEnvs` as arrays. On a CPU these share the memory of the tensors."""
-
-    def __init__(
-        self,
-        envs: BatchedEnvs,
-        observation_space: gymnasium.Space[Any],
-        action_space: gymnasium.Space[Any],
-    ) -> None:
-        self.num_envs = envs.num_envs
-        self.observation_space = observation_space
-        self.action_space = action_space
-        self.exact_state = True
-        self.envs = envs
-
-    @override
-    def reset(self) -> Array:
-        return _array(self.envs.reset())
-
-    @override
-    def step(self, action: Array) -> RawStep:
-        # Dynamics would compute on with an action that does not exist.
-        check_actions("torch", action, self.action_space)
-        device = self.envs.device
-        step = self.envs.step(torch.from_numpy(action).to(device))
-        obs = _array(step.obs)
-        reward = _array(step.reward)
-        terminated = _array(step.terminated)
-        truncated = _array(step.truncated)
-        done = terminated | truncated
-        if not np.count_nonzero(done):
-            return RawStep(obs, reward, terminated, truncated)
-        done_index = done.nonzero()[0]
-        return RawStep(
-            obs=obs,
-            reward=reward,
-            terminated=terminated,
-            truncated=truncated,
-            done_index=done_index,
-            final_obs=_array(step.next_obs)[done_index],
-        )
-
-    @override
-    def state_dict(self) -> StateDict:
-        return self.envs.state_dict()
-
-    @override
-    def load_state_dict(self, state: StateDict) -> None:
-        self.envs.load_state_dict(state)
-
-    @override
-    def close(self) -> None: ...
-
-
-def _array(tensor: Tensor) -> Array:
-    return tensor.cpu().numpy()
+def make_batched(
+    spec: EnvSpec,
+    entry: GymnasiumSpec,
+    make_one: Callable[[], Env],
+    seed: int,
+    device: str,
+) -> TensorEnvs:
+    """The environments of `spec`, which has no `batch_problems`, with the spaces of
+    `make_one`."""
+    single = make_one()
+    close_all([single.close], spec.name)
+    target = dynamics_of(entry)
+    assert target is not None
+    kind = load_target(target)
+    arguments = {**entry.kwargs, **spec.arguments}
+    arguments.pop("render_mode", None)
+    return BatchedEnvs(
+        dynamics=kind(**arguments),
+        num_envs=spec.num_envs,
+        seed=env_seeds(seed, 1)[0],
+        max_episode_steps=step_limit(spec, entry),
+        device=device,
+        observation_space=single.observation_space,
+        action_space=single.action_space,
+    )

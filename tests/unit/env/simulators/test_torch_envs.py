@@ -47,6 +47,11 @@ ARGUMENTS = {
 STATES = 10_000
 
 
+def copies(dynamics, num_envs, seed=0, limit=None):
+    """Copies on the CPU, without spaces."""
+    return BatchedEnvs(dynamics, num_envs, seed, limit, "cpu", None, None)
+
+
 def random_actions(space, rng, count):
     if isinstance(space, Discrete):
         return rng.integers(0, space.n, count)
@@ -87,7 +92,7 @@ def test_whole_episodes_follow_gymnasium_up_to_their_ends(name):
     kind, _ = ROWS[name]
     limit = 30
     single = gymnasium.make(name, max_episode_steps=limit)
-    envs = BatchedEnvs(kind(), 3, 0, limit, "cpu")
+    envs = copies(kind(), 3, limit=limit)
     rng = np.random.default_rng(1)
     envs.reset()
     ended = 0
@@ -115,14 +120,14 @@ def test_first_states_have_the_distribution_of_gymnasium(name):
     kind, _ = ROWS[name]
     single = gymnasium.make(name)
     expected = np.array([single.reset(seed=seed)[0] for seed in range(2000)])
-    obs = BatchedEnvs(kind(), 2000, 0, None, "cpu").reset().numpy()
+    obs = copies(kind(), 2000).reset().numpy()
     assert_allclose(obs.min(0), expected.min(0), atol=0.02)
     assert_allclose(obs.max(0), expected.max(0), atol=0.02)
     assert_allclose(obs.mean(0), expected.mean(0), atol=0.06)
 
 
 def test_without_a_limit_no_episode_is_truncated():
-    envs = BatchedEnvs(Pendulum(), 2, 0, None, "cpu")
+    envs = copies(Pendulum(), 2)
     envs.reset()
     for _ in range(300):
         assert not envs.step(torch.zeros(2, 1)).truncated.any()
@@ -194,10 +199,10 @@ def test_one_by_one_the_environments_are_those_of_gymnasium(env_spec):
 
 
 def test_the_state_of_another_device_continues_with_new_first_states():
-    envs = BatchedEnvs(CartPole(), 4, 0, None, "cpu")
+    envs = copies(CartPole(), 4)
     envs.reset()
     state = envs.state_dict()
-    other = BatchedEnvs(CartPole(), 4, 1, None, "cpu")
+    other = copies(CartPole(), 4, seed=1)
     other.load_state_dict({**state, "device": "cuda", "generator": None})
     action = torch.ones(4, dtype=torch.int64)
     assert_array_equal(other.step(action).next_obs, envs.step(action).next_obs)
