@@ -70,7 +70,7 @@ from slm_lab.env.vector.raw import (
     env_seeds,
     marks_in,
 )
-from slm_lab.env.vector_env import Conversions, VectorEnv
+from slm_lab.env.vector_env import Conversions, HostEnv, VectorEnv
 from slm_lab.env.wrappers import wrap
 from slm_lab.spec.checks.algorithm import ActionKind
 from slm_lab.spec.schema.env import EnvSpec
@@ -233,7 +233,7 @@ def make_env(
     )
     shown[:] = 0
     with undone_on_failure(raw.close):
-        return VectorEnv(raw, _conversions(factory, raw, training, gamma), training)
+        return HostEnv(raw, conversions_of(factory, raw, training, gamma), training)
 
 
 def make_one(spec: EnvSpec) -> tuple[Env, Conversions]:
@@ -243,7 +243,7 @@ def make_one(spec: EnvSpec) -> tuple[Env, Conversions]:
     factory = EnvFactory.of(spec.model_copy(update=single))
     env = _constructed(factory, factory.make_single)
     with undone_on_failure(partial(close_all, [env.close], spec.name)):
-        return env, _conversions(factory, env, training=False, gamma=1.0)
+        return env, conversions_of(factory, env, training=False, gamma=1.0)
 
 
 class Actions(NamedTuple):
@@ -399,9 +399,11 @@ def _unchecked(entry: GymnasiumSpec) -> GymnasiumSpec:
     return dataclasses.replace(entry, order_enforce=False, disable_env_checker=True)
 
 
-def _conversions(
+def conversions_of(
     factory: EnvFactory, raw: RawEnvs | Env, training: bool, gamma: Schedule | float
 ) -> Conversions:
+    """The converters that the spec puts between `raw` and an agent. Raises SpecError
+    where the two do not fit."""
     spec = factory.spec
     game = factory.game
     # A game resizes and stacks its frames itself.

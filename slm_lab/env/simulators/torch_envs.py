@@ -49,7 +49,7 @@ class BatchedEnvs(TensorEnvs):
         self._limit = sys.maxsize
         if max_episode_steps is not None:
             self._limit = max_episode_steps
-        self._generator = torch.Generator(device).manual_seed(seed)
+        self._generator = seeded_generator(device, seed)
         self._low = column(dynamics.first_low)
         self._width = column(dynamics.first_high) - self._low
         self._state = self._low.repeat(1, num_envs)
@@ -103,6 +103,11 @@ class BatchedEnvs(TensorEnvs):
         # else the numbers of its own generator continue: the other has another kind
         self._state = state["state"].to(self.device, copy=True)
         self._elapsed.copy_(state["elapsed"])
+
+
+def seeded_generator(device: str, seed: int) -> torch.Generator:
+    """A generator on `device` with this seed."""
+    return torch.Generator(device).manual_seed(seed)
 
 
 def make_batched(
