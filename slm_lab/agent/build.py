@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
-import numpy as np
 
 from slm_lab.agent.agent import Agent
 from slm_lab.agent.algorithm.algorithm import AgentParts, AgentSeeds, BuildContext
@@ -17,6 +16,7 @@ from slm_lab.agent.from_spec.memory import build_memory
 from slm_lab.agent.from_spec.schedule import ScheduledNumbers
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
 from slm_lab.agent.optim.optimizer import TrainState
+from slm_lab.core.observation import ObservationLayout
 from slm_lab.core.registry import ALGORITHMS
 from slm_lab.core.types import Normalization
 from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401
@@ -25,31 +25,30 @@ from slm_lab.spec.schema.agent import AgentSpec
 
 def build_agent(
     spec: AgentSpec,
-    observation_space: gymnasium.Space[Any],
+    layout: ObservationLayout,
     action_space: gymnasium.Space[Any],
     num_envs: int,
     seeds: AgentSeeds,
     scratch: Path | None = None,
-    frame_stack: int = 1,
     correction: VTrace | None = None,
     normalization: Normalization | None = None,
     make_memory: Callable[[MemoryLayout], Memory[Any]] | None = None,
     steps_on_device: bool = False,
 ) -> Agent:
-    """The agent that `spec` describes, for environments that each have these spaces.
+    """The agent that `spec` describes, for environments that each have observations of
+    this layout and these actions.
 
-    `frame_stack` is the number of frames in an observation; a memory stores each frame
-    once. `scratch` is a folder for temporary files. `correction` is for rollouts of a
-    policy older than the learner's. `normalization` is that of the environments, for
-    memories that store raw values. `make_memory` replaces the memory that the spec asks
-    for. With `steps_on_device` the environment's steps are tensors on the networks'
-    device, see `AlgorithmSpec.KEEPS_STEPS_ON_DEVICE`.
+    `scratch` is a folder for temporary files. `correction` is for rollouts of a policy
+    older than the learner's. `normalization` is that of the environments, for memories
+    that store raw values. `make_memory` replaces the memory that the spec asks for.
+    With `steps_on_device` the environment's steps are tensors on the networks' device,
+    see `AlgorithmSpec.KEEPS_STEPS_ON_DEVICE`.
 
     Raises LabError when a part is unknown, not built yet, or does not fit the
     spaces."""
     context = BuildContext(
         spec=spec,
-        observation_space=observation_space,
+        layout=layout,
         action_space=action_space,
         num_envs=num_envs,
         seeds=seeds,
@@ -62,22 +61,19 @@ def build_agent(
     if spec.algorithm.schedules:
         numbers = ScheduledNumbers(spec.algorithm)
     choose(parts, records=not spec.has_schedules)
-    obs_shape = context.obs_shape
-    obs_dtype = context.obs_dtype
-    if parts.recurrent is not None:  # it stores rows with the state beside them
-        obs_shape = (obs_shape[0] + parts.recurrent.extra_size,)
-        obs_dtype = np.dtype(np.float32)
-        frame_stack = 1
+    stored = layout
+    if parts.recurrent is not None:
+        stored = parts.recurrent.packed(layout)
     devices = (flat.vector.device for flat in parts.learner.flats.values())
-    layout = MemoryLayout(
+    memory_layout = MemoryLayout(
         horizon=parts.horizon,
         num_envs=num_envs,
-        obs_shape=obs_shape,
-        obs_dtype=obs_dtype,
+        obs_shape=stored.shape,
+        obs_dtype=stored.dtype,
         action_shape=parts.action_shape,
         action_dtype=parts.action_dtype,
         replay=parts.replay,
-        frame_stack=frame_stack,
+        frame_stack=stored.frames,
         scratch=scratch,
         normalization=normalization,
         device=next(devices, None),
@@ -85,9 +81,9 @@ def build_agent(
     )
     memory: Memory[Any] | None = None
     if make_memory is not None:
-        memory = make_memory(layout)
+        memory = make_memory(memory_layout)
     elif spec.memory is not None:
-        memory = build_memory(spec.memory, layout)
+        memory = build_memory(spec.memory, memory_layout)
     return Agent(parts.actor, parts.learner, memory, numbers)
 
 

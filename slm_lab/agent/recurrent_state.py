@@ -2,8 +2,10 @@
 
 With a recurrent net the lab's memories store packed rows in place of observations: the
 observation, the recurrent state before it, and a mark that starts an episode (see
-`net/recurrent.py`)."""
+`net/recurrent.py`). A row is of float32. If the observation is of bytes, the row is of
+bytes too, which hold the floats of the state; the last byte is the mark."""
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, final
 
@@ -11,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from slm_lab.core.observation import ALIGNMENT, BYTE, FLOAT32, ObservationLayout
 from slm_lab.core.state import SavedFields
 from slm_lab.core.types import Array, BoolArray, FloatArray
 
@@ -26,10 +29,15 @@ class RecurrentLayout:
     burn_in: int = 0
     """Steps at the start of a replayed sequence that are not learned from"""
 
-    @property
-    def extra_size(self) -> int:
-        """Columns of a packed row besides the observation."""
-        return self.state_size + 1
+    def extra_columns(self, dtype: np.dtype[np.generic]) -> int:
+        """Columns of a packed row of this type besides the observation."""
+        return (self.state_size + 1) * (FLOAT32.itemsize // dtype.itemsize)
+
+    def packed(self, layout: ObservationLayout) -> ObservationLayout:
+        """The layout of rows that hold observations of this layout."""
+        dtype = BYTE if layout.dtype == BYTE else FLOAT32
+        size = obs_columns(math.prod(layout.shape), dtype)
+        return ObservationLayout((size + self.extra_columns(dtype),), dtype)
 
 
 class StateAround(NamedTuple):
@@ -42,18 +50,36 @@ class StateAround(NamedTuple):
     after: FloatArray
     """(N, H)"""
 
-    def packed_obs(self, obs: Array, next_obs: Array) -> tuple[FloatArray, FloatArray]:
-        """(N, D + H + 1) each: rows of the step, and of its next state, which starts a
-        sequence."""
+    def packed_obs(self, obs: Array, next_obs: Array) -> tuple[Array, Array]:
+        """Packed rows of the step, and of its next state, which starts a sequence."""
         everywhere = np.ones(len(obs), np.bool_)
         return pack_obs(obs, self.before, self.starts), pack_obs(
             next_obs, self.after, everywhere
         )
 
 
-def pack_obs(obs: Array, state: FloatArray, starts: BoolArray) -> FloatArray:
-    """Observations (N, D), states (N, H) and start marks (N,) side by side."""
-    return np.concatenate([obs, state, starts[:, None]], 1, dtype=np.float32)
+def obs_columns(num_numbers: int, dtype: np.dtype[np.generic]) -> int:
+    """Columns of a packed row for an observation of so many numbers: behind bytes the
+    floats must be aligned."""
+    if dtype == BYTE:
+        return num_numbers + -num_numbers % ALIGNMENT
+    return num_numbers
+
+
+def pack_obs(obs: Array, state: FloatArray, starts: BoolArray) -> Array:
+    """Observations (N, ...), states (N, H) and start marks (N,) side by side: (N, D + H
+    + 1) of float32, or a row of bytes."""
+    numbers = obs.reshape(len(obs), -1)
+    if obs.dtype != BYTE:
+        return np.concatenate([numbers, state, starts[:, None]], 1, dtype=np.float32)
+    num_numbers = numbers.shape[1]
+    first = obs_columns(num_numbers, obs.dtype)
+    last = first + state.shape[1] * FLOAT32.itemsize
+    rows = np.zeros((len(obs), last + FLOAT32.itemsize), np.uint8)
+    rows[:, :num_numbers] = numbers
+    rows[:, first:last] = np.ascontiguousarray(state).view(np.uint8)
+    rows[:, -1] = starts
+    return rows
 
 
 @final
@@ -67,8 +93,8 @@ class RecurrentState(SavedFields):
         self._state = np.zeros((num_envs, state_size), np.float32)
         self._starts = np.ones(num_envs, np.bool_)
 
-    def packed_obs(self, obs: Array) -> FloatArray:
-        """Observations (N, D) as rows that each start a sequence."""
+    def packed_obs(self, obs: Array) -> Array:
+        """Observations (N, ...) as rows that each start a sequence."""
         return pack_obs(obs, self._state, np.ones_like(self._starts))
 
     def advance(self, state: FloatArray) -> StateAround:
@@ -85,20 +111,20 @@ class RecurrentState(SavedFields):
             self._starts = self._starts | ended
 
 
-def mark_starts(packed_obs: FloatArray, starts: BoolArray) -> FloatArray:
-    """A copy of rows (N, D + H + 1) that also start a sequence where `starts` (N,) is
+def mark_starts(packed_obs: Array, starts: BoolArray) -> Array:
+    """A copy of packed rows (N, ...) that also start a sequence where `starts` (N,) is
     true. An actor knows where its episodes start. A memory also knows where it was
     broken off: the next row may be another actor's."""
     packed_obs = packed_obs.copy()
-    packed_obs[starts, -1] = 1.0
+    packed_obs[starts, -1] = 1
     return packed_obs
 
 
-def mark_sequence_starts(obs: FloatArray, next_obs: FloatArray, length: int) -> None:
-    """Marks the first of every `length` consecutive rows, both (B, D + H + 1). If a
+def mark_sequence_starts(obs: Array, next_obs: Array, length: int) -> None:
+    """Marks the first of every `length` consecutive packed rows, both (B, ...). If a
     step starts a sequence, the state that it led to does not continue the row before
     either."""
-    obs[::length, -1] = 1.0
+    obs[::length, -1] = 1
     next_obs[:, -1] = obs[:, -1]
 
 
@@ -127,7 +153,7 @@ def flatten_obs(obs: Tensor, recurrent: RecurrentLayout | None) -> Tensor:
     if recurrent is None:
         return obs.flatten(0, 1)
     packed_obs = obs.transpose(0, 1).clone()
-    packed_obs[:, :: recurrent.seq_len, -1] = 1.0
+    packed_obs[:, :: recurrent.seq_len, -1] = 1
     return packed_obs.flatten(0, 1)
 
 

@@ -103,7 +103,7 @@ class Agent:
             return _OwnEnv(env, self)
         return env
 
-    def act(self, obs: Any, deterministic: bool = True) -> Any:
+    def act(self, obs: Any, deterministic: bool = True, *, mask: Any = None) -> Any:
         """The action for one observation, or the actions for a batch of B.
 
         Args:
@@ -111,6 +111,8 @@ class Agent:
                 front (of every part, if it has parts). The shape decides.
             deterministic: The most likely action; else a draw from the policy, with the
                 exploration at the end of the training.
+            mask: The allowed actions, or B of them, if the environment tells these in
+                its info (`env.action_mask`).
 
         Returns:
             An element of `action_space`, or an array (B, *shape of an action).
@@ -127,7 +129,7 @@ class Agent:
         if self._has_ended:
             self._has_ended = False
             warnings.warn(UNRESET, stacklevel=2)
-        raw, is_single = self._adapter.batch(obs)
+        raw, is_single, _ = self._adapter.batch(obs, mask)
         if len(raw) != self._num:
             self._resize(len(raw))
         inputs = self._adapter.policy_obs(raw, self._starts)

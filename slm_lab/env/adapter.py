@@ -1,18 +1,22 @@
 """Between an environment's own observations and actions, and a policy's."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, final
 
 import numpy as np
 from gymnasium import spaces
 
+from slm_lab.core.errors import LabError
 from slm_lab.core.types import Array, BoolArray, FloatArray
-from slm_lab.env.convert.flatten import (
-    FlatObservation,
+from slm_lab.env.convert.mask import MASK, ActionMasks, MaskReader
+from slm_lab.env.convert.parts import (
+    ObservationRows,
+    RowConverter,
     as_array,
     as_numbers,
-    joined,
+    bare_env,
     leaves,
+    name_of_part,
 )
 from slm_lab.env.failure import close_all
 from slm_lab.env.interface import AnySpace, Env, obs_name
@@ -21,35 +25,45 @@ from slm_lab.spec.schema.env import EnvSpec
 
 
 class Batch(NamedTuple):
-    """Observations as the environments give them, but flat if they have parts."""
+    """Observations as the environments give them, but rows if they have parts."""
 
     obs: Array
     """(B, ...)"""
     is_single: bool
     """Whether it was one observation; B is 1 then."""
+    parts: Mapping[str, Array]
+    """The parts by name, (B, ...) each, as the environments give them"""
 
 
 @final
 class PolicyAdapter:
     """Converts the observations and actions of environments that someone else steps.
-    `observation_space` and `action_space` are the policy's; `env_observation_space` and
+    `layout` and `action_space` are the policy's; `env_observation_space` and
     `env_action_space` those of `make_env`."""
 
-    def __init__(self, spec: EnvSpec) -> None:
-        """Raises the errors of `env.make.make_env`."""
+    def __init__(self, spec: EnvSpec, needed: Collection[str] | None = None) -> None:
+        """`needed` are the parts of an observation that the policy sees, None: all;
+        others may be missing. Raises the errors of `env.make.make_env`."""
         self._spec = spec
+        self._needed = needed
         env, conversions = make_one(spec)
-        bare = env
-        if isinstance(env, FlatObservation):
-            bare = env.env
-        self._is_flattened = bare is not env
-        self.flat_space: AnySpace = env.observation_space
+        bare = bare_env(env)
+        rows: RowConverter | None = None
+        self.masks: MaskReader | None = None
+        """Reads masks of actions; None without them."""
+        if isinstance(env, ObservationRows):
+            rows = env.converter
+            if isinstance(env.env, ActionMasks):
+                self.masks = env.env.reader
+        self.row_space: AnySpace = env.observation_space
         """The space of one row of a `Batch`."""
         self.env_observation_space = bare.observation_space
         self.env_action_space: AnySpace = env.action_space
         close_all([env.close], spec.name)
+        self.rows = rows
+        """What makes rows of observations with parts; None for others."""
         self.conversions = conversions
-        self.observation_space = conversions.observation_space
+        self.layout = conversions.layout
         self.action_space = conversions.action.space
         self.statistics: FloatArray = conversions.statistics
         self.joined: Array | None = None
@@ -60,23 +74,29 @@ class PolicyAdapter:
         and game settings. It has its own observations, actions and rewards: the adapter
         converts them."""
         env, _ = make_one(self._spec.with_arguments(kwargs))
-        if isinstance(env, FlatObservation):
-            return env.env
-        return env
+        return bare_env(env)
 
-    def batch(self, obs: Any) -> Batch:
-        """One observation of `env_observation_space`, or a batch of them. A batch has
-        one more axis in front; of a Dict or Tuple, each part has it. Raises ValueError
-        if `obs` is neither."""
+    def batch(self, obs: Any, mask: Any = None) -> Batch:
+        """One observation of `env_observation_space`, or a batch of them, with its mask
+        if that is no part of it. A batch has one more axis in front; of a Dict or
+        Tuple, each part has it. Raises ValueError if `obs` or `mask` is neither."""
+        space = self.env_observation_space
+        if self.masks is not None:
+            space = self.masks.space
+            obs = self._with_mask(self.masks, obs, mask)
+        elif mask is not None:
+            raise ValueError(f"{self._spec.name} has no masks: env.action_mask is null")
         try:
-            values = leaves(self.env_observation_space, obs)
+            values = leaves(self._readable(space, obs), obs)
             parts = [
                 (path, part, as_array(value, path)) for path, part, value in values
             ]
             axes = {array.ndim - len(part.shape or ()) for _, part, array in parts}
             lead = parts[0][-1].shape[:1] if axes == {1} else ()
-            rows = [_rows(*part, lead) for part in parts]
-            flat = _flat(parts, rows) if self._is_flattened else rows[0]
+            named = {name_of_part(part[0]): _rows(*part, lead) for part in parts}
+            joined = first = next(iter(named.values()))
+            if self.rows is not None:
+                joined = self.rows.rows(named, len(first))
         except ValueError as error:
             why = ""
             if isinstance(obs, tuple):
@@ -85,7 +105,36 @@ class PolicyAdapter:
             raise ValueError(
                 f"no observation of {env}, and no batch: {error}{why}"
             ) from None
-        return Batch(flat, not lead)
+        return Batch(joined, not lead, named)
+
+    def _readable(self, space: AnySpace, obs: Any) -> AnySpace:
+        """The space without the parts that are missing in `obs` and not needed."""
+        if self._needed is None or not isinstance(space, spaces.Dict):
+            return space
+        seen = {name.partition(".")[0] for name in (*self._needed, MASK)}
+        known = obs if isinstance(obs, Mapping) else {}
+        kept = {
+            key: part for key, part in space.items() if str(key) in seen or key in known
+        }
+        return spaces.Dict(kept)
+
+    def _with_mask(self, reader: MaskReader, obs: Any, mask: Any) -> dict[str, Any]:
+        try:
+            if mask is None and not reader.is_in_info:
+                mask = reader.find(obs, {}, "the observation")
+            if mask is None:
+                raise ValueError(
+                    f"a mask is missing: give it as mask=info[{reader.key!r}]"
+                )
+            return {**reader.parts(obs), MASK: reader.read(mask)}
+        except LabError as error:
+            raise ValueError(str(error)) from None
+
+    def mask_in(self, info: Mapping[str, Any]) -> Any:
+        """The mask in an info, if it is there and not in the observation; else None."""
+        if self.masks is None or not self.masks.is_in_info:
+            return None
+        return self.masks.find(None, info, "step")
 
     def policy_obs(self, obs: Array, starts: BoolArray) -> Array:
         """Observations (B, ...) of a `Batch` as the policy takes them; `starts` (B,)
@@ -131,14 +180,3 @@ def _rows(
                 f"{obs_name(path)} has the value {value}, which is no finite float32"
             )
     return rows
-
-
-def _flat(
-    parts: Sequence[tuple[tuple[str, ...], AnySpace, Array]], rows: Sequence[Array]
-) -> Array:
-    """The `rows` (B, ...) of each part as vectors (B, D)."""
-    flat = [
-        (path, np.stack([np.asarray(spaces.flatten(part, row)) for row in batch]))
-        for (path, part, _), batch in zip(parts, rows, strict=True)
-    ]
-    return joined(flat, axis=1)

@@ -144,6 +144,7 @@ def fits_on_device(conversions: Conversions, envs: TensorEnvs) -> bool:
         and conversions.observation.space == space
         and isinstance(envs.action_space, spaces.Discrete | spaces.Box)
         and conversions.joiner is None
+        and conversions.layout.mask is None
         and len(conversions.statistics) == 0
         and conversions.num_info == 0
     )
@@ -165,7 +166,7 @@ class DeviceEnv(VectorEnv):
         self.has_failed = False
         self.observation_space = conversions.observation_space
         self.action_space = conversions.action.space
-        self.frame_stack = conversions.frame_stack
+        self.layout = conversions.layout
         self.statistics = conversions.statistics
         self.moments = conversions.moments
         self.num_info = conversions.num_info

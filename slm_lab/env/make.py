@@ -3,7 +3,6 @@
 import dataclasses
 import importlib
 import logging
-import math
 import pickle
 import sys
 from collections.abc import Callable, Mapping
@@ -25,19 +24,20 @@ from slm_lab.core.errors import (
     SpecError,
     undone_on_failure,
 )
+from slm_lab.core.observation import ObservationLayout
 from slm_lab.core.process import printing_to, text_log
 from slm_lab.core.registry import import_failure
 from slm_lab.core.schedule import Schedule
 from slm_lab.env.changing import ArgumentSchedule, ChangingEnv, Numbers
 from slm_lab.env.check import argument_schedules, check_env, native_refused
 from slm_lab.env.convert.action import ActionConverter
-from slm_lab.env.convert.flatten import COMPOSITE, flatten_parts
-from slm_lab.env.convert.image import is_image
+from slm_lab.env.convert.mask import ActionMasks, MaskReader
 from slm_lab.env.convert.normalize import ObservationNormalizer, RunningStatistics
 from slm_lab.env.convert.observation import FrameJoiner, ObservationConverter
+from slm_lab.env.convert.parts import COMPOSITE, RowSpace, join_parts
 from slm_lab.env.convert.reward import RewardConverter
 from slm_lab.env.failure import as_exception, close_all
-from slm_lab.env.interface import Env, check_spaces, name_of
+from slm_lab.env.interface import AnySpace, Env, check_spaces, name_of
 from slm_lab.env.lookup import find_env, known_warnings_ignored, require, step_limit
 from slm_lab.env.simulators.atari import (
     AtariKeys,
@@ -126,9 +126,9 @@ class EnvFactory(NamedTuple):
         )
 
     def make_single(self, copy: int = 0) -> Env:
-        """The environment with the number `copy` in its wrappers, with flat
-        observations, and `LastInfo` for `info_keys`. Raises LabError as `wrap`,
-        SpecError as `flatten_parts`."""
+        """The environment with the number `copy` in its wrappers, its observations
+        without parts, and `LastInfo` for `info_keys`. Raises LabError as `wrap`,
+        SpecError as `join_parts`."""
         spec = self.spec
         with printing_to(self.log):
             env = (
@@ -142,7 +142,17 @@ class EnvFactory(NamedTuple):
             _check_spaces_of(env)
             env = ResetOptions(env, spec.reset_options) if spec.reset_options else env
             env = LastInfo(env, spec.info_keys) if spec.info_keys else env
-            return flatten_parts(env, spec.name)
+            mask_sizes: tuple[int, ...] = ()
+            if spec.action_mask is not None:
+                env = _masked(env, spec.action_mask, spec.name)
+                mask_sizes = env.reader.sizes
+            return join_parts(
+                env,
+                spec.name,
+                spec.image_downsize,
+                spec.image_channels,
+                mask_sizes,
+            )
 
     def try_last_numbers(self) -> None:
         """Makes the environment with the last values of its changing arguments. Raises
@@ -236,6 +246,12 @@ def make_env(
         return HostEnv(raw, conversions_of(factory, raw, training, gamma), training)
 
 
+def _masked(env: Env, place: str, name: str) -> ActionMasks:
+    """`env` with its mask as a part of the observation."""
+    reader = MaskReader(place, env.observation_space, env.action_space, name)
+    return ActionMasks(env, reader)
+
+
 def make_one(spec: EnvSpec) -> tuple[Env, Conversions]:
     """One environment as `spec` makes it, and what the spec puts between it and an
     agent. The statistics of the conversions stay constant. Raises as `make_env`."""
@@ -259,11 +275,10 @@ class Spaces(NamedTuple):
     """The facts about an environment that a spec check needs."""
 
     actions: Actions
-    obs_shape: tuple[int, ...]
+    layout: ObservationLayout
+    """The agent's observations."""
     exact_state: bool
     """Whether a saved environment continues its episodes exactly."""
-    obs_dtype: str = "float32"
-    """The type of a number in the agent's observations."""
 
 
 def describe_spaces(spec: EnvSpec) -> Spaces:
@@ -276,8 +291,7 @@ def describe_spaces(spec: EnvSpec) -> Spaces:
         bounds = (space.low, space.high) if isinstance(space, spaces.Box) else (0, 0)
         low, high = (bool(np.isfinite(bound).all()) for bound in bounds)
         actions = Actions(ACTION_KINDS[type(space)], low, high)
-        seen = env.observation_space
-        return Spaces(actions, seen.shape or (), env.exact_state, str(seen.dtype))
+        return Spaces(actions, env.layout, env.exact_state)
 
 
 def _needs_its_mode(spec: EnvSpec) -> bool:
@@ -406,23 +420,22 @@ def conversions_of(
     where the two do not fit."""
     spec = factory.spec
     game = factory.game
-    # A game resizes and stacks its frames itself.
-    image_size = None
-    if game is None:
-        image_size = spec.image_downsize
+    # A game resizes and stacks its frames itself, a row has its images as they are.
+    has_image_keys = game is None and not _has_images(raw.observation_space)
     observation = ObservationConverter(
-        raw.observation_space, spec.name, image_size, spec.image_channels
+        raw.observation_space,
+        spec.name,
+        spec.image_downsize if has_image_keys else None,
+        spec.image_channels if has_image_keys else None,
     )
-    if spec.normalize_obs and is_image(observation.space):
+    space = observation.space
+    layout = _layout_of(raw.observation_space, space)
+    if spec.normalize_obs and layout.num_floats == 0:
         message = (
             "its observations are images, which agent.net.normalize scales; remove it"
         )
         raise SpecError.of("env", "env.normalize_obs", message, True)
-    space = observation.space
-    sizes = (
-        math.prod(space.shape or ()) * spec.normalize_obs,
-        int(spec.normalize_reward),
-    )
+    sizes = (layout.num_floats * spec.normalize_obs, int(spec.normalize_reward))
     lengths = [RunningStatistics.length(size) if size else 0 for size in sizes]
     statistics = np.zeros(sum(lengths))
     of_obs, of_reward = (
@@ -431,15 +444,18 @@ def conversions_of(
     )
     normalizer = None
     if of_obs is not None:
-        normalizer = ObservationNormalizer(of_obs, spec.clip_obs)
+        normalizer = ObservationNormalizer(of_obs, spec.clip_obs, layout)
+        space = normalizer.space(space)
     joiner = None
     if game is None and spec.frame_op is not None and spec.frame_op_len is not None:
-        frame = space
-        if normalizer is not None:
-            frame = normalizer.space(space)
-        joiner = FrameJoiner(spec.frame_op, spec.frame_op_len, frame)
-    # A wrapper may change the frames of a game: its observations are stored whole.
-    frames_of_a_game = 1 if game is None or spec.wrappers else game.stack_num
+        # rows stand one after another
+        frame_op = "concat" if layout.is_bytes else spec.frame_op
+        joiner = FrameJoiner(frame_op, spec.frame_op_len, space)
+        space = joiner.space
+    assert space.dtype is not None
+    layout = layout.joined(
+        _num_frames(spec, game, joiner), space.shape or (), space.dtype
+    )
     blocks = (slice(0, lengths[0]), slice(lengths[0], len(statistics)))
     return Conversions(
         observation=observation,
@@ -455,11 +471,38 @@ def conversions_of(
         ),
         normalizer=normalizer,
         joiner=joiner,
-        frame_stack=frames_of_a_game if joiner is None else joiner.length,
+        layout=layout,
         statistics=statistics,
         moments=tuple(block for block in blocks if block.start < block.stop),
         num_info=len(spec.info_keys),
     )
+
+
+def _has_images(space: AnySpace) -> bool:
+    """Whether observations are rows with images in them."""
+    return isinstance(space, RowSpace) and any(
+        part.is_image for part in space.layout.parts
+    )
+
+
+def _layout_of(raw_space: AnySpace, space: AnySpace) -> ObservationLayout:
+    """The layout of frames that are in `space` once they are converted."""
+    if isinstance(raw_space, RowSpace):
+        return raw_space.layout
+    assert space.dtype is not None
+    return ObservationLayout(space.shape or (), space.dtype)
+
+
+def _num_frames(
+    spec: EnvSpec, game: AtariKeys | None, joiner: FrameJoiner | None
+) -> int:
+    """The frames in an observation."""
+    if joiner is not None:
+        return joiner.length
+    # A wrapper may change the frames of a game: its observations are stored whole.
+    if game is None or spec.wrappers:
+        return 1
+    return game.stack_num
 
 
 def log_mujoco_warnings(entry: GymnasiumSpec) -> None:

@@ -160,7 +160,8 @@ WRAPPER_ADAPTERS: dict[str, StateAdapter] = {
         "_held",
         "_held_strength",
     ),
-    "slm_lab.env.convert.flatten:FlatObservation": attributes(),
+    "slm_lab.env.convert.mask:ActionMasks": attributes(),
+    "slm_lab.env.convert.parts:ObservationRows": attributes(),
     "gymnasium.wrappers.common:OrderEnforcing": attributes("_has_reset"),
     "gymnasium.wrappers.common:PassiveEnvChecker": StateAdapter(
         lambda _: {}, _end_checks

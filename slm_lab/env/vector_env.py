@@ -10,6 +10,7 @@ import numpy as np
 from typing_extensions import override
 
 from slm_lab.core.errors import CheckpointError
+from slm_lab.core.observation import ObservationLayout
 from slm_lab.core.state import HasState
 from slm_lab.core.types import (
     Array,
@@ -103,10 +104,8 @@ class Conversions:
     reward: RewardConverter
     normalizer: ObservationNormalizer | None
     joiner: FrameJoiner | None
-    frame_stack: int
-    """The number of frames in an observation: equal parts of its first axis, the newest
-    last. Within an episode each observation is the previous one, shifted by one
-    frame."""
+    layout: ObservationLayout
+    """The agent's observations."""
     statistics: FloatArray
     """The normalisers' running statistics, one flat float64 vector (empty without
     normalisers). It is live: `evaluation.statistics[:] = training.statistics` changes
@@ -143,7 +142,7 @@ class VectorEnv(HasState):
     stepped and others not."""
     observation_space: gymnasium.Space[Any]
     action_space: gymnasium.Space[Any]
-    frame_stack: int
+    layout: ObservationLayout
     statistics: FloatArray
     moments: tuple[slice, ...]
     num_info: int
@@ -211,7 +210,7 @@ class HostEnv(VectorEnv):
         self.has_failed = False
         self.observation_space = conversions.observation_space
         self.action_space = conversions.action.space
-        self.frame_stack = conversions.frame_stack
+        self.layout = conversions.layout
         self.statistics = conversions.statistics
         self.moments = conversions.moments
         self.num_info = conversions.num_info

@@ -11,14 +11,24 @@ from typing import Any, NamedTuple, TypeAlias, final
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from torch import Tensor, nn
 from typing_extensions import override
 
+from slm_lab.agent.distribution.distributions import MASKED_LOGIT
+from slm_lab.agent.net.action_mask import action_mask
+from slm_lab.agent.net.parts import PartsBody
+from slm_lab.agent.net.policy_value import PolicyHead
 from slm_lab.agent.net.recurrent import RecurrentNet
 from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.files import write_atomically
+from slm_lab.core.observation import FLOAT32, ObservationLayout
 from slm_lab.core.process import quietly
 from slm_lab.core.types import Array, FloatArray
+from slm_lab.env.adapter import Batch
+from slm_lab.env.convert.mask import MASK
+from slm_lab.env.convert.observation import discrete_parts
+from slm_lab.env.convert.parts import PartConverter
 from slm_lab.env.lookup import require
 from slm_lab.export.shared_run import shared_files, zipped
 from slm_lab.records.checkpoints import AgentCheckpoint
@@ -33,6 +43,67 @@ def file_name(saved: PlayableRun, agent: AgentCheckpoint, form: str) -> str:
     if saved.record.is_trial_of_search:
         trial = f"_t{saved.record.trial}"
     return f"{run}{trial}_s{agent.session}_{agent.which}_{agent.frame}.{form}"
+
+
+OBS = "obs"
+"""The input with an observation without parts."""
+MASK_INPUT = "mask"
+"""The input with the mask of actions."""
+STATE = "state"
+"""The input with the recurrent state."""
+
+
+class SeenPart(NamedTuple):
+    """A part of the observation that a policy sees, as an input of its own."""
+
+    converter: PartConverter
+    is_image: bool
+    """Whether it is encoded as an image."""
+    channels_last: bool
+    normalized: slice | None
+    """Its columns among the normalised numbers; None without normalisation."""
+    start: Array | None
+    """The first value of each index; None for other numbers."""
+
+
+def _parts_seen(policy: Policy, module: nn.Module) -> dict[str, SeenPart]:
+    """The parts that the encoders in `module` see, by name; none for a policy that sees
+    an observation as a whole."""
+    bodies = [body for body in module.modules() if isinstance(body, PartsBody)]
+    rows = policy.adapter.rows
+    layout = policy.adapter.layout
+    is_split = layout.is_bytes or layout.mask is not None
+    if not bodies or rows is None or not is_split:
+        return {}
+    (body,) = bodies
+    converters = {converter.part.name: converter for converter in rows.parts}
+    return {
+        name: _seen_part(converters[name], layout, body.sees_image(name))
+        for name in body.names
+    }
+
+
+def _seen_part(
+    converter: PartConverter, layout: ObservationLayout, is_image: bool
+) -> SeenPart:
+    part = converter.part
+    channels_last = part.channels_last
+    if converter.image is not None:
+        channels_last = converter.image.channels_last
+    normalized = None
+    if part.dtype == FLOAT32 and layout.num_floats:
+        columns = FLOAT32.itemsize // layout.dtype.itemsize
+        normalized = slice(part.start // columns, part.end // columns)
+    start = None
+    if isinstance(converter.space, spaces.Discrete | spaces.MultiDiscrete):
+        start, _ = discrete_parts(converter.space)
+    return SeenPart(
+        converter=converter,
+        is_image=is_image,
+        channels_last=channels_last,
+        normalized=normalized,
+        start=start,
+    )
 
 
 @final
@@ -74,38 +145,93 @@ class PolicyGraph(nn.Module):
         for name, array in constants.items():
             if array is not None:  # torch.export stumbles over a buffer of None
                 self.register_buffer(name, torch.from_numpy(array.copy()))
-        space = policy.adapter.flat_space
+        self._parts = _parts_seen(policy, self._module)
+        seen = {name: part.converter.space for name, part in self._parts.items()}
+        if not seen:
+            seen = {OBS: policy.adapter.row_space}
+        if policy.adapter.masks is not None:
+            seen[MASK_INPUT] = policy.adapter.masks.space[MASK]
         frames = () if self._joiner is None else (self._joiner.length,)
-        self.inputs = {"obs": np.zeros((2, *frames, *(space.shape or ())), space.dtype)}
+        self.inputs = {
+            name: np.zeros((2, *frames, *(space.shape or ())), space.dtype)
+            for name, space in seen.items()
+        }
         """An example of each input, with B = 2; named as in the file."""
         self.outputs = ["action", "values"]
         for net in self._module.modules():
             if isinstance(net, RecurrentNet):
-                self.inputs["state"] = np.zeros((2, net.state_size), np.float32)
+                self.inputs[STATE] = np.zeros((2, net.state_size), np.float32)
                 self.outputs.append("next_state")
         batch = torch.export.Dim("batch")
-        self.shapes = {name: {0: batch} for name in self.inputs}
+        self.shapes = (tuple({0: batch} for _ in self.inputs),)
         """The axes of any size."""
         self.example = tuple(map(torch.from_numpy, self.inputs.values()))
 
     @override
-    def forward(self, obs: Tensor, state: Tensor | None = None) -> tuple[Tensor, ...]:
-        """The action (B, *shape of an action) and the policy's first output (B, P); of
-        a recurrent policy also the state (B, H) after the step. Stacked frames are (B,
-        L, ...)."""
-        if self._joiner is None:
-            x = self._frame(obs)
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Maps the `inputs` to the action (B, *shape of an action) and the policy's
+        first output (B, P); of a recurrent policy also the state (B, H) after the step.
+        Stacked frames are (B, L, ...)."""
+        inputs = dict(zip(self.inputs, tensors, strict=True))
+        state = inputs.get(STATE)
+        observed = self._observed(inputs)
+        if state is None:
+            params, *others = self._module(observed)
         else:
-            x = self._frame(obs.flatten(0, 1)).reshape(
-                -1, *(self._joiner.space.shape or ())
-            )
-        if state is not None:
-            x = torch.cat([x, state, torch.ones_like(state[:, :1])], 1)
-        params, *others = self._module(x)
+            assert isinstance(self._module, RecurrentNet | PolicyHead)
+            params, *others = self._module.advance(observed, state)
+        if MASK_INPUT in inputs:
+            allowed = self._newest(inputs[MASK_INPUT]) != 0
+            params = torch.where(allowed, params, MASKED_LOGIT)
         action = self._env_action(self._family(params).mode())
         if state is None:
             return (action, params)
         return (action, params, others[-1])
+
+    def _observed(self, inputs: Mapping[str, Tensor]) -> Tensor | dict[str, Tensor]:
+        """What the network sees: an observation, or the parts of one."""
+        if self._parts:
+            return {
+                name: self._part(part, inputs[name])
+                for name, part in self._parts.items()
+            }
+        obs = inputs[OBS]
+        if self._joiner is None:
+            return self._frame(obs)
+        frames = self._frame(obs.flatten(0, 1))
+        return frames.reshape(-1, *(self._joiner.space.shape or ()))
+
+    def _newest(self, numbers: Tensor) -> Tensor:
+        """The newest of stacked frames."""
+        return numbers if self._joiner is None else numbers[:, -1]
+
+    def _part(self, part: SeenPart, numbers: Tensor) -> Tensor:
+        """A part as `PartsBody.join` takes it, from how the environment gives it."""
+        if part.is_image:
+            # frames become channels
+            frames = numbers if self._joiner is not None else numbers.unsqueeze(1)
+            return self._channels_first(part, frames).flatten(1, -3)
+        newest = self._newest(numbers)
+        if part.converter.image is not None:
+            return self._channels_first(part, newest).flatten(1)
+        numbers = newest.reshape(newest.shape[0], -1)
+        if part.start is not None:
+            return numbers - torch.from_numpy(part.start)
+        mean = self._constant("mean")
+        if mean is None or part.normalized is None:
+            return numbers.float()
+        deviation = self.get_buffer("deviation")
+        x = (numbers - mean[part.normalized]) / deviation[part.normalized]
+        return x.clamp(-self._clip, self._clip).float()
+
+    def _channels_first(self, part: SeenPart, images: Tensor) -> Tensor:
+        """Images (B, …, H, W, C), or as `part` says, to (B, …, C, H, W)."""
+        shape = part.converter.space.shape or ()
+        if len(shape) == 2:
+            return images.unsqueeze(-3)
+        if part.channels_last:
+            images = images.movedim(-1, -3)
+        return images
 
     def _frame(self, obs: Tensor) -> Tensor:
         converter = self._observation
@@ -172,43 +298,55 @@ def compare(policy: Policy, graph: PolicyGraph, outputs_of: Outputs) -> Differen
     scaling = policy.adapter.conversions.action.scaling
     assert module is not None, "a graph was made of it"
     device = next(module.parameters()).device
+    mask = action_mask(policy.adapter.layout)
     largest = np.zeros(2)
     scale = np.ones(1) if scaling is None else scaling.half_width.clip(1)
     inputs = {name: value[:1] for name, value in graph.inputs.items()}
     for step in play(policy, STEPS):
-        inputs = _next_inputs(inputs, step.obs, step.starts)
+        inputs = _next_inputs(inputs, step.batch, step.starts)
         outputs = outputs_of(
             {name: np.repeat(x, COPIES, 0) for name, x in inputs.items()}
         )
         with torch.inference_mode():
-            values = module(torch.from_numpy(step.rows).to(device))[0].cpu().numpy()
+            rows = torch.from_numpy(step.rows).to(device)
+            values = module(rows)[0]
+            if mask is not None:
+                values = mask(values, rows)
         gaps = (
             _gap("actions", step.action, outputs[0], scale),
-            _gap("values", values, outputs[1]),
+            _gap("values", values.cpu().numpy(), outputs[1]),
         )
         largest = np.maximum(largest, gaps)
-        inputs |= zip(("state",), (state[:1] for state in outputs[2:]), strict=False)
+        inputs |= zip((STATE,), (state[:1] for state in outputs[2:]), strict=False)
     return Difference(float(largest[0]), float(largest[1]), STEPS)
 
 
 def _next_inputs(
-    inputs: Mapping[str, Array], obs: Array, starts: bool
+    inputs: Mapping[str, Array], batch: Batch, starts: bool
 ) -> dict[str, Array]:
     """The inputs of a file for the next observation (1, ...): see
     docs/trained_agents.md."""
-    before = inputs["obs"]
-    newest = obs.astype(before.dtype)
-    if before.ndim > obs.ndim:
-        earlier = before
-        if starts:
-            earlier = np.repeat(newest[:, None], before.shape[1], 1)
-        newest = np.concatenate([earlier[:, 1:], newest[:, None]], 1)
-    state = {
-        name: x * np.float32(not starts)
-        for name, x in inputs.items()
-        if name == "state"
-    }
-    return {"obs": newest, **state}
+    observed = {OBS: batch.obs, MASK_INPUT: batch.parts.get(MASK), **batch.parts}
+    following: dict[str, Array] = {}
+    for name, before in inputs.items():
+        if name == STATE:
+            following[name] = before * np.float32(not starts)
+        else:
+            newest = observed[name]
+            assert newest is not None
+            following[name] = _joined(before, newest.astype(before.dtype), starts)
+    return following
+
+
+def _joined(before: Array, newest: Array, starts: bool) -> Array:
+    """The stacked frames `before` (1, L, …), shifted by the newest (1, …); without
+    stacks the newest alone."""
+    if before.ndim == newest.ndim:
+        return newest
+    earlier = before
+    if starts:
+        earlier = np.repeat(newest[:, None], before.shape[1], 1)
+    return np.concatenate([earlier[:, 1:], newest[:, None]], 1)
 
 
 def _gap(

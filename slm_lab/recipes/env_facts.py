@@ -13,18 +13,17 @@ import numpy as np
 from gymnasium.utils.env_checker import check_env as gymnasium_check
 
 from slm_lab.core.errors import LabError
+from slm_lab.core.masks import draw_allowed
 from slm_lab.core.registry import import_failure
 from slm_lab.core.text import significant
-from slm_lab.env.convert.flatten import FlatObservation, parts_of
-from slm_lab.env.convert.image import is_image
-from slm_lab.env.convert.observation import only_parts
+from slm_lab.env.convert.parts import bare_env
 from slm_lab.env.failure import as_exception, closing_env
-from slm_lab.env.interface import Env, first_reset, first_step
+from slm_lab.env.interface import first_reset, first_step
 from slm_lab.env.lookup import find_env
 from slm_lab.env.make import make_one
 from slm_lab.env.simulators.atari import is_atari
+from slm_lab.env.vector_env import Conversions
 from slm_lab.env.versions import episode_limit
-from slm_lab.recipes.recipe import LARGEST_GRID
 from slm_lab.spec.schema.env import EnvSpec
 
 PLAY_SECONDS = 3.0
@@ -77,10 +76,10 @@ class EnvFacts:
 def env_facts(env: EnvSpec) -> EnvFacts:
     """Constructs the environment, checks it and plays it for a few seconds. Raises
     LabError if it cannot be made or breaks Gymnasium's interface."""
-    single, _ = make_one(env)
+    single, conversions = make_one(env)
     with closing_env(single):
         try:
-            play = _play_randomly(single)
+            play = _play_randomly(single, conversions)
         except LabError:
             raise
         except BaseException as error:
@@ -91,24 +90,10 @@ def env_facts(env: EnvSpec) -> EnvFacts:
         if not is_atari(find_env(env.name)):
             warnings = _checker_notes(single.unwrapped)
         observations, actions = map(
-            _space_text, (single.observation_space, single.action_space)
+            _space_text, (bare_env(single).observation_space, single.action_space)
         )
-    flattened = flattened_images(single)
-    notes = (*warnings, *flattened, *obstacles_to_learning(play, episode_limit(env)))
+    notes = (*warnings, *obstacles_to_learning(play, episode_limit(env)))
     return EnvFacts(observations, actions, play, notes)
-
-
-def flattened_images(env: Env) -> Iterator[str]:
-    """A note for each image that becomes part of a vector."""
-    parts = parts_of(env.parts) if isinstance(env, FlatObservation) else ()
-    for path, part in parts:
-        if is_image(part) and min(part.shape[:2]) > LARGEST_GRID:
-            yield (
-                f'its observation "{path[0]}" is an image, and becomes '
-                f"{math.prod(part.shape):,} "
-                "numbers of a vector, which is hard to learn from; "
-                f"{only_parts(path[:1])} leaves the image alone, for a net of images"
-            )
 
 
 def _space_text(space: gymnasium.Space[Any]) -> str:
@@ -127,13 +112,15 @@ def _space_text(space: gymnasium.Space[Any]) -> str:
     return shown
 
 
-def _play_randomly(env: gymnasium.Env[Any, Any]) -> RandomPlay:
+def _play_randomly(
+    env: gymnasium.Env[Any, Any], conversions: Conversions
+) -> RandomPlay:
     # an environment may seed its own in `reset`
     actions = copy.deepcopy(env.action_space)
     actions.seed(0)
-    first_reset(env, seed=0)
-    first_step(env, actions.sample())
-    env.reset(seed=0)
+    obs, _ = first_reset(env, seed=0)
+    first_step(env, _random_action(actions, conversions, obs))
+    obs, _ = env.reset(seed=0)
     returns = list[float]()
     lengths = list[int]()
     steps = length = broken = 0
@@ -144,7 +131,9 @@ def _play_randomly(env: gymnasium.Env[Any, Any]) -> RandomPlay:
             PLAY_SECONDS if returns else FIRST_EPISODE_SECONDS
         ):
             break
-        obs, reward, terminated, truncated, _ = env.step(actions.sample())
+        obs, reward, terminated, truncated, _ = env.step(
+            _random_action(actions, conversions, obs)
+        )
         broken += not (math.isfinite(reward) and _is_finite(obs))
         steps = steps + 1
         length = length + 1
@@ -154,7 +143,7 @@ def _play_randomly(env: gymnasium.Env[Any, Any]) -> RandomPlay:
             lengths.append(length)
             length = 0
             total = 0.0
-            env.reset()
+            obs, _ = env.reset()
     return RandomPlay(
         steps=steps,
         seconds=time.perf_counter() - began,
@@ -163,6 +152,18 @@ def _play_randomly(env: gymnasium.Env[Any, Any]) -> RandomPlay:
         unfinished=total,
         broken=broken,
     )
+
+
+def _random_action(
+    actions: gymnasium.Space[Any], conversions: Conversions, obs: Any
+) -> Any:
+    """A random action, with a mask in `obs` one that it allows."""
+    rows = np.asarray(obs)[None]
+    drawn = draw_allowed(conversions.layout, rows, actions.np_random)
+    if drawn is None:
+        return actions.sample()
+    shape = conversions.action.space.shape or ()
+    return conversions.action.convert(drawn.reshape(1, *shape))[0]
 
 
 def _is_finite(obs: object) -> bool:

@@ -14,14 +14,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from slm_lab.core.errors import SpecError, UsageError
+from slm_lab.core.observation import BYTE, ObservationLayout, Part
 from slm_lab.core.plugins import import_plugins
+from slm_lab.env.convert.parts import LARGEST_GRID
 from slm_lab.env.lookup import find_env
 from slm_lab.env.make import Spaces, describe_spaces
 from slm_lab.env.simulators.atari import is_atari
 from slm_lab.records.trust import FLATTEN
 from slm_lab.spec.checks.algorithm import action_space_problems
+from slm_lab.spec.checks.parts import named_parts
 from slm_lab.spec.load import load_spec, spec_names
 from slm_lab.spec.read import SHIPPED, find_file, read_file
+from slm_lab.spec.schema.conv import SMALL_LAYERS, SMALLEST_IMAGE
 from slm_lab.spec.schema.env import EnvSpec
 
 GAMES: Mapping[str, str] = {
@@ -33,12 +37,6 @@ GAMES: Mapping[str, str] = {
 """The templates of Atari games, file and spec of one name, by algorithm."""
 
 _ENV_ID = re.compile(r"-v\d+$")
-SMALLEST_IMAGE = 36
-"""Pixels per side that the layers of the recipes need; smaller images get two of 3 ×
-3."""
-LARGEST_GRID = 12
-"""Pixels per side up to which an image becomes a vector, such as the view of
-MiniGrid."""
 
 
 class Recipe(NamedTuple):
@@ -68,9 +66,16 @@ def recipes() -> dict[str, tuple[str, ...]]:
     return {file.stem: tuple(spec_names(read_file(file))) for file in files}
 
 
-def is_image(spaces: Spaces) -> bool:
-    """Whether the agent's observations are images (C, H, W)."""
-    return len(spaces.obs_shape) == 3
+def images_in(layout: ObservationLayout) -> list[Part]:
+    """The images among the agent's observations, which may be an image themselves."""
+    if layout.parts and not layout.is_bytes:
+        return []
+    return [part for part in named_parts(layout).values() if part.is_image]
+
+
+def has_image(spaces: Spaces) -> bool:
+    """Whether the agent sees an image."""
+    return bool(images_in(spaces.layout))
 
 
 def choose_recipe(algorithm: str, env: EnvSpec) -> Recipe:
@@ -87,7 +92,7 @@ def choose_recipe(algorithm: str, env: EnvSpec) -> Recipe:
     else:
         spaces = describe_spaces(env)
         of_env = [f"env={env.name}"]
-        if is_image(spaces) and max(spaces.obs_shape[1:]) <= LARGEST_GRID:
+        if _is_grid(spaces.layout):
             env = env.model_copy(update={"wrappers": [*env.wrappers, FLATTEN]})
             spaces = describe_spaces(env)
             of_env.append(f"env.wrappers={json.dumps(env.wrappers)}")
@@ -95,7 +100,7 @@ def choose_recipe(algorithm: str, env: EnvSpec) -> Recipe:
         actions = spaces.actions.kind.replace("box", "continuous").replace("_", "-")
         if not all(spaces.actions[1:]):
             actions = f"unbounded {actions}"
-        kind = f"{'images' if is_image(spaces) else 'vectors'} and {actions} actions"
+        kind = f"{'images' if has_image(spaces) else 'vectors'} and {actions} actions"
     if algorithm not in fitting:
         others = ", ".join(fitting) or "none"
         raise UsageError(
@@ -105,12 +110,17 @@ def choose_recipe(algorithm: str, env: EnvSpec) -> Recipe:
     return fitting[algorithm]
 
 
+def _is_grid(layout: ObservationLayout) -> bool:
+    """Whether observations are small images alone."""
+    return len(layout.shape) == 3 and max(layout.shape[1:]) <= LARGEST_GRID
+
+
 def _no_recipe(word: str) -> str:
     return f"{word}: there is no recipe; recipes are {', '.join(recipes())}"
 
 
 def _fitting(spaces: Spaces, of_env: Sequence[str]) -> dict[str, Recipe]:
-    image = "_image" if is_image(spaces) else ""
+    image = "_image" if has_image(spaces) else ""
     continuous = "_continuous" if spaces.actions.kind == "box" else ""
     by_algorithm = {}
     for algorithm, names in recipes().items():
@@ -129,11 +139,13 @@ def _fitting(spaces: Spaces, of_env: Sequence[str]) -> dict[str, Recipe]:
 def _image_sets(spaces: Spaces) -> tuple[str, ...]:
     """Leaves images as they are where they can be: resizing is slow and cannot be
     exported."""
-    sides = spaces.obs_shape[1:]
-    is_float = spaces.obs_dtype != "uint8"
+    images = images_in(spaces.layout)
+    sides = [side for image in images for side in image.image_shape[1:]]
+    is_float = spaces.layout.dtype != BYTE
     sets = ["agent.net.normalize=false"] if is_float else []
     if min(sides) < SMALLEST_IMAGE:
-        sets.append("agent.net.conv_hid_layers=[[32, 3, 2, 1], [64, 3, 2, 1]]")
+        small = json.dumps(SMALL_LAYERS)
+        sets.append(f"agent.net.conv_hid_layers={small}")
     if is_float or min(sides) < SMALLEST_IMAGE or max(sides) <= 84:
         sets.append("env.image_downsize=null")
     return tuple(sets)

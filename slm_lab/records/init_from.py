@@ -189,7 +189,7 @@ def check_initial(run_dir: RunDir, spec: Spec) -> None:
 
 def _agent(spec: Spec, adapter: PolicyAdapter) -> Agent:
     acting = on_cpu(spec).agent.for_acting()
-    spaces = adapter.observation_space, adapter.action_space
+    spaces = adapter.layout, adapter.action_space
     return build_agent(acting, *spaces, 1, AgentSeeds(0, 0, 0))
 
 

@@ -8,13 +8,14 @@ import numpy as np
 from slm_lab.agent.algorithm.algorithm import Actor, AgentSeeds
 from slm_lab.agent.build import build_agent
 from slm_lab.core.types import Array
-from slm_lab.env.adapter import PolicyAdapter
+from slm_lab.env.adapter import Batch, PolicyAdapter
 from slm_lab.env.failure import closing_env
 from slm_lab.records.archive import naming
 from slm_lab.records.checkpoints import AgentCheckpoint
 from slm_lab.records.playable_run import PlayableRun
 from slm_lab.session.build import on_cpu
 from slm_lab.session.evaluator import frame_of
+from slm_lab.spec.schema.agent import AgentSpec, net_for_role
 
 
 class Policy(NamedTuple):
@@ -27,8 +28,7 @@ class Policy(NamedTuple):
 class PolicyStep(NamedTuple):
     """A step of a policy in one environment; B is 1."""
 
-    obs: Array
-    """(B, ...), see `env.adapter.Batch`"""
+    batch: Batch
     starts: bool
     rows: Array
     """The network's input, (B, ...)"""
@@ -43,8 +43,9 @@ def build_policy(run: PlayableRun, saved: AgentCheckpoint, seed: int = 0) -> Pol
     draws = (int(draw) for draw in np.random.SeedSequence(seed).generate_state(3))
     with naming(run.record.place, run.record.folder):
         env = run.spec.of_saved_agent(run.record.trial).env
-        adapter = PolicyAdapter(env.at_frame(frame_of(saved.snapshot)))
-        spaces = adapter.observation_space, adapter.action_space
+        frame = frame_of(saved.snapshot)
+        adapter = PolicyAdapter(env.at_frame(frame), _parts_seen(run.spec.agent))
+        spaces = adapter.layout, adapter.action_space
         agent = build_agent(
             on_cpu(run.spec).agent.for_acting(), *spaces, 1, AgentSeeds(*draws)
         )
@@ -53,20 +54,27 @@ def build_policy(run: PlayableRun, saved: AgentCheckpoint, seed: int = 0) -> Pol
     return Policy(adapter, agent.actor)
 
 
+def _parts_seen(agent: AgentSpec) -> tuple[str, ...] | None:
+    """The parts of an observation that the actor sees; None: all."""
+    if agent.net is None:
+        return None
+    return net_for_role(agent, "actor").obs
+
+
 def play(policy: Policy, steps: int) -> Iterator[PolicyStep]:
     """The first greedy steps of a new policy."""
     adapter, actor = policy
     starts = np.ones(1, np.bool_)
     with closing_env(adapter.make_env()) as env:
-        observed, _ = env.reset(seed=0)
+        observed, info = env.reset(seed=0)
         for _ in range(steps):
-            obs = adapter.batch(observed).obs
-            features = adapter.policy_obs(obs, starts)
+            batch = adapter.batch(observed, adapter.mask_in(info))
+            features = adapter.policy_obs(batch.obs, starts)
             rows = actor.memory_obs(features).copy()
             action = adapter.conversions.action.convert(actor.act_greedily(features))
-            yield PolicyStep(obs, bool(starts[0]), rows, action)
-            observed, _, terminated, truncated, _ = env.step(action[0])
+            yield PolicyStep(batch, bool(starts[0]), rows, action)
+            observed, _, terminated, truncated, info = env.step(action[0])
             starts[:] = terminated or truncated
             if starts[0]:
-                observed, _ = env.reset()
+                observed, info = env.reset()
             actor.end_episodes(starts)

@@ -58,12 +58,11 @@ def env_and_agent(
     with undone_on_failure(env.close):
         agent = build_agent(
             spec.agent,
-            env.observation_space,
+            env.layout,
             env.action_space,
             num_envs=spec.env.num_envs,
             seeds=AgentSeeds(seeds.init, seeds.action, seeds.sampling),
             scratch=scratch,
-            frame_stack=env.frame_stack,
             correction=correction,
             normalization=env.normalization,
             make_memory=make_memory,

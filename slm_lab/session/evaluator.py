@@ -59,7 +59,7 @@ class Evaluator(SavedFields):
             self.env.reset()
             self._agent = build_agent(
                 spec.agent.for_acting(),
-                self.env.observation_space,
+                self.env.layout,
                 self.env.action_space,
                 num_envs=num_envs,
                 seeds=AgentSeeds(*(int(agent_seed) for agent_seed in agent_seeds)),

@@ -4,11 +4,15 @@ class."""
 from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS
 from slm_lab.spec.schema import (
     algorithm,
+    arc,
+    conv,
     memory,
-    net,
+    mlp,
     policy_gradient,
     q_learning,
+    recurrent,
     replay_actor_critic,
+    simba,
 )
 
 PARTS = (
@@ -93,14 +97,15 @@ PARTS = (
         memory.PrioritizedReplaySpec,
         "memory.replay:Replay",
     ),
-    (NETS, "MLPNet", net.MLPNetSpec, "net.mlp:MLPNet"),
-    (NETS, "HydraMLPNet", net.HydraMLPNetSpec, "net.mlp:HydraMLPNet"),
-    (NETS, "DuelingMLPNet", net.DuelingMLPNetSpec, "net.dueling:DuelingNet"),
-    (NETS, "ConvNet", net.ConvNetSpec, "net.conv:ConvNet"),
-    (NETS, "DuelingConvNet", net.DuelingConvNetSpec, "net.dueling:DuelingNet"),
-    (NETS, "SimBaNet", net.SimBaNetSpec, "net.simba:SimBaNet"),
-    (NETS, "RecurrentNet", net.RecurrentNetSpec, "net.recurrent:RecurrentNet"),
-    (NETS, "TorchArcNet", net.TorchArcNetSpec, "net.torch_arc:TorchArcNet"),
+    (NETS, "MLPNet", mlp.MLPNetSpec, "net.mlp:MLPNet"),
+    (NETS, "HydraMLPNet", mlp.HydraMLPNetSpec, "net.mlp:HydraMLPNet"),
+    (NETS, "DuelingMLPNet", mlp.DuelingMLPNetSpec, "net.dueling:DuelingNet"),
+    (NETS, "ConvNet", conv.ConvNetSpec, "net.body:BodyNet"),
+    (NETS, "DuelingConvNet", conv.DuelingConvNetSpec, "net.dueling:DuelingNet"),
+    (NETS, "ResNet", conv.ResNetSpec, "net.body:BodyNet"),
+    (NETS, "SimBaNet", simba.SimBaNetSpec, "net.body:BodyNet"),
+    (NETS, "RecurrentNet", recurrent.RecurrentNetSpec, "net.recurrent:RecurrentNet"),
+    (NETS, "TorchArcNet", arc.TorchArcNetSpec, "net.body:BodyNet"),
 )
 
 for _registry, _name, _params, _target in PARTS:

@@ -21,6 +21,7 @@ import numpy as np
 
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import open_own, read_object, write_atomically
+from slm_lab.core.masks import draw_allowed
 from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import (
     die_with_parent,
@@ -33,6 +34,7 @@ from slm_lab.core.process import (
 from slm_lab.core.recorded import value_at
 from slm_lab.core.registry import import_failure
 from slm_lab.core.text import error_summary, in_line
+from slm_lab.core.types import Array
 from slm_lab.env.failure import EnvironmentFailedError
 from slm_lab.env.versions import code_digest, is_from
 from slm_lab.metrics.trial_metrics import NOT_MEASURED as UNKNOWN
@@ -296,9 +298,16 @@ def measure_random_return(
         began = time.monotonic()
         actions = batch_space(env.action_space, num_envs)
         actions.seed(SEED)
+
+        def random_action(obs: Array) -> Array:
+            drawn = draw_allowed(env.layout, obs, actions.np_random)
+            if drawn is None:
+                return np.asarray(actions.sample())
+            return drawn.reshape(len(obs), *(env.action_space.shape or ()))
+
         parts = play_episodes.finished_episodes(
             env,
-            lambda _: np.asarray(actions.sample()),
+            random_action,
             per_env,
             spec.name,
             play_episodes.step_bound(spec),
@@ -347,7 +356,8 @@ def environment_key(spec: EnvSpec, leave_out: frozenset[str] = frozenset()) -> s
     options = ""
     if spec.reset_options:
         options = f" reset_options={json.dumps(spec.reset_options, sort_keys=True)}"
-    return f"{spec.name} max_t={spec.max_t} {arguments}{wrappers}{options}"
+    mask = "" if spec.action_mask is None else f" mask={spec.action_mask}"
+    return f"{spec.name} max_t={spec.max_t} {arguments}{wrappers}{options}{mask}"
 
 
 def shipped_random_return(spec: EnvSpec) -> RandomReturn | None:

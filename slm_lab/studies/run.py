@@ -232,8 +232,9 @@ def check_spaces(where: str, spec: Spec) -> Spaces:
         except SpecError as error:
             raise SpecError(where, error.problems) from error
         problems = action_space_problems(spec.agent.algorithm, *spaces.actions)
-        seen = (spec.agent, spaces.obs_shape, spaces.actions.kind == "discrete")
-        problems += observation_problems(*seen) or _arc_problems(*seen)
+        is_choice = spaces.actions.kind == "discrete"
+        problems += observation_problems(spec.agent, spaces.layout, is_choice)
+        problems += _arc_problems(spec.agent, spaces.layout.shape, is_choice)
     if problems:
         raise SpecError(where, problems)
     return spaces

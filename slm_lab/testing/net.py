@@ -17,7 +17,7 @@ from slm_lab.agent.net.policy_value import host_forward
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.core.registry import NETS
 from slm_lab.spec import builtin as _builtin  # registers the lab's parts  # noqa: F401
-from slm_lab.spec.schema.net import MLPNetSpec
+from slm_lab.spec.schema.mlp import MLPNetSpec
 from slm_lab.testing.contract import Contract
 from slm_lab.testing.sessions import global_generators, poison_global_generators
 

@@ -61,7 +61,7 @@ def untrained(spec: Spec, vector: VectorEnv) -> Agent:
     """A new agent for these environments."""
     return build_agent(
         spec.agent.for_acting(),
-        vector.observation_space,
+        vector.layout,
         vector.action_space,
         num_envs=N,
         seeds=AgentSeeds(0, 1, 2),
@@ -159,7 +159,7 @@ def deviation_of_file(
     state = np.zeros((N, *file.shapes.get("state", (0,))), np.float32)
     with closing(Game(agent)) as game:
         for _ in range(steps):
-            obs = adapter.batch(game.obs).obs.astype(adapter.flat_space.dtype)
+            obs = adapter.batch(game.obs).obs.astype(adapter.row_space.dtype)
             inputs = {"obs": obs}
             if num_frames:
                 for n, newest in enumerate(obs):

@@ -41,7 +41,7 @@ class Play:
         """Another agent of the same spec for the same environments."""
         seeds = AgentSeeds(init=seed, action=seed + 100, sampling=seed + 200)
         env = self.env
-        spaces = env.observation_space, env.action_space
+        spaces = env.layout, env.action_space
         normalization = env.normalization
         return build_agent(
             self.spec.agent, *spaces, env.num_envs, seeds, normalization=normalization

@@ -116,6 +116,8 @@ def net_rows(kind: str, **rows: NetCase) -> dict[str, NetCase]:
 IMAGE = (2, 12, 12)
 # no corners, which small differences jump over
 SMOOTH = {**CONV, "hid_layers_activation": "tanh"}
+STAGES = {"channels": [4, 5], "num_blocks": 1, "fc_hid_layers": [8]}
+SMOOTH_STAGES = {**STAGES, "hid_layers_activation": "tanh"}
 MLP = {**TANH, "hid_layers": [8, 6]}
 
 NET_ROWS: dict[str, dict[str, NetCase]] = {
@@ -168,6 +170,16 @@ NET_ROWS: dict[str, dict[str, NetCase]] = {
         batch_renorm=NetCase({**SMOOTH, "batch_norm": "renorm"}, IMAGE),
     ),
     "DuelingConvNet": net_rows("DuelingConvNet", relu=NetCase(CONV, IMAGE, heads=(3,))),
+    "ResNet": net_rows(
+        "ResNet",
+        of_the_paper=NetCase({"channels": [4, 6, 6], "fc_hid_layers": [8]}, IMAGE),
+        smooth=NetCase(SMOOTH_STAGES, (1, 9, 12), (3,)),
+        layer_norm=NetCase({**SMOOTH_STAGES, "layer_norm": True}, IMAGE),
+        batch_norm=NetCase({**SMOOTH_STAGES, "batch_norm": True}, IMAGE),
+        batch_renorm_after=NetCase(
+            {**SMOOTH_STAGES, "batch_norm": "renorm", "norm_place": "after"}, IMAGE
+        ),
+    ),
     "SimBaNet": net_rows(
         "SimBaNet",
         of_the_paper=NetCase(RESIDUAL, (4,)),

@@ -18,7 +18,7 @@ from slm_lab.core.errors import SpecError
 from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS
 from slm_lab.spec.json_schema import file_schema
 from slm_lab.spec.schema.memory import OnPolicyBatchReplaySpec
-from slm_lab.spec.schema.net import MLPNetSpec
+from slm_lab.spec.schema.mlp import MLPNetSpec
 from slm_lab.spec.schema.policy_gradient import ActorCriticSpec, PPOSpec
 from tests.contract.parts_table import NET_ROWS
 from tests.support import actor_critic, parse, ppo, run_session

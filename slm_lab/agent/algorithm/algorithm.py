@@ -25,6 +25,7 @@ from slm_lab.agent.optim.optimizer import StepReport, TrainState
 from slm_lab.agent.optim.rule import Number
 from slm_lab.agent.recurrent_state import RecurrentLayout
 from slm_lab.core.errors import LabError
+from slm_lab.core.observation import ObservationLayout
 from slm_lab.core.state import HasState
 from slm_lab.core.types import Array, BoolArray, Column, StateDict
 from slm_lab.spec.schema.agent import AgentSpec
@@ -181,7 +182,8 @@ class BuildContext:
     """The arguments from which an algorithm is built."""
 
     spec: AgentSpec
-    observation_space: gymnasium.Space[Any]
+    layout: ObservationLayout
+    """The observations as the agent gets them."""
     action_space: gymnasium.Space[Any]
     num_envs: int
     seeds: AgentSeeds
@@ -191,24 +193,16 @@ class BuildContext:
     steps_on_device: bool = False
     """Whether the environment's steps are tensors on the networks' device."""
 
+    @property
+    def has_mask(self) -> bool:
+        """Whether observations tell which actions are allowed."""
+        return self.layout.mask is not None
+
     def algorithm(self, kind: type[SpecT]) -> SpecT:
         """The keys of the algorithm, which are of this model."""
         spec = self.spec.algorithm
         assert isinstance(spec, kind)
         return spec
-
-    @property
-    def obs_shape(self) -> tuple[int, ...]:
-        """The shape of one observation."""
-        shape = self.observation_space.shape
-        assert shape is not None, "the env room flattens observations into arrays"
-        return shape
-
-    @property
-    def obs_dtype(self) -> np.dtype[np.generic]:
-        """The type of one observation."""
-        assert self.observation_space.dtype is not None
-        return self.observation_space.dtype
 
 
 class AgentParts(NamedTuple):

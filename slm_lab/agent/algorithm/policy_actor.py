@@ -39,10 +39,12 @@ class ScheduledExploration:
         spec: AlgorithmSpec,
         family: DistributionFamily,
         action_space: gymnasium.Space[Any],
+        has_mask: bool,
     ) -> "ScheduledExploration":
-        """The exploration that `action_policy` and `explore_var_spec` describe. Raises
-        LabError where it does not fit the action space."""
-        policy = exploration_policy(spec.action_policy, family, action_space)
+        """The exploration that `action_policy` and `explore_var_spec` describe, among
+        allowed actions if observations have a mask. Raises LabError where it does not
+        fit the action space."""
+        policy = exploration_policy(spec.action_policy, family, action_space, has_mask)
         if spec.action_policy not in EXPLORING or spec.explore_var_spec is None:
             return cls(policy, None)
         return cls(policy, spec.explore_var_spec.build())

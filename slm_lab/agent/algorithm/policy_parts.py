@@ -69,7 +69,7 @@ def build_with_critic(context: BuildContext, transform: ValueTransform) -> Criti
     network = build_policy_value(
         spec=context.spec,
         family=family,
-        obs_shape=context.obs_shape,
+        layout=context.layout,
         transform=transform,
         generator=generator,
     )
@@ -132,7 +132,7 @@ def build_q(context: BuildContext) -> QParts:
     network = build_q_network(
         spec=context.spec,
         num_actions=family.param_dim,
-        obs_shape=context.obs_shape,
+        layout=context.layout,
         generator=generator,
         returns=returns,
         num_cosines=context.spec.algorithm.num_cosines,
@@ -163,7 +163,7 @@ def assemble(
     """The learner, with an actor that samples from its policy or explores as the spec
     says. With a `warmup` the actor acts by that until training starts."""
     action_policy = ScheduledExploration.build(
-        context.spec.algorithm, family, context.action_space
+        context.spec.algorithm, family, context.action_space, context.has_mask
     )
     recurrent = network.recurrent
     state = None

@@ -266,7 +266,8 @@ class DistributionalDQN(QLearner):
         elif draws.next_levels is not None:
             q = self.network.target_q(next_obs)
         else:
-            q = self.returns.mean(outputs)  # the same Q̂, without another pass
+            # the same Q̂, without another pass
+            q = self.network.masked(self.returns.mean(outputs), next_obs)
         return outputs_of(outputs, q.argmax(-1))
 
     @override

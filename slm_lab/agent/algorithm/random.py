@@ -9,16 +9,23 @@ from typing_extensions import override
 from slm_lab.agent.algorithm.algorithm import Actor, AgentParts, BuildContext, Learner
 from slm_lab.agent.batch import Act
 from slm_lab.agent.optim.optimizer import TrainState
+from slm_lab.core.masks import draw_allowed
+from slm_lab.core.observation import ObservationLayout
 from slm_lab.core.types import Array, StateDict
 
 
 class RandomActor(Actor):
-    """Draws uniformly from the action space."""
+    """Draws uniformly from the action space, with a mask among allowed actions."""
 
     def __init__(
-        self, action_space: gymnasium.Space[Any], num_envs: int, seed: int
+        self,
+        action_space: gymnasium.Space[Any],
+        num_envs: int,
+        seed: int,
+        layout: ObservationLayout,
     ) -> None:
         self._action_space = action_space
+        self._layout = layout
         self._space = gymnasium.vector.utils.batch_space(action_space, num_envs)
         self._space.seed(seed)
         self.version = 0
@@ -33,12 +40,18 @@ class RandomActor(Actor):
     @override
     def act(self, obs: Array, frame: int) -> Act:
         no_number = np.full(len(obs), np.nan, np.float32)
-        return Act(np.asarray(self._space.sample()), no_number, no_number, 0)
+        return Act(self._draw(obs), no_number, no_number, 0)
 
     @override
     def act_greedily(self, obs: Array) -> Array:
         """A random draw: no action is more likely than another."""
-        return np.asarray(self._space.sample())[: len(obs)]
+        return self._draw(obs)[: len(obs)]
+
+    def _draw(self, obs: Array) -> Array:
+        drawn = draw_allowed(self._layout, obs, self._space.np_random)
+        if drawn is None:
+            return np.asarray(self._space.sample())
+        return drawn.reshape(len(obs), *(self._action_space.shape or ()))
 
     @override
     def state_dict(self) -> StateDict:
@@ -61,7 +74,10 @@ class Random(Learner[object]):
     def build(cls, context: BuildContext) -> AgentParts:
         """An actor for any action space."""
         actor = RandomActor(
-            context.action_space, context.num_envs, context.seeds.action
+            context.action_space,
+            context.num_envs,
+            context.seeds.action,
+            layout=context.layout,
         )
         space = context.action_space
         return AgentParts(

@@ -47,7 +47,7 @@ class Reinforce(Learner[Rollout]):
         spec = context.algorithm(ReinforceSpec)
         family = distribution_family(context.action_space, spec.action_pdtype)
         generator = seeded_generator(context.seeds.init)
-        network = build_policy_only(context.spec, family, context.obs_shape, generator)
+        network = build_policy_only(context.spec, family, context.layout, generator)
         learner = cls(spec, network, family)
         return assemble(
             context=context,

@@ -314,8 +314,14 @@ class ReplayActorCritic(Learner[TransitionSource]):
         self.actor.train(False)
         if self.temperature is None:
             return {"policy_loss": step.loss}
-        self.temperature.update(objective.entropy)
+        self.temperature.update(objective.entropy, self._entropy_shares(batch.obs))
         return {"policy_loss": step.loss, "entropy": mean(objective.entropy)}
+
+    def _entropy_shares(self, obs: Tensor) -> Tensor | None:
+        """The share of the target entropy in each state, (B,); None without a mask."""
+        if self.actor.mask is None:
+            return None
+        return self.actor.mask.greatest_entropy(obs)
 
     def torch_actor_objective(
         self, batch: Transitions, noise: Tensor, alpha: Number
@@ -357,11 +363,11 @@ def build_actor_critic(
     if not discrete:
         num_actions = family.action_shape[0]
     generator = seeded_generator(context.seeds.init)
-    actor = build_policy_only(agent, family, context.obs_shape, generator)
+    actor = build_policy_only(agent, family, context.layout, generator)
     critic = build_critics(
         agent=agent,
         algorithm=spec,
-        obs_shape=context.obs_shape,
+        layout=context.layout,
         num_actions=num_actions,
         discrete=discrete,
         generator=generator,

@@ -54,7 +54,9 @@ class SARSA(Learner[Rollout]):
         learner = cls(
             spec,
             parts,
-            ScheduledExploration.build(spec, parts.family, context.action_space),
+            ScheduledExploration.build(
+                spec, parts.family, context.action_space, context.has_mask
+            ),
             Generators(context.seeds.sampling),
         )
         return assemble(

@@ -46,9 +46,7 @@ class TD3(ReplayActorCritic):
             policy=DETERMINISTIC,
             next_policy=smoothed(spec.target_noise, spec.target_noise_clip),
         )
-        target = build_policy_target(
-            context.spec, parts.actor, family, context.obs_shape
-        )
+        target = build_policy_target(context.spec, parts.actor, family, context.layout)
         return replace(parts, actor_target=target)
 
     @override

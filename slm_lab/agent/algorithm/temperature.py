@@ -40,8 +40,9 @@ class Temperature:
         """α, given that by the schedule."""
         return scheduled
 
-    def update(self, entropy: Tensor) -> None:
-        """Updates a tuned α from the policy's entropies (B,)."""
+    def update(self, entropy: Tensor, shares: Tensor | None = None) -> None:
+        """Updates a tuned α from the policy's entropies (B,). In a state with fewer
+        allowed actions its target is a share (B,) of the target entropy."""
 
     def aim_at(self, target_entropy: float) -> None:
         """Tunes α towards another entropy from now on."""
@@ -78,8 +79,11 @@ class TunedTemperature(Temperature):
         self._target_entropy = float(np.float32(target_entropy))
 
     @override
-    def update(self, entropy: Tensor) -> None:
-        surplus = mean(entropy) - self._target_entropy
+    def update(self, entropy: Tensor, shares: Tensor | None = None) -> None:
+        target: Number = self._target_entropy
+        if shares is not None:
+            target = target * mean(shares)
+        surplus = mean(entropy) - target
         self.optimizer.step(self.loss(self.log_alpha, surplus))
 
 

@@ -18,6 +18,7 @@ from typing_extensions import override
 from slm_lab.agent.distribution.distributions import (
     HALF_LOG_2PI,
     LOG_STD_RANGE,
+    MASKED_LOGIT,
     Categorical,
     DiagonalNormal,
     Distribution,
@@ -56,6 +57,9 @@ ExplorationPolicy: TypeAlias = Callable[
 """Maps distribution parameters (B, param_dim) and the exploration variable to actions
 (B, *action_shape), drawn by the generators, and their log-probabilities (B,)."""
 
+ALLOWED = MASKED_LOGIT / 2
+"""Logits and Q-values of allowed actions are greater."""
+
 MIN_TEMPERATURE = 1e-6
 """The lowest temperature: at zero, where a schedule may end, Boltzmann is greedy."""
 
@@ -93,6 +97,27 @@ def epsilon_greedy(
         return greedy, log_prob
     action = np.where(explores, (u / epsilon * n).astype(np.int64), greedy)
     p = np.where(action == greedy, p_greedy, epsilon / n)
+    return action, np.log(p, dtype=np.float32)
+
+
+def masked_epsilon_greedy(
+    logits: FloatArray, epsilon: float, generators: Generators
+) -> tuple[IntArray, FloatArray]:
+    """`epsilon_greedy` among the logits (B, n) of actions that are allowed. It draws
+    the same numbers, and where all are allowed the same actions."""
+    greedy = logits.argmax(-1)
+    allowed = logits > ALLOWED
+    count = allowed.sum(-1)
+    u = generators.array.random(len(greedy))
+    p_other = epsilon / count
+    explores = u < epsilon
+    rank = np.zeros(len(greedy), np.int64)
+    if epsilon > 0:
+        rank = np.minimum(u / epsilon * count, count - 1).astype(np.int64)
+    # the action of this rank among those allowed
+    explored = (np.add.accumulate(allowed, -1) <= rank[:, None]).sum(-1)
+    action = np.where(explores, explored, greedy)
+    p = np.where(action == greedy, 1 - epsilon + p_other, p_other)
     return action, np.log(p, dtype=np.float32)
 
 
@@ -167,10 +192,13 @@ DRAWS: Mapping[type[Distribution], ExplorationPolicy] = {
 
 
 def exploration_policy(
-    action_policy: str, family: DistributionFamily, action_space: gymnasium.Space[Any]
+    action_policy: str,
+    family: DistributionFamily,
+    action_space: gymnasium.Space[Any],
+    has_mask: bool = False,
 ) -> ExplorationPolicy:
-    """The exploration that `action_policy` names. Raises LabError where it does not
-    fit."""
+    """The exploration that `action_policy` names; with a mask among allowed actions.
+    Raises LabError where it does not fit."""
     if action_policy == "random":
         return _uniform(family, action_space)
     if action_policy != "default":
@@ -181,6 +209,8 @@ def exploration_policy(
                 f"{exploration.needs}, the environment's actions are {action_space}; "
                 'use "default" or "random"'
             )
+        if has_mask and exploration.policy is epsilon_greedy:
+            return masked_epsilon_greedy
         return exploration.policy
     if family.greedy:
         return lambda logits, _, generators: epsilon_greedy(logits, 0.0, generators)
@@ -195,7 +225,7 @@ def _uniform(
     """Every action equally likely, whatever the network puts out."""
     if not isinstance(action_space, spaces.Box):
         return lambda logits, _, generators: from_family(
-            family, np.zeros_like(logits), generators
+            family, np.where(logits > ALLOWED, np.float32(0.0), logits), generators
         )
     bounds = np.stack([action_space.low, action_space.high])
     if not np.isfinite(bounds).all():

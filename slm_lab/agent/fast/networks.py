@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 from typing_extensions import override
 
+from slm_lab.agent.net.body import BodyNet
 from slm_lab.agent.net.dueling import DuelingNet, dueling_q
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.net.policy_value import PolicyHead
 from slm_lab.agent.net.return_distribution import QuantileReturn, ReturnHead
-from slm_lab.agent.net.torch_arc import TorchArcNet
+from slm_lab.agent.net.torch_arc import ArcBody
 from slm_lab.core.types import Array, FloatArray
 
 _CPU = torch.cpu.get_capabilities()
@@ -342,7 +343,7 @@ class ArrayReturnHead(ArrayNet):
 
 WRITTEN_OUT = (
     MLPNet.forward,
-    TorchArcNet.forward,
+    BodyNet.forward,
     DuelingNet.forward,
     PolicyHead.forward,
     ReturnHead.forward,
@@ -357,8 +358,9 @@ def array_net(net: nn.Module) -> ArrayNet | None:
         return None
     if isinstance(net, MLPNet):
         return array_mlp(net)
-    if isinstance(net, TorchArcNet):
-        return None if len(net.body) else array_mlp(net.tail)
+    if isinstance(net, BodyNet):
+        is_perceptron = isinstance(net.body, ArcBody) and net.body.is_empty
+        return array_mlp(net.tail) if is_perceptron else None
     inner = None
     if isinstance(net, DuelingNet):
         inner = array_net(net.streams)

@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import nn
 
 from slm_lab.agent.device import NO_GPU, has_gpu, resolve_device
+from slm_lab.agent.from_spec.parts import encoding_body
 from slm_lab.agent.net import layers as precision
-from slm_lab.agent.net.conv import ConvBody, ConvNet
+from slm_lab.agent.net.body import Body, BodyNet, HiddenLayers
+from slm_lab.agent.net.conv import ConvBody
 from slm_lab.agent.net.dueling import DuelingNet
 from slm_lab.agent.net.layers import (
     ActivationClass,
@@ -25,21 +28,30 @@ from slm_lab.agent.net.layers import (
 )
 from slm_lab.agent.net.mlp import HydraMLPNet, MLPNet
 from slm_lab.agent.net.noise import Dropout
+from slm_lab.agent.net.parts import EncodedNet
 from slm_lab.agent.net.recurrent import RecurrentNet, recurrent_cell
-from slm_lab.agent.net.simba import SimBaBody, SimBaNet
+from slm_lab.agent.net.resnet import ResNetBody
+from slm_lab.agent.net.simba import SimBaBody
 from slm_lab.agent.net.torch_arc import (
     BODY,
+    ArcBody,
     ArcError,
-    TorchArcNet,
-    build_body,
-    init_body,
+    build_arc,
+    init_arc,
 )
 from slm_lab.core.errors import LabError, Problem
+from slm_lab.core.observation import FLOAT32, ObservationLayout
 from slm_lab.core.registry import NETS
 from slm_lab.core.types import Shape
-from slm_lab.spec.checks.observations import conv_too_large, image_fault, vector_fault
-from slm_lab.spec.schema import net as keys
+from slm_lab.spec.checks.images import convolution_fault, image_fault
+from slm_lab.spec.checks.observations import vector_fault
 from slm_lab.spec.schema.agent import AgentSpec, built_nets
+from slm_lab.spec.schema.arc import TorchArcNetSpec
+from slm_lab.spec.schema.conv import ConvNetSpec, DuelingConvNetSpec, ResNetSpec
+from slm_lab.spec.schema.mlp import DuelingMLPNetSpec, HydraMLPNetSpec, MLPNetSpec
+from slm_lab.spec.schema.net import NetSpec
+from slm_lab.spec.schema.recurrent import RecurrentNetSpec
+from slm_lab.spec.schema.simba import SimBaNetSpec
 
 Reader: TypeAlias = Callable[..., nn.Module]
 """Makes a net from its keys, the shape of an observation, heads, a generator, and its
@@ -52,30 +64,59 @@ NO_BF16 = (
 
 
 def build_net(
-    spec: keys.NetSpec, obs_shape: Shape, heads: Heads, generator: torch.Generator
+    spec: NetSpec,
+    obs: ObservationLayout | Shape,
+    heads: Heads,
+    generator: torch.Generator,
+    num_actions: int = 0,
 ) -> nn.Module:
-    """The registered net that the spec names, with one linear output per head."""
+    """The registered net that the spec names, with one linear output per head. With
+    `num_actions` it is called with observations and so many numbers of an action."""
     spec = with_precision(spec)
-    kind = NETS.load(spec.type)
-    net: nn.Module = _reader_of(kind)(spec, obs_shape, heads, generator)
+    layout = obs
+    if not isinstance(layout, ObservationLayout):
+        layout = ObservationLayout(layout, FLOAT32)
+    read = _reader_of(spec, NETS.load(spec.type))
+    body = encoding_body(spec, layout, generator, build_body)
+    if spec.RECURRENT:
+        read = partial(read, obs_dtype=layout.dtype)
+    net: nn.Module
+    if body is None:
+        net = read(spec, layout.shape, heads, generator)
+    elif spec.RECURRENT or spec.NEEDS_IMAGES:
+        net = read(spec, layout.shape, heads, generator, body=body)
+    else:
+        features = (body.width + num_actions,)
+        net = EncodedNet(body, read(spec, features, heads, generator))
     reject_single_samples(net, spec.block)
     return net
 
 
-def _reader_of(kind: Any) -> Reader:
-    """What makes a net of the class: the function for the net of the lab whose
-    constructor it has, also by inheritance; else the class itself."""
-    bases: Sequence[Any] = ()
-    if inspect.isclass(kind):
-        bases = kind.__mro__
-    for base in bases:
-        if base in READERS and kind.__init__ is base.__init__:
-            return partial(READERS[base], kind=kind)
+def build_body(
+    spec: NetSpec, obs_shape: Shape, generator: torch.Generator
+) -> HiddenLayers:
+    """All of a net of the lab but its heads: maps observations to `width` features.
+    Raises LabError for one that is not a stack of layers."""
+    net = build_net(spec, obs_shape, (), generator)
+    if not isinstance(net, MLPNet | BodyNet):
+        raise LabError(f"{spec.path_of('type')} = {spec.type}: has no body of its own")
+    return HiddenLayers(net)
+
+
+def _reader_of(spec: NetSpec, kind: Any) -> Reader:
+    """What makes a net of the class: the function for the keys of the spec, if it has
+    the constructor of a net of the lab, also by inheritance; else the class itself."""
+    is_of_the_lab = inspect.isclass(kind) and any(
+        kind.__init__ is cls.__init__ for cls in CLASSES
+    )
+    for model in type(spec).__mro__:
+        if is_of_the_lab and model in READERS:
+            return partial(READERS[model], kind=kind)
     reader: Reader = kind
     return reader
 
 
-def with_precision(spec: keys.NetSpec) -> keys.NetSpec:
+def with_precision(spec: NetSpec) -> NetSpec:
     """The spec with "auto" replaced by the precision that suits its device."""
     if spec.precision != "auto":
         return spec
@@ -84,13 +125,12 @@ def with_precision(spec: keys.NetSpec) -> keys.NetSpec:
 
 
 def _mlp_net(
-    spec: keys.MLPNetSpec,
+    spec: MLPNetSpec,
     obs_shape: Shape,
     heads: Heads,
     generator: torch.Generator,
     kind: type[MLPNet] = MLPNet,
 ) -> MLPNet:
-    assert isinstance(spec, keys.MLPNetSpec | keys.DuelingMLPNetSpec)
     _check_vector(spec, obs_shape)
     return _mlp(
         spec,
@@ -104,7 +144,7 @@ def _mlp_net(
 
 
 def _hydra_net(
-    spec: keys.HydraMLPNetSpec,
+    spec: HydraMLPNetSpec,
     obs_shape: Shape,
     heads: Heads,
     generator: torch.Generator,
@@ -138,28 +178,19 @@ def _hydra_net(
 
 
 def _conv_net(
-    spec: keys.ConvNetSpec | keys.DuelingConvNetSpec,
+    spec: ConvNetSpec | DuelingConvNetSpec | ResNetSpec,
     obs_shape: Shape,
     heads: Heads,
     generator: torch.Generator,
-    kind: type[ConvNet] = ConvNet,
-) -> ConvNet:
-    _check_image(spec, obs_shape)
-    group_norm = partial(nn.GroupNorm, 1)  # one group: all numbers of an image together
-    body = ConvBody(
-        obs_shape,
-        spec.conv_layers(),
-        generator,
-        activation=spec.hid_layers_activation,
-        init_fn=spec.init_fn,
-        norms=_norms(spec, nn.BatchNorm2d, group_norm),
-        norm_after=spec.norm_place == "after",
-        normalize=spec.normalize,
-        half=spec.precision == "bf16",
-    )
+    kind: type[BodyNet] = BodyNet,
+    body: Body | None = None,
+) -> BodyNet:
+    if body is None:
+        _check_image(spec, obs_shape)
+        body = _image_body(spec, obs_shape, generator)
     tail = _mlp(
         spec,
-        (body.num_features,),
+        (body.width,),
         spec.fc_hid_layers,
         heads,
         generator=generator,
@@ -168,35 +199,68 @@ def _conv_net(
     return kind(body, tail)
 
 
+def _image_body(
+    spec: ConvNetSpec | ResNetSpec, obs_shape: Shape, generator: torch.Generator
+) -> ConvBody | ResNetBody:
+    group_norm = partial(nn.GroupNorm, 1)  # one group: all numbers of an image together
+    keys: dict[str, Any] = {
+        "activation": spec.hid_layers_activation,
+        "init_fn": spec.init_fn,
+        "norms": _norms(spec, nn.BatchNorm2d, group_norm),
+        "norm_after": spec.norm_place == "after",
+        "normalize": spec.normalize,
+        "half": spec.precision == "bf16",
+    }
+    if isinstance(spec, ResNetSpec):
+        channels = spec.channels
+        return ResNetBody(obs_shape, channels, spec.num_blocks, generator, **keys)
+    return ConvBody(obs_shape, spec.conv_layers(), generator, **keys)
+
+
 def _dueling_net(
-    spec: keys.DuelingMLPNetSpec | keys.DuelingConvNetSpec,
+    spec: DuelingMLPNetSpec | DuelingConvNetSpec,
     obs_shape: Shape,
     heads: Heads,
     generator: torch.Generator,
     kind: type[DuelingNet],
+    body: Body | None = None,
 ) -> DuelingNet:
     if len(heads) != 1:
         place = f"{spec.path_of('type')} = {spec.type}"
         raise LabError(f"{place}: has one output, the Q of each action")
     value = Head(heads[0].per_action, heads[0].gain)
     both = [value, *heads]
-    if isinstance(spec, keys.DuelingConvNetSpec):
-        return kind(_conv_net(spec, obs_shape, both, generator))
+    if isinstance(spec, DuelingConvNetSpec):
+        return kind(_conv_net(spec, obs_shape, both, generator, body=body))
     return kind(_mlp_net(spec, obs_shape, both, generator))
 
 
 def _recurrent_net(
-    spec: keys.RecurrentNetSpec,
+    spec: RecurrentNetSpec,
     obs_shape: Shape,
     heads: Heads,
     generator: torch.Generator,
     kind: type[RecurrentNet],
+    body: Body | None = None,
+    obs_dtype: np.dtype[np.generic] = FLOAT32,
 ) -> RecurrentNet:
-    _check_vector(spec, obs_shape)
-    body = _mlp(spec, obs_shape, spec.fc_hid_layers, (), generator=generator)
+    hidden: MLPNet | BodyNet
+    if body is None:
+        _check_vector(spec, obs_shape)
+        hidden = _mlp(spec, obs_shape, spec.fc_hid_layers, (), generator=generator)
+    else:
+        after = _mlp(
+            spec,
+            (body.width,),
+            spec.fc_hid_layers,
+            (),
+            generator=generator,
+            sees_obs=False,
+        )
+        hidden = BodyNet(body, after)
     cell = recurrent_cell(
         spec.cell_type,
-        in_size=body.width,
+        in_size=hidden.width,
         hidden_size=spec.rnn_hidden_size,
         num_layers=spec.rnn_num_layers,
         init_fn=spec.init_fn,
@@ -210,16 +274,24 @@ def _recurrent_net(
         generator=generator,
         sees_obs=False,
     )
-    return kind(body, cell, tail, seq_len=spec.seq_len, burn_in=spec.burn_in)
+    return kind(
+        hidden,
+        cell,
+        tail,
+        obs_shape=obs_shape,
+        obs_dtype=obs_dtype,
+        seq_len=spec.seq_len,
+        burn_in=spec.burn_in,
+    )
 
 
 def _simba_net(
-    spec: keys.SimBaNetSpec,
+    spec: SimBaNetSpec,
     obs_shape: Shape,
     heads: Heads,
     generator: torch.Generator,
-    kind: type[SimBaNet],
-) -> SimBaNet:
+    kind: type[BodyNet],
+) -> BodyNet:
     _check_vector(spec, obs_shape)
     body = SimBaBody(
         obs_shape,
@@ -244,52 +316,60 @@ def _simba_net(
 
 
 def _arc_net(
-    spec: keys.TorchArcNetSpec,
+    spec: TorchArcNetSpec,
     obs_shape: Shape,
     heads: Heads,
     generator: torch.Generator,
-    kind: type[TorchArcNet],
-) -> TorchArcNet:
+    kind: type[BodyNet],
+) -> BodyNet:
     path = spec.path_of("arc")
     if spec.arc is None:
         raise LabError(f"{path}: is missing: the body of a TorchArcNet")
     try:
-        body = build_body(spec.arc.layers(), obs_shape)
+        arc = build_arc(spec.arc.layers(), obs_shape)
     except ArcError as error:
         raise LabError(f"{path}.{BODY}.{error}") from error
-    init_body(body.modules, body.layers, spec.init_fn, generator)
+    init_arc(arc.modules, arc.layers, spec.init_fn, generator)
+    body = ArcBody(
+        obs_shape, arc, normalize=spec.normalize, half=spec.precision == "bf16"
+    )
     tail = _mlp(
         spec,
-        body.shape,
-        body.hidden,
+        (body.width,),
+        arc.hidden,
         heads,
         generator=generator,
-        activation=body.activation,
-        sees_obs=not len(body.modules),
+        activation=arc.activation,
+        sees_obs=body.is_empty,
     )
-    return kind(
-        obs_shape,
-        body.modules,
-        tail,
-        normalize=spec.normalize,
-        half=spec.precision == "bf16",
-    )
+    return kind(body, tail)
 
 
-READERS: Mapping[type[nn.Module], Reader] = {
-    MLPNet: _mlp_net,
-    HydraMLPNet: _hydra_net,
-    DuelingNet: _dueling_net,
-    ConvNet: _conv_net,
-    RecurrentNet: _recurrent_net,
-    SimBaNet: _simba_net,
-    TorchArcNet: _arc_net,
+READERS: Mapping[type[NetSpec], Reader] = {
+    MLPNetSpec: _mlp_net,
+    DuelingMLPNetSpec: _dueling_net,
+    HydraMLPNetSpec: _hydra_net,
+    ConvNetSpec: _conv_net,
+    DuelingConvNetSpec: _dueling_net,
+    ResNetSpec: _conv_net,
+    RecurrentNetSpec: _recurrent_net,
+    SimBaNetSpec: _simba_net,
+    TorchArcNetSpec: _arc_net,
 }
 """The functions that read the keys of the lab's nets."""
 
+CLASSES: Sequence[type[nn.Module]] = (
+    MLPNet,
+    HydraMLPNet,
+    DuelingNet,
+    BodyNet,
+    RecurrentNet,
+)
+"""The nets that these functions make."""
+
 
 def _mlp(
-    spec: keys.NetSpec,
+    spec: NetSpec,
     in_shape: Shape,
     hidden: Sequence[int],
     heads: Heads,
@@ -330,7 +410,7 @@ def _mlp(
     )
 
 
-def _norms(spec: keys.NetSpec, batch_norm: Norm, layer_norm: Norm) -> Sequence[Norm]:
+def _norms(spec: NetSpec, batch_norm: Norm, layer_norm: Norm) -> Sequence[Norm]:
     """The normalisations of each hidden layer."""
     norms = _batch_norms(spec, batch_norm)
     if spec.layer_norm:
@@ -338,7 +418,7 @@ def _norms(spec: keys.NetSpec, batch_norm: Norm, layer_norm: Norm) -> Sequence[N
     return norms
 
 
-def _batch_norms(spec: keys.NetSpec, batch_norm: Norm) -> Sequence[Norm]:
+def _batch_norms(spec: NetSpec, batch_norm: Norm) -> Sequence[Norm]:
     if spec.batch_norm == "renorm":
         return [BatchRenorm]
     if spec.batch_norm:
@@ -346,7 +426,7 @@ def _batch_norms(spec: keys.NetSpec, batch_norm: Norm) -> Sequence[Norm]:
     return []
 
 
-def _per_head(spec: keys.NetSpec, num_heads: int) -> Sequence[str | None]:
+def _per_head(spec: NetSpec, num_heads: int) -> Sequence[str | None]:
     """The output activation of each head. Raises LabError if there are more or
     fewer."""
     names: str | Sequence[str | None] | None = spec.out_layer_activation
@@ -360,24 +440,19 @@ def _per_head(spec: keys.NetSpec, num_heads: int) -> Sequence[str | None]:
     return names
 
 
-def _check_vector(spec: keys.NetSpec, obs_shape: Shape) -> None:
+def _check_vector(spec: NetSpec, obs_shape: Shape) -> None:
     place = f"{spec.path_of('type')} = {spec.type}"
     _reject(place, vector_fault(spec.type, obs_shape))
 
 
-def _check_image(
-    spec: keys.ConvNetSpec | keys.DuelingConvNetSpec, obs_shape: Shape
-) -> None:
+def _check_image(spec: NetSpec, obs_shape: Shape) -> None:
     """Raises LabError if the observation is no image, or too small for the
     convolutions."""
     _reject(f"{spec.path_of('type')} = {spec.type}", image_fault(obs_shape))
-    shape = obs_shape
-    for index, layer in enumerate(spec.conv_layers()):
-        place = f"{spec.path_of('conv_hid_layers')}.{index}"
-        _reject(place, conv_too_large(layer, shape))
-        size = layer.size_after((shape[1], shape[2]))
-        assert size is not None
-        shape = (layer.out_channels, *size)
+    fault = convolution_fault(spec.conv_layers(), obs_shape)
+    if fault is not None:
+        place = f"{spec.path_of('conv_hid_layers')}.{fault.number}"
+        _reject(place, fault.message)
 
 
 def _reject(place: str, message: str | None) -> None:
@@ -408,13 +483,13 @@ def arc_problems(agent: AgentSpec, shape: Shape, discrete: bool) -> list[Problem
         sees_actions = (
             role == "critic" and agent.algorithm.CRITIC == "apart" and not discrete
         )
-        if not isinstance(spec, keys.TorchArcNetSpec):
+        if not isinstance(spec, TorchArcNetSpec):
             continue
         if spec.arc is None or sees_actions:
             continue
         key = net.file_key(role, "arc")
         try:
-            build_body(spec.arc.layers(), shape)
+            build_arc(spec.arc.layers(), shape)
         except ArcError as error:
             path = f"{block}.{key}.{BODY}.{error.place}"
             problems[path] = Problem(path, error.reason)

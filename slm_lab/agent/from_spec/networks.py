@@ -12,6 +12,7 @@ from slm_lab.agent.device import resolve_device
 from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.from_spec.net import build_net
 from slm_lab.agent.from_spec.schedule import schedule_of
+from slm_lab.agent.net.action_mask import action_mask
 from slm_lab.agent.net.layers import Head, Heads
 from slm_lab.agent.net.policy_value import PolicyHead, PolicyOnly, PolicyValue
 from slm_lab.agent.net.q_network import Critics, QNetwork, normalise_spectrum
@@ -31,6 +32,7 @@ from slm_lab.agent.optim.optimizer import LearningRate, Optimizer, build_learnin
 from slm_lab.agent.optim.rule import build_rule
 from slm_lab.agent.recurrent_state import RecurrentLayout
 from slm_lab.core.errors import LabError
+from slm_lab.core.observation import ObservationLayout
 from slm_lab.core.types import Shape
 from slm_lab.spec.checks.observations import action_fault
 from slm_lab.spec.schema.agent import AgentSpec, net_for_role
@@ -44,7 +46,7 @@ logger = logging.getLogger(__name__)
 def build_policy_value(
     spec: AgentSpec,
     family: DistributionFamily,
-    obs_shape: Shape,
+    layout: ObservationLayout,
     transform: ValueTransform,
     generator: torch.Generator,
 ) -> PolicyValue:
@@ -55,41 +57,56 @@ def build_policy_value(
     device = resolve_device(actor_spec.gpu)
     value = Head(1, critic_spec.init_std)
     if actor_spec.shared:
-        net = _build_policy(actor_spec, family, obs_shape, generator, values=[value])
+        net = _build_policy(actor_spec, family, layout, generator, values=[value])
         flat = FlatParameters(nn.ModuleList([net, transform]).to(device))
         optimizers = {"actor_critic": build_optimizer(actor_spec, flat)}
-        return PolicyValue([net], transform, optimizers, recurrent_layout(net.net))
-    actor = _build_policy(actor_spec, family, obs_shape, generator)
-    critic = build_net(critic_spec, obs_shape, [value], generator).train(False)
+        return PolicyValue(
+            nets=[net],
+            transform=transform,
+            optimizers=optimizers,
+            recurrent=recurrent_layout(net.net),
+            mask=action_mask(layout),
+        )
+    actor = _build_policy(actor_spec, family, layout, generator)
+    critic = build_net(critic_spec, layout, [value], generator).train(False)
     actor_flat = FlatParameters(actor.to(device))
     critic_flat = FlatParameters(nn.ModuleList([critic, transform]).to(device))
     optimizers = {
         "actor": build_optimizer(actor_spec, actor_flat),
         "critic": build_optimizer(critic_spec, critic_flat),
     }
-    layout = recurrent_layout(actor.net, critic)
-    return PolicyValue([actor, critic], transform, optimizers, layout)
+    recurrent = recurrent_layout(actor.net, critic)
+    return PolicyValue(
+        nets=[actor, critic],
+        transform=transform,
+        optimizers=optimizers,
+        recurrent=recurrent,
+        mask=action_mask(layout),
+    )
 
 
 def build_policy_only(
     spec: AgentSpec,
     family: DistributionFamily,
-    obs_shape: Shape,
+    layout: ObservationLayout,
     generator: torch.Generator,
 ) -> PolicyOnly:
     """A policy without a critic, initialised from `generator`."""
     net_spec = net_for_role(spec, "actor")
-    net = _build_policy(net_spec, family, obs_shape, generator)
+    net = _build_policy(net_spec, family, layout, generator)
     flat = FlatParameters(net.to(resolve_device(net_spec.gpu)))
     return PolicyOnly(
-        [net], {"actor": build_optimizer(net_spec, flat)}, recurrent_layout(net.net)
+        nets=[net],
+        optimizers={"actor": build_optimizer(net_spec, flat)},
+        recurrent=recurrent_layout(net.net),
+        mask=action_mask(layout),
     )
 
 
 def _build_policy(
     spec: NetSpec,
     family: DistributionFamily,
-    obs_shape: Shape,
+    layout: ObservationLayout,
     generator: torch.Generator,
     values: Heads = (),
 ) -> PolicyHead:
@@ -99,13 +116,13 @@ def _build_policy(
     if scale is not None:
         policy_dim -= len(scale)
     heads = [Head(policy_dim, spec.init_std), *values]
-    return PolicyHead(build_net(spec, obs_shape, heads, generator), scale).train(False)
+    return PolicyHead(build_net(spec, layout, heads, generator), scale).train(False)
 
 
 def build_q_network(
     spec: AgentSpec,
     num_actions: int,
-    obs_shape: Shape,
+    layout: ObservationLayout,
     generator: torch.Generator,
     returns: ReturnDistribution | None = None,
     num_cosines: int | None = None,
@@ -121,7 +138,7 @@ def build_q_network(
     heads = [Head(num_actions * size, net_spec.init_std, per_action=size)]
 
     def build() -> nn.Module:
-        net = build_net(net_spec, obs_shape, heads, generator)
+        net = build_net(net_spec, layout, heads, generator)
         if num_cosines is not None:
             net = _implicit(net, net_spec, returns, num_cosines, generator)
         elif returns is not None:
@@ -139,6 +156,7 @@ def build_q_network(
         optimizer=optimizer,
         target_network=target_network,
         recurrent=recurrent_layout(net),
+        mask=action_mask(layout),
     )
 
 
@@ -175,7 +193,7 @@ def build_return_distribution(spec: AlgorithmSpec) -> ReturnDistribution | None:
 def build_critics(
     agent: AgentSpec,
     algorithm: ReplayActorCriticSpec,
-    obs_shape: Shape,
+    layout: ObservationLayout,
     num_actions: int,
     discrete: bool,
     generator: torch.Generator,
@@ -186,13 +204,13 @@ def build_critics(
     action cannot stand beside the observation."""
     net_spec = net_for_role(agent, "critic")
     device = resolve_device(net_spec.gpu)
-    message = action_fault(obs_shape, discrete)
+    message = action_fault(layout.shape, discrete)
     if message is not None:
         raise LabError(f"{algorithm.name}: {message}")
-    in_shape = obs_shape
+    observed: ObservationLayout | Shape = layout
     num_values = num_actions
     if not discrete:
-        in_shape = (obs_shape[0] + num_actions,)
+        observed = (layout.shape[0] + num_actions,)
         num_values = 1
     returns = build_return_distribution(algorithm)
     size = 1
@@ -201,7 +219,7 @@ def build_critics(
     heads = [Head(num_values * size, net_spec.init_std, per_action=size)]
 
     def build_critic() -> nn.Module:
-        net = build_net(net_spec, in_shape, heads, generator)
+        net = build_net(net_spec, observed, heads, generator)
         if returns is None:
             return net
         return ReturnHead(net, returns)
@@ -236,12 +254,15 @@ def build_critics(
 
 
 def build_policy_target(
-    agent: AgentSpec, policy: PolicyOnly, family: DistributionFamily, obs_shape: Shape
+    agent: AgentSpec,
+    policy: PolicyOnly,
+    family: DistributionFamily,
+    layout: ObservationLayout,
 ) -> TargetNetwork:
     """A second policy that follows `policy` as the critics' targets follow them."""
     net_spec = net_for_role(agent, "actor")
     unused = torch.Generator()  # the target begins equal to the policy
-    net = _build_policy(net_spec, family, obs_shape, unused).to(policy.device)
+    net = _build_policy(net_spec, family, layout, unused).to(policy.device)
     online = policy.train_state.flats["actor"]
     followed = net_for_role(agent, "critic")
     return build_target_network(followed, online, FlatParameters(net))

@@ -140,7 +140,9 @@ class TransitionRing(HasState, AppendLog):
         if layout.replay is not None:
             recurrent = layout.replay.recurrent
         self._obs_size = (
-            None if recurrent is None else layout.obs_shape[0] - recurrent.extra_size
+            None
+            if recurrent is None
+            else layout.obs_shape[0] - recurrent.extra_columns(layout.obs_dtype)
         )
         """The width of the observation in a packed row; None if rows are not packed."""
         self._num_steps = num_steps

@@ -1,4 +1,4 @@
-"""Nets that see images."""
+"""The convolutions of nets that see images."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias, cast, final
@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from slm_lab.agent.net import layers
+from slm_lab.agent.net.body import Body
 from slm_lab.agent.net.layers import products, restored
-from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.core.types import Shape
 
 ConvArgs: TypeAlias = Sequence[Any]
@@ -17,7 +17,7 @@ ConvArgs: TypeAlias = Sequence[Any]
 
 
 @final
-class ConvBody(nn.Module):
+class ConvBody(Body):
     """Convolutions, each with its normalisation and activation: from images to
     features. Its tensors are in channels_last, in which the CPU's library is 1.5 times
     as fast. The weights stay as the flat vector has them; the library reorders them,
@@ -54,7 +54,7 @@ class ConvBody(nn.Module):
             [norm for _, norms_after in built for norm in norms_after]
         )
         self._layers = built
-        self.num_features = channels * size[0] * size[1]
+        self.width = channels * size[0] * size[1]
         self._activation = layers.activation_function(activation, dim=1)
         self._normalize = normalize and not built
         self._half = half
@@ -62,8 +62,8 @@ class ConvBody(nn.Module):
         self._products = products(half)
 
     @override
-    def forward(self, obs: Tensor) -> Tensor:
-        """(B, C, H, W) of uint8 or floats to (B, num_features)."""
+    def embed(self, obs: Tensor) -> Tensor:
+        """(B, C, H, W) of uint8 or floats to (B, width)."""
         x = layers.image_input(obs, self._normalize, self._half)
         with self._products(x):
             for conv, norms in self._layers:
@@ -82,34 +82,6 @@ class ConvBody(nn.Module):
         if self._activation is None:
             return x
         return self._activation(x)
-
-
-class ConvNet(nn.Module):
-    """Convolutions, then a multilayer perceptron with one linear head per output."""
-
-    def __init__(self, body: ConvBody, tail: MLPNet) -> None:
-        super().__init__()
-        self.body = body
-        self.tail = tail
-
-    @override
-    def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
-        """(B, C, H, W) to one (B, head_dim) per head."""
-        return self.tail.forward(self.body(obs))
-
-    @property
-    def embedded_width(self) -> int:
-        """The numbers of `embed`."""
-        return self.body.num_features
-
-    def embed(self, obs: Tensor) -> Tensor:
-        """(B, C, H, W) to the features of the images, (B, W)."""
-        features: Tensor = self.body(obs)
-        return features
-
-    def from_embedding(self, x: Tensor) -> tuple[Tensor, ...]:
-        """What `embed` puts out, (B, W), to one (B, head_dim) per head."""
-        return self.tail.forward(x)
 
 
 def _output_size(conv: nn.Conv2d, size: Sequence[int]) -> list[int]:

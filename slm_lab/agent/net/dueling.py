@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 from typing_extensions import override
 
-from slm_lab.agent.net.conv import ConvNet
+from slm_lab.agent.net.body import BodyNet
 from slm_lab.agent.net.mlp import MLPNet
 
 
@@ -22,7 +22,7 @@ def dueling_q(value: Tensor, advantage: Tensor) -> Tensor:
 class DuelingNet(nn.Module):
     """Q from `streams`, a net with a head for the value and one for the advantages."""
 
-    def __init__(self, streams: MLPNet | ConvNet) -> None:
+    def __init__(self, streams: MLPNet | BodyNet) -> None:
         super().__init__()
         self.streams = streams
 

@@ -105,10 +105,9 @@ class MLPNet(nn.Module):
     @override
     def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
         """(B, D) to one (B, head_dim) per head."""
-        obs = layers.as_floats(obs)
         is_real = not torch.is_grad_enabled() and not torch.compiler.is_exporting()
         if self.without_gradient is not None and is_real:
-            return self.without_gradient(obs)
+            return self.without_gradient(layers.as_floats(obs))
         return self._outputs(self.features(obs))
 
     def _outputs(self, features: Tensor) -> tuple[Tensor, ...]:
@@ -125,7 +124,8 @@ class MLPNet(nn.Module):
 
     def features(self, obs: Tensor) -> Tensor:
         """(B, D) to the output of the last hidden layer, (B, width), layer by layer."""
-        return self._between(0, len(self._layers), self._normed(obs))
+        x = self._normed(layers.as_floats(obs))
+        return self._between(0, len(self._layers), x)
 
     @property
     def embedded_width(self) -> int:
@@ -197,5 +197,5 @@ class HydraMLPNet(nn.Module):
     @override
     def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
         """(B, D) to one (B, head_dim) per output."""
-        features = self.trunk.features(layers.as_floats(obs))
+        features = self.trunk.features(obs)
         return tuple(tail(features)[0] for tail in self.tails)

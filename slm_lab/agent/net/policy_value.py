@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.device import host_arrays, moved
+from slm_lab.agent.net.action_mask import ActionMask
 from slm_lab.agent.net.recurrent import RecurrentNet
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.optimizer import Loss, Optimizer, StepReport, TrainState
@@ -55,9 +56,12 @@ class ActingNetwork:
         nets: Sequence[nn.Module],
         optimizers: Mapping[str, Optimizer],
         recurrent: RecurrentLayout | None,
+        mask: ActionMask | None = None,
     ) -> None:
         self.nets = nets
         self.module = nets[0]
+        self.mask = mask
+        """The mask of actions in observations; None without one."""
         self._optimizers = tuple(optimizers.values())
         self.train_state = TrainState(optimizers)
         self.recurrent = recurrent
@@ -68,6 +72,7 @@ class ActingNetwork:
     def act(self, obs: Array) -> Output:
         """The outputs for observations, or for packed rows if it is recurrent."""
         params, *state = self.host_forwards[0](obs)
+        params = self._masked_arrays(params, obs)
         return Output(params, _missing_values(len(params)), *state)
 
     def outputs(self, obs: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -82,7 +87,19 @@ class ActingNetwork:
 
     def policy(self, obs: Tensor) -> Tensor:
         """Distribution parameters (B, param_dim)."""
-        return self.module.forward(obs)[0]
+        return self.masked(self.module.forward(obs)[0], obs)
+
+    def masked(self, params: Tensor, obs: Tensor) -> Tensor:
+        """Parameters, or Q-values, (B, n), without the actions that `obs` (B, …) does
+        not allow."""
+        if self.mask is None:
+            return params
+        return self.mask(params, obs)
+
+    def _masked_arrays(self, params: FloatArray, obs: Array) -> FloatArray:
+        if self.mask is None:
+            return params
+        return self.mask.on_arrays(params, obs)
 
     def losses(self, *terms: Tensor) -> tuple[Tensor, ...]:
         """The loss of each optimizer: of one net the sum of the terms of actor and
@@ -138,6 +155,13 @@ class PolicyHead(nn.Module):
         assert isinstance(self.net, RecurrentNet)
         return self._with_scale(*self.net.step(rows))
 
+    def advance(
+        self, obs: Tensor | Mapping[str, Tensor], state: Tensor
+    ) -> tuple[Tensor, ...]:
+        """`RecurrentNet.advance` of a recurrent net, with the scale."""
+        assert isinstance(self.net, RecurrentNet)
+        return self._with_scale(*self.net.advance(obs, state))
+
     def _with_scale(self, params: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
         if self.scale is not None:
             params = torch.cat([params, self.scale.expand(*params.shape[:-1], -1)], -1)
@@ -173,8 +197,9 @@ class PolicyValue(ActingNetwork):
         transform: ValueTransform,
         optimizers: Mapping[str, Optimizer],
         recurrent: RecurrentLayout | None,
+        mask: ActionMask | None = None,
     ) -> None:
-        super().__init__(nets, optimizers, recurrent)
+        super().__init__(nets, optimizers, recurrent, mask)
         self._is_shared = len(nets) == 1
         self._values_later = False
         self.transform = transform
@@ -183,7 +208,7 @@ class PolicyValue(ActingNetwork):
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         if self._is_shared:
             params, value = self.module.forward(obs)
-            return params, value.squeeze(-1)
+            return self.masked(params, obs), value.squeeze(-1)
         return self.policy(obs), self.raw_value(obs)
 
     def raw_value(self, obs: Tensor) -> Tensor:
@@ -223,6 +248,7 @@ class PolicyValue(ActingNetwork):
     @override
     def act(self, obs: Array) -> Output:
         params, *rest = self.host_forwards[0](obs)
+        params = self._masked_arrays(params, obs)
         if self._values_later:
             return Output(params, _missing_values(len(params)))
         if self._is_shared:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
+from slm_lab.agent.net.action_mask import ActionMask
 from slm_lab.agent.net.layers import Linear
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.net.noise import DropoutMasks, WeightNoise
@@ -23,7 +24,8 @@ from slm_lab.agent.recurrent_state import RecurrentLayout
 
 @final
 class QNetwork(ActingNetwork):
-    """Q(s, ·) of n discrete actions, with its target network."""
+    """Q(s, ·) of n discrete actions, with its target network. Q of an action that is
+    not allowed is very low, so that no maximum is of one."""
 
     def __init__(
         self,
@@ -32,8 +34,9 @@ class QNetwork(ActingNetwork):
         optimizer: Optimizer,
         target_network: TargetNetwork,
         recurrent: RecurrentLayout | None,
+        mask: ActionMask | None = None,
     ) -> None:
-        super().__init__([net], {"q": optimizer}, recurrent)
+        super().__init__([net], {"q": optimizer}, recurrent, mask)
         self.target = target
         self.target_network = target_network
         self.noise = WeightNoise(net)
@@ -50,7 +53,7 @@ class QNetwork(ActingNetwork):
 
     def target_q(self, obs: Tensor) -> Tensor:
         """Target Q of every action, (B, n)."""
-        return self.target.forward(obs)[0]
+        return self.masked(self.target.forward(obs)[0], obs)
 
     def distributions(self, obs: Tensor, levels: Tensor | None) -> Tensor:
         """The distribution of the return of every action, (B, n, K); for `levels`

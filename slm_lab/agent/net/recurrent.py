@@ -5,16 +5,22 @@ mark. A row whose mark is not zero starts a sequence from that state; any other
 continues the row before it. So a batch defines its sequences by the order of its rows.
 Each row of an actor starts one."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 from typing_extensions import override
 
-from slm_lab.agent.net.layers import Empty, init_recurrent
+from slm_lab.agent.net.body import BodyNet
+from slm_lab.agent.net.layers import Empty, as_floats, init_recurrent
 from slm_lab.agent.net.mlp import MLPNet
+from slm_lab.agent.recurrent_state import obs_columns
+from slm_lab.core.observation import BYTE, FLOAT32
+from slm_lab.core.types import Shape
 
 
 class EmptyGRU(Empty, nn.GRU):
@@ -57,9 +63,12 @@ class RecurrentNet(nn.Module):
 
     def __init__(
         self,
-        body: MLPNet,
+        body: MLPNet | BodyNet,
         cell: nn.RNNBase,
         tail: MLPNet,
+        *,
+        obs_shape: Shape,
+        obs_dtype: np.dtype[np.generic] = FLOAT32,
         seq_len: int = 4,
         burn_in: int = 0,
     ) -> None:
@@ -71,24 +80,25 @@ class RecurrentNet(nn.Module):
         self.state_size = self._gates * cell.num_layers * cell.hidden_size
         self.seq_len = seq_len
         self.burn_in = burn_in
-        self._obs_size = body.in_size
+        self._obs_shape = obs_shape
+        self._num_numbers = math.prod(obs_shape)
+        self._in_bytes = obs_dtype == BYTE
+        self._state_start = obs_columns(self._num_numbers, obs_dtype)
         self.offset_state(0)
 
     def offset_state(self, first: int) -> None:
         """Sets where its part of a row's state starts: other nets may have parts there,
         too."""
-        start = self._obs_size + first
-        self._state_at = slice(start, start + self.state_size)
+        columns = FLOAT32.itemsize if self._in_bytes else 1
+        start = self._state_start + first * columns
+        self._state_at = slice(start, start + self.state_size * columns)
 
     @override
     def forward(self, rows: Tensor) -> tuple[Tensor, ...]:
-        """(B, D + H + 1) to one (B, head_dim) per head. While it learns with burn-in, B
-        is a multiple of L: each L rows are a replayed sequence. While it is exported it
-        is `step`."""
-        if torch.compiler.is_exporting():
-            return self.step(rows)
-        x = self.body.features(rows[:, : self._obs_size])
-        state = rows[:, self._state_at]
+        """Packed rows (B, ...) to one (B, head_dim) per head. While it learns with
+        burn-in, B is a multiple of L: each L rows are a replayed sequence."""
+        x = self._features(self._obs(rows))
+        state = self._state(rows)
         starts = rows[:, -1] != 0
         if self.burn_in and torch.is_grad_enabled():
             return self.tail.forward(self._burnt_in(x, state, starts))
@@ -98,10 +108,33 @@ class RecurrentNet(nn.Module):
     def step(self, rows: Tensor) -> tuple[Tensor, ...]:
         """Outputs for rows that each start a sequence, and the state (B, H) after
         each."""
-        hidden = self._as_hidden(rows[:, self._state_at])
-        x = self.body.features(rows[:, : self._obs_size])
+        return self.advance(self._obs(rows), self._state(rows))
+
+    def advance(
+        self, obs: Tensor | Mapping[str, Tensor], state: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Outputs for observations, or their parts by name, that each start a sequence
+        from a state (B, H); and the state after each."""
+        hidden = self._as_hidden(state)
+        x = self._features(obs)
         features, hidden = self.cell(x.unsqueeze(1), hidden)
         return (*self.tail.forward(features.squeeze(1)), self._as_state(hidden))
+
+    def _obs(self, rows: Tensor) -> Tensor:
+        numbers = rows[:, : self._num_numbers]
+        return numbers.reshape(-1, *self._obs_shape)
+
+    def _features(self, obs: Tensor | Mapping[str, Tensor]) -> Tensor:
+        if isinstance(self.body, BodyNet):
+            return self.body.features(obs)
+        assert isinstance(obs, Tensor), "parts have a body that encodes them"
+        return self.body.features(as_floats(obs))
+
+    def _state(self, rows: Tensor) -> Tensor:
+        state = rows[:, self._state_at]
+        if self._in_bytes:
+            return state.view(torch.float32)
+        return state
 
     def _burnt_in(self, x: Tensor, state: Tensor, starts: Tensor) -> Tensor:
         """The output of the last recurrent layer, (B, W), over sequences of L rows. The

@@ -11,11 +11,10 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from slm_lab.agent.device import moved
-from slm_lab.agent.net.conv import ConvNet
+from slm_lab.agent.net.body import BodyNet
 from slm_lab.agent.net.dueling import DuelingNet
 from slm_lab.agent.net.layers import EmptyLinear, init_linear
 from slm_lab.agent.net.mlp import MLPNet
-from slm_lab.agent.net.simba import SimBaNet
 
 
 class ReturnDistribution(ABC):
@@ -176,7 +175,7 @@ class ReturnHead(ReturnNet):
         return outputs.view(*outputs.shape[:-1], -1, self.returns.size)
 
 
-SplitNet: TypeAlias = MLPNet | ConvNet | DuelingNet | SimBaNet
+SplitNet: TypeAlias = MLPNet | BodyNet | DuelingNet
 """A net that computes an embedding of the observation, and its outputs from it."""
 
 

@@ -1,15 +1,15 @@
 """SimBa (arXiv:2410.09754): a residual net for vectors, normalised by layer."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, final
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
 from slm_lab.agent.net import layers
+from slm_lab.agent.net.body import Body
 from slm_lab.agent.net.layers import products, restored
-from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.core.types import Shape
 
 EPSILON = 1e-6
@@ -43,7 +43,8 @@ class ResidualBlock(nn.Module):
         return x + restored(self.contract(hidden))
 
 
-class SimBaBody(nn.Module):
+@final
+class SimBaBody(Body):
     """A linear embedding, residual blocks, and a layer norm: section 4 of
     arXiv:2410.09754. The embedding begins as an orthogonal matrix, the blocks as He et
     al. propose (arXiv:1502.01852), all biases at 0. With `half` the blocks multiply in
@@ -64,7 +65,6 @@ class SimBaBody(nn.Module):
         super().__init__()
         (in_size,) = in_shape
         self.width = width
-        """The number of features."""
         self.embedding = layers.EmptyLinear(in_size, width)
         layers.init_linear(self.embedding, "orthogonal_", 1.0, generator)
         blocks = [
@@ -80,15 +80,12 @@ class SimBaBody(nn.Module):
                 layer.by_numpy = matmul == "numpy" and not half
 
     @override
-    def forward(self, obs: Tensor) -> Tensor:
-        """(B, D) to the features (B, W)."""
-        return self.from_embedding(self.embed(obs))
-
     def embed(self, obs: Tensor) -> Tensor:
         """(B, D) to the input of the last block, (B, W)."""
         x = self.embedding(layers.as_floats(obs))
         return self._through(self._blocks[:-1], x)
 
+    @override
     def from_embedding(self, x: Tensor) -> Tensor:
         """What `embed` puts out, (B, W), to the features (B, W)."""
         features: Tensor = self.norm(self._through(self._blocks[-1:], x))
@@ -99,31 +96,3 @@ class SimBaBody(nn.Module):
             for block in blocks:
                 x = block(x)
         return x
-
-
-class SimBaNet(nn.Module):
-    """SimBa's body, and a linear head per output in `tail`. SimBa needs the running
-    statistics of observations, too: `env.normalize_obs` has them."""
-
-    def __init__(self, body: SimBaBody, tail: MLPNet) -> None:
-        super().__init__()
-        self.body = body
-        self.tail = tail
-
-    @override
-    def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
-        """(B, D) to one (B, head_dim) per head."""
-        return self.tail.forward(self.body(obs))
-
-    @property
-    def embedded_width(self) -> int:
-        """The numbers of `embed`."""
-        return self.body.width
-
-    def embed(self, obs: Tensor) -> Tensor:
-        """(B, D) to the input of the last block, (B, W)."""
-        return self.body.embed(obs)
-
-    def from_embedding(self, x: Tensor) -> tuple[Tensor, ...]:
-        """What `embed` puts out, (B, W), to one (B, head_dim) per head."""
-        return self.tail.forward(self.body.from_embedding(x))

@@ -1,12 +1,13 @@
 """A net whose body is a list of torch.nn layers, as the spec writes it."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, final
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from slm_lab.agent.net.body import Body
 from slm_lab.agent.net.layers import (
     ACTIVATIONS,
     BatchRenorm,
@@ -18,7 +19,6 @@ from slm_lab.agent.net.layers import (
     products,
     restored,
 )
-from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.core.errors import LabError
 from slm_lab.core.types import Shape
 
@@ -41,7 +41,7 @@ class ArcError(LabError):
         self.reason = reason
 
 
-class Body(NamedTuple):
+class Arc(NamedTuple):
     """An arc, built for observations of one shape."""
 
     layers: Sequence[Layer]
@@ -53,47 +53,50 @@ class Body(NamedTuple):
     activation: str
 
 
-class TorchArcNet(nn.Module):
-    """The layers of the arc, then one linear head per output. Hidden layers at its end
-    that form a multilayer perceptron run as an `MLPNet`, the tail. So an arc of nothing
-    else is as fast as that net, and equal to it. With `normalize` it divides images by
-    255."""
+@final
+class ArcBody(Body):
+    """The layers of an arc. With `normalize` it divides images by 255."""
 
     def __init__(
         self,
         obs_shape: Shape,
-        body: nn.Sequential,
-        tail: MLPNet,
+        arc: Arc,
         normalize: bool = False,
         half: bool = False,
     ) -> None:
         super().__init__()
+        (self.width,) = arc.shape
+        for name, module in arc.modules.named_children():
+            self.add_module(name, module)
         self._is_image = len(obs_shape) in IMAGE_DIMS
         self._normalize = normalize
-        self.body = body
         self._products = products(half)
         num_exact = 0 if self._is_image else 1
-        self._exact = tuple(body)[:num_exact]
-        self._rest = tuple(body)[num_exact:]
-        self.tail = tail
+        self._exact = tuple(arc.modules)[:num_exact]
+        self._rest = tuple(arc.modules)[num_exact:]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no layers: its features are the observation."""
+        return not self._exact and not self._rest
 
     @override
-    def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
-        """(B, *obs_shape) of uint8 or floats to one (B, head_dim) per head."""
+    def embed(self, obs: Tensor) -> Tensor:
+        """(B, *obs_shape) of uint8 or floats to (B, width)."""
         x = image_input(obs, self._normalize) if self._is_image else as_floats(obs)
         for layer in self._exact:
             x = layer(x)
         with self._products(x):
             for layer in self._rest:
                 x = layer(x)
-        return self.tail.forward(restored(x))
+        return restored(x)
 
 
 PERCEPTRON_ACTIVATIONS = "Tanh", "ReLU"
 """Activations between the layers of a multilayer perceptron at the end of an arc."""
 
 
-def build_body(arc: Sequence[Layer], obs_shape: Shape) -> Body:
+def build_arc(arc: Sequence[Layer], obs_shape: Shape) -> Arc:
     """The layers of `arc` for observations of `obs_shape`, not initialised. Raises
     ArcError where torch refuses a layer, or if they do not end in vectors."""
     layers, hidden, activation = _split(arc)
@@ -104,7 +107,7 @@ def build_body(arc: Sequence[Layer], obs_shape: Shape) -> Body:
             "the layer after these must take vectors, and the shape that arrives "
             f"there is {shape}; put {{Flatten: null}} before it",
         )
-    return Body(
+    return Arc(
         layers=layers,
         modules=modules,
         shape=shape,
@@ -190,15 +193,15 @@ def _module(layer: Layer, x: Tensor) -> nn.Module:
     return getattr(nn, name)(**kept)
 
 
-def init_body(
-    body: nn.Sequential,
+def init_arc(
+    modules: nn.Sequential,
     layers: Sequence[Layer],
     init_fn: str | None,
     generator: torch.Generator,
 ) -> None:
     """Fills linear layers and convolutions; all others start at values that are not
     random."""
-    pairs = list(zip(body, layers, strict=True))
+    pairs = list(zip(modules, layers, strict=True))
     for index, (module, _) in enumerate(pairs):
         if isinstance(module, Linear):
             activation = _first_activation(pairs[index + 1 :])

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 
+from slm_lab.core.observation import ObservationLayout
 from slm_lab.core.types import Array, FloatArray
 
 EPSILON = 1e-8
@@ -77,12 +78,22 @@ class ObservationNormalizer:
     They normalise the last observation of an episode too, but do not count it: it is
     only bootstrapped from."""
 
-    def __init__(self, statistics: RunningStatistics, clip: float | None) -> None:
+    def __init__(
+        self,
+        statistics: RunningStatistics,
+        clip: float | None,
+        layout: ObservationLayout,
+    ) -> None:
         self.statistics = statistics
         self.clip = clip
+        self._layout = layout
+        self._is_partial = layout.is_bytes or layout.mask is not None
+        """Whether observations have numbers that are left as they are."""
 
-    def space(self, space: Space[Any]) -> spaces.Box:
+    def space(self, space: Space[Any]) -> Space[Any]:
         """The space of normalised observations of `space`."""
+        if self._is_partial:
+            return space
         bound = self.clip
         if bound is None:
             bound = np.inf
@@ -90,10 +101,21 @@ class ObservationNormalizer:
 
     def update(self, obs: Array) -> None:
         """Adds the observations (B, ...) to the statistics."""
-        self.statistics.update(obs.reshape(len(obs), -1))
+        if self._is_partial:
+            self.statistics.update(self._layout.floats(obs))
+        else:
+            self.statistics.update(obs.reshape(len(obs), -1))
 
     def normalize(self, obs: Array) -> Array:
         """The observations (B, ...), joined or single, normalised in float64."""
+        if not self._is_partial:
+            return self._normalized(obs)
+        rows = np.ascontiguousarray(obs).copy()
+        floats = self._layout.floats(rows)
+        floats[...] = self._normalized(floats)
+        return rows
+
+    def _normalized(self, obs: Array) -> Array:
         flat = obs.reshape(-1, self.statistics.size) - self.statistics.mean
         flat /= self.statistics.deviation()
         if self.clip is not None:

@@ -114,7 +114,7 @@ class ObservationConverter:
                 spaces.Box(0.0, 1.0, raw_space.shape, np.float32)
             )
         elif isinstance(raw_space, spaces.Discrete | spaces.MultiDiscrete):
-            start, sizes = _discrete_parts(raw_space)
+            start, sizes = discrete_parts(raw_space)
             ends = np.cumsum(sizes)
             self.first_column = ends - sizes - start
             self._columns = (ends - sizes, ends - 1)
@@ -209,7 +209,7 @@ class ObservationConverter:
         return spaces.Box(low, high, dtype=box.dtype.type)
 
 
-def _discrete_parts(
+def discrete_parts(
     space: spaces.Discrete | spaces.MultiDiscrete,
 ) -> tuple[Array, Array]:
     """The first value and the number of values of each component, both (K,) int64."""

@@ -167,7 +167,7 @@ def queue_source(
     layout = queue.layout.steps
     agent = build_agent(
         spec=spec.agent.model_copy(update={"memory": None}),
-        observation_space=env.observation_space,
+        layout=env.layout,
         action_space=env.action_space,
         num_envs=layout.num_envs * spec.meta.max_session,
         seeds=AgentSeeds(seeds.init, seeds.action, seeds.sampling),

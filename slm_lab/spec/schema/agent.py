@@ -23,7 +23,8 @@ from slm_lab.spec.schema.block import (
 )
 from slm_lab.spec.schema.memory import MemorySpec
 from slm_lab.spec.schema.messages import show, unknown_name
-from slm_lab.spec.schema.net import ROLES, MLPNetSpec, NetSpec, Role
+from slm_lab.spec.schema.mlp import MLPNetSpec
+from slm_lab.spec.schema.net import ROLES, NetSpec, Role
 from slm_lab.spec.schema.optim import OptimSpec
 
 NOT_SUPPORTED = {
@@ -36,8 +37,8 @@ NOT_SUPPORTED = {
     **dict.fromkeys(("TRPO", "ARS"), "is not available; PPO may do"),
     "HER": "is not available: goals are not relabelled; SoftActorCritic learns without "
     "that",
-    "MaskablePPO": "is not available: there are no action masks yet, and PPO would "
-    "choose invalid actions; let the environment ignore or punish them",
+    "MaskablePPO": "is PPO with env.action_mask, which names the mask: "
+    '"info.action_mask", or a part of the observation',
 }
 
 
@@ -110,6 +111,7 @@ USUAL_NAMES: Mapping[str, Mapping[str, Meaning]] = {
     },
     "net": {
         "CNN": Meaning("ConvNet"),
+        "ImpalaCNN": Meaning("ResNet"),
         "MLP": Meaning("MLPNet"),
         "SimBa": Meaning("SimBaNet"),
         **{

@@ -1,16 +1,20 @@
-"""`arc` of a TorchArcNet: the body, a list of torch.nn layers with their arguments."""
+"""TorchArcNet, and its `arc`: the body, a list of torch.nn layers with their
+arguments."""
 
 from collections.abc import Mapping
 from math import prod
-from typing import Annotated, Any, NamedTuple, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, NamedTuple, Self, TypeAlias
 
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import InitErrorDetails
+from typing_extensions import override
 
 from slm_lab.spec.schema.block import Block, error_line, key_error, raise_errors
 from slm_lab.spec.schema.bounds import SIZES, WIDTH
+from slm_lab.spec.schema.fields import must_be_false
 from slm_lab.spec.schema.layers import FEW_LAYERS
 from slm_lab.spec.schema.messages import unknown_name
+from slm_lab.spec.schema.net import NetSpec
 from slm_lab.spec.schema.torch_layers import layers
 from slm_lab.spec.schema.torch_table import argument_problems, with_whole_numbers
 
@@ -146,3 +150,61 @@ class ArcSpec(Block):
         """Whether it has batch normalisation."""
         names = {layer.name.removeprefix("Lazy") for layer in self.layers()}
         return not names.isdisjoint({"BatchNorm1d", "BatchRenorm1d"})
+
+
+NotBesideArc: TypeAlias = Annotated[
+    bool, must_be_false("add the layer to the arc instead")
+]
+"""A layer that an arc must contain instead."""
+
+
+class TorchArcNetSpec(NetSpec):
+    """A body written as a list of torch.nn layers; linear output layers follow it.
+    `init_fn` fills linear layers and convolutions, with the gain of the activation that
+    follows."""
+
+    LEGACY: ClassVar[Mapping[str, str]] = {
+        "hid_layers_activation": "the arc contains its activations"
+    }
+
+    layer_norm: NotBesideArc = Field(
+        False, description="must be false: add LayerNorm to the arc"
+    )
+    batch_norm: NotBesideArc = Field(
+        False, description="must be false: add LazyBatchNorm1d to the arc"
+    )
+    norm_place: None = Field(
+        None, description="must be null: the arc contains its normalisation"
+    )
+    normalize: bool = Field(
+        False, description="divide images by 255; does not change other observations"
+    )
+    arc: ArcSpec | None = Field(
+        None, description="the body; required, as arc, or as actor_arc and critic_arc"
+    )
+
+    ENCODES = True
+    SEES_IMAGES = True
+    HAS_ARC = True
+
+    @property
+    @override
+    def lacks_arc(self) -> bool:
+        return self.arc is None
+
+    @property
+    @override
+    def batch_normalised(self) -> bool:
+        arcs = [net.arc for net in self.for_roles]
+        return any(arc is not None and arc.batch_normalised for arc in arcs)
+
+    @property
+    @override
+    def multiplies_in_half(self) -> bool:
+        return True
+
+    @override
+    def hidden_weights(self) -> int:
+        if self.arc is None:
+            return 0
+        return self.arc.hidden_weights()

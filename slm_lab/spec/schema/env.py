@@ -191,6 +191,13 @@ class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds *
         description="keys of an episode's last info whose numbers become columns; "
         "dots lead into blocks",
     )
+    action_mask: str | None = Field(
+        None,
+        min_length=1,
+        description="where the environment tells which actions are allowed now: "
+        '"info.KEY", or a part of its observation; 1 for each value of a Discrete or '
+        "MultiDiscrete action that is allowed, else 0 (arXiv:2006.14171)",
+    )
 
     index_key: str | None = Field(
         None,
@@ -310,7 +317,13 @@ class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds *
     def single_only(self) -> str | None:
         """The key for which environments must be made one by one; None if there is
         none."""
-        keys = ("wrappers", "info_keys", "index_key", "reset_options")
+        keys = (
+            "wrappers",
+            "info_keys",
+            "index_key",
+            "reset_options",
+            "action_mask",
+        )
         key = next((key for key in keys if getattr(self, key)), None)
         if key is None and self.changing_argument is not None:
             return f"a schedule of {self.changing_argument}"

@@ -8,7 +8,12 @@ from math import inf
 from typing import Annotated, Any, Literal, TypeAlias
 
 from annotated_types import Ge
-from pydantic import BeforeValidator, GetJsonSchemaHandler, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    GetJsonSchemaHandler,
+    WithJsonSchema,
+)
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
@@ -83,6 +88,17 @@ StrList: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_list_as_tuple)]
 
 AnyList: TypeAlias = Annotated[tuple[Any, ...], BeforeValidator(_list_as_tuple)]
 """A list whose entries the block checks."""
+
+
+def must_be_false(why: str) -> AfterValidator:
+    """Refuses true for the reason `why`."""
+
+    def check(value: bool) -> bool:
+        if value:
+            raise spec_error(f"must be false: {why}")
+        return value
+
+    return AfterValidator(check)
 
 
 def numbers_up_to(most: UpperBound) -> WithJsonSchema:

@@ -1,13 +1,14 @@
 """Lists of layers in net blocks: units per layer, and convolutions."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator
 
 from slm_lab.spec.schema.block import spec_error
 from slm_lab.spec.schema.bounds import KERNEL, LAYERS, WIDTH
-from slm_lab.spec.schema.fields import AnyList
+from slm_lab.spec.schema.fields import AnyList, IntList, numbers_up_to
 
 Stack: TypeAlias = tuple[int, ...]
 """Units per layer."""
@@ -130,3 +131,23 @@ def _conv_layers(rows: tuple[Any, ...]) -> tuple[Any, ...]:
 
 ConvLayers: TypeAlias = Annotated[AnyList, AfterValidator(_conv_layers), FEW_LAYERS]
 """One row per convolution."""
+
+
+def _widths(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    if min(sizes, default=1) < 1:
+        raise spec_error("every layer must have at least 1 unit")
+    message = WIDTH.refusal(sizes)
+    if message:
+        raise spec_error(message)
+    return sizes
+
+
+Widths: TypeAlias = Annotated[
+    IntList, AfterValidator(_widths), FEW_LAYERS, numbers_up_to(WIDTH)
+]
+"""Units per hidden layer."""
+
+
+def weights_between(widths: Sequence[int]) -> int:
+    """The number of weights between layers of these widths."""
+    return sum(width * following for width, following in pairwise(widths))

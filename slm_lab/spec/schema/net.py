@@ -1,8 +1,7 @@
-"""`agent.net`: the networks, their optimizers and target networks."""
+"""`agent.net`: the keys that every net has, its optimizer and target network among
+them."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
-from math import prod
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import (
@@ -21,18 +20,18 @@ from pydantic_core import InitErrorDetails
 from typing_extensions import override
 
 from slm_lab.spec.schema import bounds, layers
-from slm_lab.spec.schema.arc import ArcSpec
 from slm_lab.spec.schema.block import (
     error_line,
     lines_of,
     spec_error,
     with_further_errors,
 )
-from slm_lab.spec.schema.fields import Count, Int, IntList, numbers_up_to
+from slm_lab.spec.schema.fields import Count, StrList
 from slm_lab.spec.schema.messages import unknown_name
 from slm_lab.spec.schema.optim import LossSpec, LRSchedulerSpec, OptimSpec
-from slm_lab.spec.schema.rules import ANY, Limit, NoEffect, Refused
-from slm_lab.spec.schema.schedule import MAY_CHANGE, ChangingBlock
+from slm_lab.spec.schema.parts import EncoderBlock, Encoders
+from slm_lab.spec.schema.rules import ANY, NoEffect, Refused
+from slm_lab.spec.schema.schedule import MAY_CHANGE
 from slm_lab.spec.schema.torch_table import activation_class, refusals
 
 Role: TypeAlias = Literal["actor", "critic"]
@@ -41,11 +40,11 @@ ROLES: tuple[Role, ...] = ("actor", "critic")
 PREFIXES = ("actor_", "critic_")
 """Keys of a net without `actor_*` and `critic_*` variants."""
 
+LAYER_KEYS = ("type", "hid_layers_activation", "init_fn", "layer_norm")
+"""Keys of every net that concern the layers of an encoder too."""
+
 TARGET_KEYS = ("update_type", "update_frequency", "polyak_coef")
 """Keys of a net for the updates of its target network."""
-
-GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
-"""The linear maps in a recurrent cell."""
 
 FOR_TWO_NETS = NoEffect(
     "{algorithm.name} has one net and no critic", when="algorithm.has_one_net"
@@ -57,17 +56,12 @@ OF_BOTH_NETS = NoEffect(
 
 NEEDS_EMBEDDING = Refused(
     "{algorithm.name} multiplies an embedding of the observation; use MLPNet, "
-    "DuelingMLPNet, SimBaNet, ConvNet or DuelingConvNet",
+    "DuelingMLPNet, SimBaNet, ConvNet, DuelingConvNet or ResNet",
     when="algorithm.needs_embedding",
     unless="HAS_EMBEDDING",
     value=ANY,
     at="agent.net",
 )
-
-
-def weights_between(widths: Sequence[int]) -> int:
-    """The number of weights between layers of these widths."""
-    return sum(width * following for width, following in pairwise(widths))
 
 
 def _known_activation(name: str) -> str:
@@ -116,22 +110,7 @@ OutActivation: TypeAlias = Annotated[Any, AfterValidator(_activation_or_list)]
 """null, an activation, or one (or null) per head."""
 
 
-def _widths(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    if min(sizes, default=1) < 1:
-        raise spec_error("every layer must have at least 1 unit")
-    message = bounds.WIDTH.refusal(sizes)
-    if message:
-        raise spec_error(message)
-    return sizes
-
-
-Widths: TypeAlias = Annotated[
-    IntList, AfterValidator(_widths), layers.FEW_LAYERS, numbers_up_to(bounds.WIDTH)
-]
-"""Units per hidden layer."""
-
-
-class NetSpec(ChangingBlock):
+class NetSpec(EncoderBlock):
     """The keys of every net. `actor_KEY` and `critic_KEY` set a key for one role only,
     but those of SAME_FOR_BOTH; `net_for_role` applies them."""
 
@@ -151,6 +130,12 @@ class NetSpec(ChangingBlock):
     WANTS_NORMALISED_OBS: ClassVar[bool] = False
     """Whether running statistics of observations are a part of it."""
 
+    SEES_IMAGES: ClassVar[bool] = False
+    """Whether it can see an image as an array (C, H, W)."""
+
+    NEEDS_IMAGES: ClassVar[bool] = False
+    """Whether it sees images alone."""
+
     HAS_ARC: ClassVar[bool] = False
     """Whether `arc` defines its layers."""
 
@@ -162,12 +147,29 @@ class NetSpec(ChangingBlock):
     """Whether its hidden layers can have dropout."""
 
     type: Annotated[str, NEEDS_EMBEDDING] = Field(description="kind of net")
+    obs: StrList | None = Field(
+        None,
+        description="parts of the observation that it sees, as critic_obs for the "
+        "critic alone; null: all",
+    )
+    parts: Encoders = Field(
+        {},
+        description="what encodes each part of the observation, by the name of the "
+        'part: {"type": …} with the keys of the layers of that net, or '
+        '{"type": "Embedding", "dim": 16}; by default images have a ConvNet, and '
+        "the other parts join as one vector",
+    )
     shared: Annotated[
         bool,
         Refused(
             "{algorithm.name} has critics separate from the actor; set it to false",
             when="algorithm.has_separate_critics",
             at="agent.net",
+        ),
+        Refused(
+            "its critic sees other parts of the observation than the actor; set it to "
+            "false",
+            when="roles_see_differently",
         ),
         FOR_TWO_NETS,
     ] = Field(False, description="whether actor and critic share body and optimizer")
@@ -233,8 +235,8 @@ class NetSpec(ChangingBlock):
     noisy: Annotated[
         bool,
         Refused(
-            "is for the fully connected layers of MLPNet, DuelingMLPNet, ConvNet and "
-            "DuelingConvNet; use one of these, or epsilon_greedy",
+            "is for the fully connected layers of MLPNet, DuelingMLPNet, ConvNet, "
+            "DuelingConvNet and ResNet; use one of these, or epsilon_greedy",
             unless="HAS_EMBEDDING",
         ),
         Refused(
@@ -429,6 +431,23 @@ class NetSpec(ChangingBlock):
         """The net of each role."""
         return [self.for_role(role) for role in ROLES]
 
+    def as_encoder(self) -> "NetSpec":
+        """The layers by which it sees an image, without those behind them."""
+        return self
+
+    @property
+    def roles_see_differently(self) -> bool:
+        """Whether actor and critic have different keys of the parts that they see."""
+        return any(
+            key in self.role_keys(role) for role in ROLES for key in ("obs", "parts")
+        )
+
+    @classmethod
+    @override
+    def encoder_keys(cls) -> tuple[str, ...]:
+        own = [key for key in cls.model_fields if key not in NetSpec.model_fields]
+        return (*LAYER_KEYS, *own)
+
     @property
     def is_normalised(self) -> bool:
         """Whether the file sets a normalisation of its hidden layers."""
@@ -564,303 +583,3 @@ def _role_problems(
                 if line.get("loc") and line["loc"][0] in changes
             )
     return wrong
-
-
-class MLPNetSpec(NetSpec):
-    """Fully connected layers."""
-
-    LEGACY: ClassVar[Mapping[str, str]] = {
-        "normalize": "it divides images by 255; env.normalize_obs normalises other "
-        "observations"
-    }
-
-    HAS_EMBEDDING = True
-    HAS_DROPOUT = True
-
-    hid_layers: Widths = Field((64, 64), description="units per hidden layer")
-
-    @override
-    def hidden_weights(self) -> int:
-        return weights_between(self.hid_layers)
-
-
-class DuelingMLPNetSpec(MLPNetSpec):
-    """Fully connected layers, then a value and an advantage stream
-    (arXiv:1511.06581)."""
-
-
-class HydraMLPNetSpec(NetSpec):
-    """Layers that all outputs share, then separate hidden layers for each output. With
-    `shared` the outputs are the policy and the value, in this order, otherwise one per
-    net. There is one observation, so there is one head; the body follows it."""
-
-    LEGACY = MLPNetSpec.LEGACY
-
-    hid_layers: layers.HydraLayers = Field(
-        description="units per layer of [heads, body, tails]; tails: one list for all "
-        "outputs, or one list per output, as [[64], [64], [[32], [16, 16]]]"
-    )
-
-    def trunk(self) -> layers.Stack:
-        """Units of the layers that all outputs share."""
-        heads, body = (layers.stacks_of(part) for part in self.hid_layers[:2])
-        return (*heads[0], *body[0])
-
-    def tails(self) -> tuple[layers.Stack, ...]:
-        """Units of the layers of each output; a single stack is for all."""
-        return layers.stacks_of(self.hid_layers[2])
-
-    @override
-    def hidden_weights(self) -> int:
-        trunk = self.trunk()
-        tails = [weights_between((*trunk[-1:], *tail)) for tail in self.tails()]
-        return weights_between(trunk) + sum(tails)
-
-    @override
-    def wrong_tails(self, outputs: int) -> str | None:
-        tails = len(self.tails())
-        if tails in (1, outputs):
-            return None
-        return (
-            f"has {tails} tails, and this network needs {outputs}; give one list for "
-            "all outputs, or one list each (with shared: policy, value)"
-        )
-
-
-class ConvNetSpec(NetSpec):
-    """Convolutions over images (C, H, W), then fully connected layers. `layer_norm`
-    normalises an image over all its numbers and scales it by channel."""
-
-    HAS_EMBEDDING = True
-
-    conv_hid_layers: layers.ConvLayers = Field(
-        description="one [out channels, kernel, stride, padding, dilation] per layer; "
-        "the last three default to 1, 0, 1; sizes are numbers or [height, width]"
-    )
-    fc_hid_layers: Widths = Field(
-        (), description="units per fully connected layer after the convolutions"
-    )
-    normalize: bool = Field(False, description="divide the image by 255")
-
-    @override
-    def conv_layers(self) -> list[layers.ConvLayer]:
-        return [layers.ConvLayer.of(row) for row in self.conv_hid_layers]
-
-    @property
-    @override
-    def multiplies_in_half(self) -> bool:
-        return True
-
-    @override
-    def hidden_weights(self) -> int:
-        convolutions = sum(
-            layer.out_channels * following.out_channels * prod(following.kernel)
-            for layer, following in pairwise(self.conv_layers())
-        )
-        return convolutions + weights_between(self.fc_hid_layers)
-
-
-class DuelingConvNetSpec(ConvNetSpec):
-    """Convolutions, then a value and an advantage stream (arXiv:1511.06581)."""
-
-
-def _false(why: str) -> AfterValidator:
-    def check(value: bool) -> bool:
-        if value:
-            raise spec_error(f"must be false: {why}")
-        return value
-
-    return AfterValidator(check)
-
-
-OneDirection: TypeAlias = Annotated[
-    bool, _false("an agent acts before it has seen later observations")
-]
-NotBesideArc: TypeAlias = Annotated[bool, _false("add the layer to the arc instead")]
-"""A layer that an arc must contain instead."""
-NormalisedAlready: TypeAlias = Annotated[
-    bool, _false("its blocks are normalised by layer")
-]
-"""A norm beside the norms of the blocks."""
-
-
-class RecurrentNetSpec(NetSpec):
-    """Fully connected layers, then recurrent ones."""
-
-    SAME_FOR_BOTH = (*NetSpec.SAME_FOR_BOTH, "seq_len", "burn_in")
-    LEGACY = MLPNetSpec.LEGACY
-    RECURRENT = True
-
-    type: Annotated[
-        str,
-        Refused(
-            "{algorithm.name} learns from single steps; it is for PPO, VMPO, "
-            "PQN, ActorCritic, Reinforce, VanillaDQN, DQN and DoubleDQN",
-            unless="algorithm.LEARNS_SEQUENCES",
-            value=ANY,
-            at="agent.net",
-        ),
-        NEEDS_EMBEDDING,
-    ] = Field(description="kind of net")
-
-    cell_type: Literal["GRU", "LSTM", "RNN"] = Field(
-        "GRU", description="recurrent cell"
-    )
-    fc_hid_layers: Widths = Field(
-        (), description="units per fully connected layer before the cell"
-    )
-    rnn_hidden_size: Annotated[Count, bounds.WIDTH] = Field(
-        64, description="units of the recurrent state"
-    )
-    rnn_num_layers: Annotated[Count, bounds.STACKED] = Field(
-        1, description="recurrent layers"
-    )
-    bidirectional: OneDirection = Field(
-        False, description="must be false: an agent has not seen later observations"
-    )
-    seq_len: Annotated[Count, bounds.SEQUENCE] = Field(
-        4, description="length of a sequence: the steps of backpropagation through time"
-    )
-    burn_in: Annotated[
-        Int,
-        Limit(
-            sign="<",
-            of="seq_len",
-            text=": only the remaining steps are learned from",
-        ),
-        Refused(
-            "is for replay memories, and this one's rollouts are used once; remove it",
-            unless="blocks.has_replay",
-            at="agent.net",
-        ),
-    ] = Field(
-        0,
-        ge=0,
-        description="replay memories: first steps of a sequence, which only update "
-        "the stored state",
-    )
-
-    @property
-    def state_size(self) -> int:
-        """Size of the recurrent state; an LSTM has two vectors."""
-        return (
-            self.rnn_num_layers
-            * self.rnn_hidden_size
-            * (2 if self.cell_type == "LSTM" else 1)
-        )
-
-    @property
-    @override
-    def sequence_length(self) -> int:
-        return self.seq_len
-
-    @property
-    @override
-    def multiplies_in_half(self) -> bool:
-        return any(weights_between(net.fc_hid_layers) for net in self.for_roles)
-
-    @override
-    def hidden_weights(self) -> int:
-        size = self.rnn_hidden_size
-        first = size * (sum(self.fc_hid_layers[-1:]) + size)
-        others = (self.rnn_num_layers - 1) * 2 * size**2
-        return GATES[self.cell_type] * (first + others) + weights_between(
-            self.fc_hid_layers
-        )
-
-
-class SimBaNetSpec(NetSpec):
-    """SimBa (arXiv:2410.09754): a linear embedding, residual blocks with layer
-    normalisation, then linear output layers. Set `env.normalize_obs`, which is a part
-    of it. The embedding and the output layers begin as orthogonal matrices, the
-    blocks as `kaiming_normal_` fills them."""
-
-    LEGACY = MLPNetSpec.LEGACY
-    HAS_EMBEDDING = True
-    WANTS_NORMALISED_OBS = True
-
-    type: Annotated[
-        str,
-        Refused(
-            "{algorithm.name} normalises its nets by batch, and this net is normalised "
-            "by layer; use MLPNet, or SoftActorCritic",
-            when="algorithm.ALWAYS_NORMALISES",
-            value=ANY,
-        ),
-    ] = Field(description="kind of net")
-    init_fn: None = Field(None, description="must be null: the net has its own")
-    layer_norm: NormalisedAlready = Field(
-        False, description="must be false: the blocks are normalised already"
-    )
-    batch_norm: NormalisedAlready = Field(
-        False, description="must be false: the blocks are normalised by layer"
-    )
-    norm_place: None = Field(
-        None, description="must be null: a norm stands before every block"
-    )
-    noisy: Annotated[bool, _false("use MLPNet, or epsilon_greedy")] = Field(
-        False, description="must be false: its layers have no noise"
-    )
-    width: Annotated[Count, bounds.WIDTH] = Field(
-        128, description="units that pass from block to block"
-    )
-    num_blocks: Annotated[Count, bounds.STACKED] = Field(
-        1, description="residual blocks"
-    )
-    expansion: Annotated[Count, bounds.WIDTH] = Field(
-        4, description="units of a block's hidden layer, in multiples of width"
-    )
-
-    @override
-    def hidden_weights(self) -> int:
-        return self.num_blocks * 2 * self.expansion * self.width**2
-
-
-class TorchArcNetSpec(NetSpec):
-    """A body written as a list of torch.nn layers; linear output layers follow it.
-    `init_fn` fills linear layers and convolutions, with the gain of the activation that
-    follows."""
-
-    LEGACY: ClassVar[Mapping[str, str]] = {
-        "hid_layers_activation": "the arc contains its activations"
-    }
-
-    layer_norm: NotBesideArc = Field(
-        False, description="must be false: add LayerNorm to the arc"
-    )
-    batch_norm: NotBesideArc = Field(
-        False, description="must be false: add LazyBatchNorm1d to the arc"
-    )
-    norm_place: None = Field(
-        None, description="must be null: the arc contains its normalisation"
-    )
-    normalize: bool = Field(
-        False, description="divide images by 255; does not change other observations"
-    )
-    arc: ArcSpec | None = Field(
-        None, description="the body; required, as arc, or as actor_arc and critic_arc"
-    )
-
-    HAS_ARC = True
-
-    @property
-    @override
-    def lacks_arc(self) -> bool:
-        return self.arc is None
-
-    @property
-    @override
-    def batch_normalised(self) -> bool:
-        arcs = [net.arc for net in self.for_roles]
-        return any(arc is not None and arc.batch_normalised for arc in arcs)
-
-    @property
-    @override
-    def multiplies_in_half(self) -> bool:
-        return True
-
-    @override
-    def hidden_weights(self) -> int:
-        if self.arc is None:
-            return 0
-        return self.arc.hidden_weights()

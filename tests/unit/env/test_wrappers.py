@@ -205,7 +205,7 @@ def test_a_game_is_wrapped_around_its_preprocessing(build):
         "ALE/Pong-v5", num_envs=1, wrappers=["gymnasium.wrappers:FlattenObservation"]
     )
     assert env.observation_space.shape == (4 * 84 * 84,)
-    assert env.frame_stack == 1
+    assert env.layout.frames == 1
 
 
 @pytest.mark.medium

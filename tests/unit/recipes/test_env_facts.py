@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from slm_lab.core.errors import LabError
-from slm_lab.env.convert.observation import only_parts
 from slm_lab.recipes import env_facts as facts
 from slm_lab.recipes.env_facts import (
     RandomPlay,
@@ -63,23 +62,6 @@ def test_random_actions_differ_although_the_environment_seeds_its_own(monkeypatc
     env_facts(EnvSpec(name=ENVS["vectors"], max_frame=1))
     episodes = {tuple(actions[first : first + 10]) for first in range(1, 400, 10)}
     assert len(episodes) > 20
-
-
-@pytest.mark.medium
-def test_an_image_in_a_dict_is_reported_with_the_option_that_keeps_it():
-    notes = env_facts(EnvSpec(name=ENVS["image in a dict"], max_frame=1)).notes
-    (note,) = [each for each in notes if "image" in each]
-    assert 'its observation "screen" is an image, and becomes 4,800 numbers' in note
-    wrapper = {
-        "name": "gymnasium.wrappers:FilterObservation",
-        "filter_keys": ["screen"],
-    }
-    assert only_parts(["screen"]) in note
-    kept = env_facts(
-        EnvSpec(name=ENVS["image in a dict"], max_frame=1, wrappers=[wrapper])
-    )
-    assert kept.observations.startswith("Box(0, 255, (40, 40, 3)")
-    assert not any("image" in each for each in kept.notes)
 
 
 def test_without_an_ended_episode_the_return_so_far_is_kept(monkeypatch):

@@ -31,7 +31,7 @@ CHOICES = [
     ("ppo", ENVS["grids"], "ppo"),
     ("ppo", ENVS["float grids"], "ppo"),
     ("sac", ENVS["grids"], "sac"),
-    ("ppo", ENVS["image in a dict"], "ppo"),
+    ("ppo", ENVS["image in a dict"], "ppo_image"),
     ("ppo", ENVS["images, continuous"], "ppo_image_continuous"),
     ("ppo", ENVS["multi-discrete"], "ppo"),
     ("a2c", "CartPole-v1", "a2c"),
@@ -65,7 +65,7 @@ def test_the_recipe_follows_from_the_spaces_and_fits_them(algorithm, name, recip
     spaces = describe_spaces(spec.env)
     is_choice = spaces.actions.kind == "discrete"
     assert not action_space_problems(spec.agent.algorithm, *spaces.actions)
-    assert not observation_problems(spec.agent, spaces.obs_shape, is_choice)
+    assert not observation_problems(spec.agent, spaces.layout, is_choice)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_the_recipe_follows_from_the_spaces_and_fits_them(algorithm, name, recip
 def test_images_are_resized_and_scaled_only_where_they_must_be(kind, shape, scale):
     file, name, sets = resolve_recipe("ppo", ENVS[kind], ["agent.net.gpu=false"], ())
     spec = load_spec(file, name, sets)
-    assert describe_spaces(spec.env).obs_shape == shape
+    assert describe_spaces(spec.env).layout.shape == shape
     assert spec.agent.net.normalize is scale
     assert sets[-1] == "agent.net.gpu=false"
 
@@ -105,7 +105,7 @@ def test_a_run_of_a_grid_is_resumed_without_a_permission_that_its_user_never_gav
 def test_a_grid_is_a_vector_for_its_recipe():
     file, name, sets = resolve_recipe("ppo", ENVS["grids"], [], ())
     spec = load_spec(file, name, sets)
-    assert describe_spaces(spec.env).obs_shape == (147,)
+    assert describe_spaces(spec.env).layout.shape == (147,)
 
 
 def test_every_recipe_is_chosen_for_some_environment():

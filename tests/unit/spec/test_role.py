@@ -6,7 +6,7 @@ from slm_lab.core.errors import LabError
 from slm_lab.spec.budget import dev_profile
 from slm_lab.spec.load import parse_spec
 from slm_lab.spec.schema.agent import net_for_role
-from slm_lab.spec.schema.net import MLPNetSpec
+from slm_lab.spec.schema.mlp import MLPNetSpec
 from tests.unit.spec.spec_data import PPO, RANDOM, changed
 
 

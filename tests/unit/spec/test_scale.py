@@ -274,7 +274,7 @@ def test_the_temperature_rate_is_scaled_whether_its_own_or_the_actors():
 def optimizers_of(spec):
     """The optimizers of an agent that is built from the spec, by name."""
     env = make_env(spec.env, 0)
-    spaces = env.observation_space, env.action_space
+    spaces = env.layout, env.action_space
     agent = build_agent(spec.agent, *spaces, env.num_envs, AgentSeeds(0, 1, 2))
     env.close()
     return agent.learner.train_state.optimizers

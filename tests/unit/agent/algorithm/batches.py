@@ -16,7 +16,7 @@ def build(data, **options):
     spec = parse(data)
     env = make_env(spec.env, 0)
     seeds = AgentSeeds(init=0, action=1, sampling=2)
-    spaces = env.observation_space, env.action_space
+    spaces = env.layout, env.action_space
     return build_agent(spec.agent, *spaces, env.num_envs, seeds, **options), env
 
 

@@ -63,7 +63,7 @@ def corrected(play: Play, bounds: VTrace) -> Agent:
     spec = play.spec.agent
     env = play.env
     seeds = AgentSeeds(init=0, action=100, sampling=200)
-    spaces = env.observation_space, env.action_space
+    spaces = env.layout, env.action_space
     agent = build_agent(spec, *spaces, env.num_envs, seeds, correction=bounds)
     agent.learner.load_state_dict(play.agent.learner.state_dict())
     return agent

@@ -91,7 +91,7 @@ def fresh_agent(play, number=1, init=0):
     """An agent with the weights of reset `number`."""
     return build_agent(
         play.spec.agent,
-        play.env.observation_space,
+        play.env.layout,
         play.env.action_space,
         play.env.num_envs,
         AgentSeeds(init=seed_of(init, number), action=1, sampling=2),

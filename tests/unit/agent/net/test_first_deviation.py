@@ -10,6 +10,7 @@ from gymnasium import spaces
 from slm_lab.agent.distribution.family import distribution_family
 from slm_lab.agent.from_spec.networks import build_policy_value
 from slm_lab.agent.net.value_transform import ValueTransform
+from slm_lab.core.observation import FLOAT32, ObservationLayout
 from slm_lab.spec.load import parse_spec
 from tests.support import ppo
 
@@ -35,7 +36,7 @@ def test_a_first_deviation_that_changes_nothing_is_reported(
         build_policy_value(
             spec=spec,
             family=family,
-            obs_shape=(4,),
+            layout=ObservationLayout((4,), FLOAT32),
             transform=transform,
             generator=torch.Generator().manual_seed(0),
         )

@@ -9,7 +9,7 @@ from slm_lab.agent.fast.networks import array_net
 from slm_lab.agent.from_spec.net import with_precision
 from slm_lab.agent.net import layers as precision
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.spec.schema.net import MLPNetSpec
+from slm_lab.spec.schema.mlp import MLPNetSpec
 from tests.support import randn
 from tests.unit.agent.net.building import build, images
 
@@ -52,6 +52,12 @@ NETS = {
     "arc": ("TorchArcNet", VECTOR, ARC, 1),
     "images": ("ConvNet", IMAGE, CONV, 3),
     "normalised images": ("ConvNet", IMAGE, {**CONV, **NORMS}, 3),
+    "residual images": (
+        "ResNet",
+        IMAGE,
+        {"channels": [4, 8], "fc_hid_layers": [32], "normalize": True},
+        11,
+    ),
     "dueling images": ("DuelingConvNet", IMAGE, CONV, 3),
     "recurrent": ("RecurrentNet", VECTOR, RECURRENT, 1),
     "residual": ("SimBaNet", VECTOR, {"width": 32, "num_blocks": 2}, 4),

@@ -20,7 +20,7 @@ from slm_lab.agent.recurrent_state import (
 )
 from slm_lab.session.evaluator import Evaluator
 from slm_lab.session.experience import observed
-from slm_lab.spec.schema.net import RecurrentNetSpec
+from slm_lab.spec.schema.recurrent import RecurrentNetSpec
 from slm_lab.testing.play import Play
 from tests.contract.table import ALGORITHM_ROWS
 from tests.support import seeded

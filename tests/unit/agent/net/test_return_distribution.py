@@ -133,6 +133,7 @@ SPLIT = {
     "MLPNet": ((5,), {"hid_layers": [8, 6]}),
     "DuelingMLPNet": ((5,), {"hid_layers": [8]}),
     "SimBaNet": ((5,), {"width": 8, "num_blocks": 2}),
+    "ResNet": ((1, 6, 6), {"channels": [4], "fc_hid_layers": [8]}),
     "ConvNet": ((1, 6, 6), {"conv_hid_layers": [[4, 3, 1]], "fc_hid_layers": [8]}),
 }
 

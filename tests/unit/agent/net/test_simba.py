@@ -8,10 +8,11 @@ from torch import nn
 from torch.nn.functional import layer_norm
 from torch.testing import assert_close
 
+from slm_lab.agent.net.body import BodyNet
 from slm_lab.agent.net.layers import Head
 from slm_lab.agent.net.mlp import MLPNet
-from slm_lab.agent.net.simba import SimBaBody, SimBaNet
-from slm_lab.spec.schema.net import SimBaNetSpec
+from slm_lab.agent.net.simba import SimBaBody
+from slm_lab.spec.schema.simba import SimBaNetSpec
 from tests.support import ppo, q_learning, randn, seeded, soft
 from tests.unit.agent.net.building import build
 from tests.unit.spec.problems import assert_problem
@@ -60,7 +61,7 @@ def test_a_net_made_by_hand_equals_that_of_a_spec():
     tail = MLPNet((6,), (), [Head(3), Head(1)], generator, init_fn="orthogonal_")
     of_spec = build("SimBaNet", (4,), width=6, num_blocks=2, expansion=3)
     obs = randn(5, 4)
-    assert_close(SimBaNet(body, tail)(obs), of_spec(obs), rtol=0, atol=0)
+    assert_close(BodyNet(body, tail)(obs), of_spec(obs), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(("width", "num_blocks", "expansion"), [(8, 1, 4), (6, 3, 2)])
@@ -100,7 +101,7 @@ def test_it_begins_as_its_authors_begin_it():
 
 def test_a_gain_of_an_output_layer_is_that_of_the_spec():
     usual = build("SimBaNet", (5,), width=8)
-    small = SimBaNet(usual.body, MLPNet((8,), (), [Head(3, 0.01)], seeded(1)))
+    small = BodyNet(usual.body, MLPNet((8,), (), [Head(3, 0.01)], seeded(1)))
     (head,) = small.tail.heads
     assert_close(head.weight @ head.weight.T, 1e-4 * torch.eye(3), rtol=1e-4, atol=1e-9)
 

@@ -145,7 +145,7 @@ def test_gains_are_those_of_the_activations_that_follow():
         "SELU",
         init_fn="orthogonal_",
     )
-    weights = [m.weight for m in net.body if isinstance(m, nn.Linear)]
+    weights = [m.weight for m in net.body.children() if isinstance(m, nn.Linear)]
     gains = [torch.linalg.matrix_norm(w, 2).item() for w in weights]
     assert gains == pytest.approx([2**0.5, 1.0, 0.75], abs=1e-5)
 

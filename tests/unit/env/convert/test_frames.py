@@ -23,7 +23,7 @@ def test_the_frames_are_the_last_of_the_episode_and_at_its_start_its_first(
     size = plain.observation_space.shape[0]
     shape = (3, size) if op == "stack" else (3 * size,)
     assert joined.observation_space.shape == shape
-    assert joined.frame_stack == 3
+    assert joined.layout.frames == 3
     frames = [[obs] * 3 for obs in plain.reset()]
     assert_array_equal(joined.reset(), as_seen(frames, shape))
     for action in random_actions(plain, 40):

@@ -4,9 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
+from slm_lab.core.observation import FLOAT32, ObservationLayout
 from slm_lab.core.schedule import Schedule
 from slm_lab.env.convert.normalize import ObservationNormalizer, RunningStatistics
 from slm_lab.env.convert.reward import RewardConverter
+
+PAIR = ObservationLayout((2,), FLOAT32)
 
 
 def statistics(size):
@@ -38,14 +41,14 @@ def test_statistics_live_in_the_vector_of_their_owner():
 
 
 def test_nothing_seen_means_nothing_changed():
-    normalizer = ObservationNormalizer(statistics(2), clip=None)
+    normalizer = ObservationNormalizer(statistics(2), clip=None, layout=PAIR)
     obs = np.array([[0.5, -3.0]], np.float32)
     assert_allclose(normalizer.normalize(obs), obs, rtol=1e-6)
 
 
 def test_normalised_observations_have_mean_zero_and_deviation_one_and_are_clipped():
     rng = np.random.default_rng(0)
-    normalizer = ObservationNormalizer(statistics(2), clip=2.0)
+    normalizer = ObservationNormalizer(statistics(2), clip=2.0, layout=PAIR)
     obs = rng.normal([5.0, -100.0], [0.1, 30.0], (4000, 2)).astype(np.float32)
     normalizer.update(obs)
     seen = normalizer.normalize(obs)

@@ -116,7 +116,7 @@ def test_the_words_of_every_environment_are_those_of_a_game_too(build, mode):
     }
     env = build("ALE/Pong-v5", vectorization_mode=mode, **keys)
     assert env.observation_space.shape == (3, 40, 60)
-    assert env.frame_stack == 3
+    assert env.layout.frames == 3
     env.reset()
     finished = [env.step(action).finished for action in actions_for(env, 14)]
     assert [f is not None for f in finished] == [now % 7 == 0 for now in range(1, 15)]

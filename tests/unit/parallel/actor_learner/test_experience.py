@@ -73,7 +73,7 @@ def make():
         replays = kind is ReplayExperience
         agent = build_agent(
             spec=spec.agent,
-            observation_space=actor.env.observation_space,
+            layout=actor.env.layout,
             action_space=actor.env.action_space,
             num_envs=spec.env.num_envs,
             seeds=AgentSeeds(0, 0, 0),

@@ -30,7 +30,7 @@ class Rank:
         self.env = make_env(self.spec.env, 10 + (0 if group is None else group.rank))
         self.agent = build_agent(
             spec=self.spec.agent,
-            observation_space=self.env.observation_space,
+            layout=self.env.layout,
             action_space=self.env.action_space,
             num_envs=self.env.num_envs,
             seeds=AgentSeeds(init=seed, action=1, sampling=2),

@@ -5,13 +5,10 @@ import pytest
 from slm_lab.core.errors import SpecError
 from slm_lab.spec.load import parse_spec
 from slm_lab.spec.schema import bounds
-from slm_lab.spec.schema.net import (
-    ConvNetSpec,
-    HydraMLPNetSpec,
-    MLPNetSpec,
-    RecurrentNetSpec,
-    TorchArcNetSpec,
-)
+from slm_lab.spec.schema.arc import TorchArcNetSpec
+from slm_lab.spec.schema.conv import ConvNetSpec
+from slm_lab.spec.schema.mlp import HydraMLPNetSpec, MLPNetSpec
+from slm_lab.spec.schema.recurrent import RecurrentNetSpec
 from tests.unit.spec.problems import assert_problem
 from tests.unit.spec.spec_data import A3C, DQN, PPO, SIL, changed
 

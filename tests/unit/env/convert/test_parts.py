@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from slm_lab.core.errors import LabError, SpecError
-from slm_lab.env.convert.flatten import flatten_parts
 from slm_lab.env.convert.image import is_image
 from slm_lab.env.convert.observation import ObservationConverter
+from slm_lab.env.convert.parts import join_parts
 from slm_lab.env.vector.raw import env_seeds
 
 SHAPES = st.lists(st.integers(1, 3), max_size=3).map(tuple)
@@ -76,7 +76,7 @@ def is_only_image(space):
 @given(NESTED, st.integers(0, 999))
 def test_observations_in_parts_are_one_vector_within_their_space(space, seed):
     raw, _ = Sampled(space).reset(seed=seed)
-    env = flatten_parts(Sampled(space), "X")
+    env = join_parts(Sampled(space), "X")
     obs, _ = env.reset(seed=seed)
     if is_only_image(space):
         assert_array_equal(obs, next(iter(raw.values())))
@@ -90,7 +90,7 @@ def test_observations_in_parts_are_one_vector_within_their_space(space, seed):
 
 def test_a_dict_of_one_image_is_the_image():
     screen = spaces.Box(0, 255, (8, 9, 3), np.uint8)
-    env = flatten_parts(Sampled(spaces.Dict(screen=screen)), "X")
+    env = join_parts(Sampled(spaces.Dict(screen=screen)), "X")
     assert env.observation_space == screen
     assert env.reset(seed=1)[0].shape == (8, 9, 3)
 
@@ -108,7 +108,7 @@ def test_parts_stand_in_the_order_of_their_keys_one_hot_or_raveled():
             "dials": spaces.MultiDiscrete([2, 2], start=[0, 5]),
         }
     )
-    env = flatten_parts(Sampled(space), "X")
+    env = join_parts(Sampled(space), "X")
     obs = env.observation(
         {
             "room": 3,
@@ -130,7 +130,7 @@ def test_parts_stand_in_the_order_of_their_keys_one_hot_or_raveled():
 def test_a_bound_that_is_too_large_for_float32_is_infinite():
     box = spaces.Box(np.array([-1e300, 0.1]), np.array([1.0, 1e300]), dtype=np.float64)
     for seen in (
-        flatten_parts(Sampled(spaces.Tuple([box])), "X").observation_space,
+        join_parts(Sampled(spaces.Tuple([box])), "X").observation_space,
         ObservationConverter(box, "X").space,
     ):
         assert_array_equal(seen.low, np.array([-np.inf, 0.1], np.float32), strict=True)
@@ -139,7 +139,7 @@ def test_a_bound_that_is_too_large_for_float32_is_infinite():
 
 def test_an_environment_whose_observation_has_no_parts_stays_as_it_is():
     env = Sampled(spaces.Box(0.0, 1.0, (2, 2)))
-    assert flatten_parts(env, "X") is env
+    assert join_parts(env, "X") is env
 
 
 UNSUPPORTED = {
@@ -228,7 +228,7 @@ class Dishonest(Sampled):
 @pytest.mark.parametrize("what", DISHONEST)
 def test_an_observation_outside_its_space_is_reported_with_environment_and_key(what):
     seen, message = DISHONEST[what]
-    env = flatten_parts(Dishonest(seen), "Bad-v0")
+    env = join_parts(Dishonest(seen), "Bad-v0")
     env.reset(seed=0)
     with pytest.raises(
         LabError, match=r"^Bad-v0 breaks its own observation space: "
@@ -251,14 +251,14 @@ def test_an_observation_outside_its_space_is_reported_with_environment_and_key(w
     ],
 )
 def test_an_equal_value_of_another_type_is_accepted(seen):
-    env = flatten_parts(Dishonest(seen), "Fine-v0")
+    env = join_parts(Dishonest(seen), "Fine-v0")
     flat = spaces.flatten(spaces.Dict(pose=POSE, pair=PAIR), HONEST)
     assert_array_equal(env.step(0)[0], flat.astype(np.float32))
 
 
 def test_a_number_beyond_the_bounds_of_a_box_is_taken():
     """Environments are careless there, and a network takes any number."""
-    env = flatten_parts(
+    env = join_parts(
         Dishonest({**HONEST, "pose": np.array([1.5, -7.0])}), "Careless-v0"
     )
     assert env.step(0)[0][:2].tolist() == [1.5, -7.0]

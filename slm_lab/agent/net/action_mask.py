@@ -1,0 +1,47 @@
+"""The actions that an environment allows, as networks see them (arXiv:2006.14171)."""
+
+import math
+from typing import final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from slm_lab.agent.distribution.distributions import MASKED_LOGIT
+from slm_lab.core.masks import mask_columns
+from slm_lab.core.observation import ObservationLayout
+from slm_lab.core.types import Array, FloatArray
+
+
+@final
+class ActionMask:
+    """Reads the mask in rows of observations, or in packed rows. A logit, or a Q, of
+    an action that is not allowed becomes `MASKED_LOGIT`: its probability and the
+    gradient through it are zero, and it is never the greatest."""
+
+    def __init__(self, layout: ObservationLayout) -> None:
+        columns = mask_columns(layout)
+        assert columns is not None
+        self._columns = columns
+
+    def on_arrays(self, values: FloatArray, obs: Array) -> FloatArray:
+        """Values (B, A) of actions for rows (B, D), masked."""
+        return np.where(obs[:, self._columns] != 0, values, np.float32(MASKED_LOGIT))
+
+    def __call__(self, values: Tensor, obs: Tensor) -> Tensor:
+        """Values (B, A) of actions for rows (B, D), masked."""
+        return torch.where(obs[:, self._columns] != 0, values, MASKED_LOGIT)
+
+    def greatest_entropy(self, obs: Tensor) -> Tensor:
+        """The entropy of actions that are all alike likely among those allowed, as a
+        share of that among all, (B,): ln c / ln n."""
+        allowed = obs[:, self._columns] != 0
+        count = allowed.sum(-1).clamp(min=1)
+        return count.log() / math.log(allowed.shape[-1])
+
+
+def action_mask(layout: ObservationLayout) -> ActionMask | None:
+    """The mask in observations of this layout; None without one."""
+    if layout.mask is None:
+        return None
+    return ActionMask(layout)

@@ -1,0 +1,49 @@
+"""Whether convolutions can take an observation."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
+
+from slm_lab.spec.schema.layers import ConvLayer
+
+Shape: TypeAlias = tuple[int, ...]
+
+COLOURS = (1, 3)
+"""Sizes of a last axis that holds the channels: no image is that narrow."""
+
+
+class LayerFault(NamedTuple):
+    """Why a convolution has no output."""
+
+    number: int
+    """Its number in the stack."""
+    message: str
+
+
+def image_fault(shape: Shape) -> str | None:
+    """Why a net of images cannot take `shape`; None if it can."""
+    if len(shape) == 3 and shape[2] not in COLOURS:
+        return None
+    fix = {
+        1: "vectors need MLPNet",
+        4: 'several frames are one image with env.frame_op "concat"',
+    }.get(len(shape), "wrap it so that the channels are there, and come first")
+    return (
+        "takes observations that are images (C, H, W), but the environment's have the "
+        f"shape {shape}; {fix}"
+    )
+
+
+def convolution_fault(layers: Sequence[ConvLayer], shape: Shape) -> LayerFault | None:
+    """The first convolution that has no output for an image (C, H, W) of `shape`; None
+    if all have."""
+    for index, layer in enumerate(layers):
+        size = layer.size_after((shape[1], shape[2]))
+        if size is None:
+            message = (
+                f"a kernel that reaches over {layer.reach} numbers with padding "
+                f"{layer.padding} does not fit an input of the shape {shape}, (C, H, "
+                "W); make the kernel smaller, or the strides before it"
+            )
+            return LayerFault(index, message)
+        shape = (layer.out_channels, *size)
+    return None

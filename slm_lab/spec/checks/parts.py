@@ -1,0 +1,130 @@
+"""What encodes each part of an observation, and whether it can."""
+
+from collections.abc import Iterator, Mapping
+
+from slm_lab.core.errors import Problem
+from slm_lab.core.observation import BYTE, ObservationLayout, Part
+from slm_lab.spec.checks.images import convolution_fault, image_fault
+from slm_lab.spec.schema.conv import conv_net_for
+from slm_lab.spec.schema.net import NetSpec
+from slm_lab.spec.schema.parts import EMBEDDING, EncoderBlock
+
+WHOLE = "obs"
+"""The name of an observation without parts."""
+
+
+def sees_parts(net: NetSpec, layout: ObservationLayout) -> bool:
+    """Whether something encodes observations of this layout before `net` sees them."""
+    has_keys = bool(net.parts) or net.obs is not None
+    is_memory_of_images = net.RECURRENT and len(layout.shape) == 3
+    is_mixed = layout.is_bytes or layout.mask is not None
+    return has_keys or is_memory_of_images or is_mixed
+
+
+def parts_seen(net: NetSpec, layout: ObservationLayout) -> dict[str, Part]:
+    """The parts that `net` sees by name. Names that do not exist are left out."""
+    known = named_parts(layout)
+    names = layout.names or (WHOLE,)
+    if net.obs is not None:
+        names = net.obs
+    return {name: known[name] for name in names if name in known}
+
+
+def named_parts(layout: ObservationLayout) -> dict[str, Part]:
+    """The parts of an observation by name; without parts it is one itself."""
+    if layout.parts:
+        return {part.name: part for part in layout.parts}
+    size = 1
+    for length in layout.shape:
+        size *= length
+    whole = Part(WHOLE, layout.shape, layout.dtype, start=0, end=size)
+    return {WHOLE: whole}
+
+
+def encoders_of(net: NetSpec, layout: ObservationLayout) -> dict[str, EncoderBlock]:
+    """The encoders of the parts that `net` sees, by name. Images without one in the
+    spec have the convolutions of the net, or a net for their size."""
+    encoders: dict[str, EncoderBlock] = {}
+    for name, part in parts_seen(net, layout).items():
+        encoder = net.parts.get(name)
+        is_large = part.is_image and (layout.is_bytes or not layout.parts)
+        if encoder is None and is_large:
+            encoder = _default_encoder(net, part)
+        if encoder is not None:
+            encoders[name] = encoder
+    return encoders
+
+
+def _default_encoder(net: NetSpec, part: Part) -> EncoderBlock:
+    if net.NEEDS_IMAGES:
+        return net.as_encoder()
+    _, height, width = part.image_shape
+    return conv_net_for(height, width, part.dtype == BYTE)
+
+
+def encoder_shape(layout: ObservationLayout, part: Part) -> tuple[int, ...]:
+    """The shape in which an encoder of images sees a part: (C, H, W), of all frames."""
+    if not part.is_image:
+        return part.shape
+    channels, height, width = part.image_shape
+    if layout.parts:
+        channels *= layout.frames
+    return channels, height, width
+
+
+def part_problems(
+    path: str, net: NetSpec, layout: ObservationLayout
+) -> Iterator[Problem]:
+    """The problems of a net with the parts of an observation; `path` is its block."""
+    yield from _unknown_names(path, net, layout)
+    seen = parts_seen(net, layout)
+    encoders = encoders_of(net, layout)
+    for name, encoder in encoders.items():
+        place = f"{path}.parts.{name}"
+        if name not in net.parts:
+            place = path
+        yield from _encoder_problems(place, encoder, layout, seen[name])
+    if net.NEEDS_IMAGES and not any(part.is_image for part in seen.values()):
+        message = f"takes images, and there is none among {', '.join(seen)}; use MLPNet"
+        yield Problem(f"{path}.type", message, net.type)
+
+
+def _unknown_names(
+    path: str, net: NetSpec, layout: ObservationLayout
+) -> Iterator[Problem]:
+    known = layout.names or (WHOLE,)
+    listed = ", ".join(known)
+    if net.obs is not None and not net.obs:
+        yield Problem(f"{path}.obs", f"must name a part; there are {listed}", [])
+    places: Mapping[str, object] = {
+        **{f"{path}.obs.{index}": name for index, name in enumerate(net.obs or ())},
+        **{f"{path}.parts.{name}": name for name in net.parts},
+    }
+    for place, name in places.items():
+        if name not in known:
+            message = f"the observation has no such part; it has {listed}"
+            if not layout.parts:
+                message = f'the observation has no parts; its own name is "{WHOLE}"'
+            yield Problem(place, message, name)
+        elif net.obs is not None and name not in net.obs:
+            yield Problem(place, f"is not seen; add it to {path}.obs", name)
+
+
+def _encoder_problems(
+    path: str, encoder: EncoderBlock, layout: ObservationLayout, part: Part
+) -> Iterator[Problem]:
+    if encoder.type == EMBEDDING and not part.sizes:
+        message = "only a Discrete or MultiDiscrete part has an embedding; use MLPNet"
+        yield Problem(f"{path}.type", message, encoder.type)
+    if not isinstance(encoder, NetSpec) or not encoder.NEEDS_IMAGES:
+        return
+    shape = encoder_shape(layout, part)
+    no_image = image_fault(shape)
+    if no_image is not None:
+        yield Problem(f"{path}.type", no_image, encoder.type)
+        return
+    fault = convolution_fault(encoder.conv_layers(), shape)
+    if fault is not None:
+        row = encoder.model_dump()["conv_hid_layers"][fault.number]
+        key = f"{path}.{encoder.path_of('conv_hid_layers').rpartition('.')[2]}"
+        yield Problem(f"{key}.{fault.number}", fault.message, row)
