@@ -5,15 +5,23 @@ from typing import Any, NamedTuple, cast, final
 import numpy as np
 import torch
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
 from torch import Tensor
 from typing_extensions import override
 
 from slm_lab.core.types import StateDict
 from slm_lab.env.convert.action import ActionConverter
-from slm_lab.env.failure import raise_if_exit
+from slm_lab.env.failure import close_all, raise_if_exit
 from slm_lab.env.make import EnvFactory, conversions_of
 from slm_lab.env.simulators.batched import is_batched
+from slm_lab.env.simulators.envpool import is_pooled
 from slm_lab.env.simulators.torch_envs import make_batched
+from slm_lab.env.vector.autoreset import (
+    NATIVE_CARTPOLE,
+    choose_mode,
+    make_native_in_mode,
+)
+from slm_lab.env.vector.foreign_tensors import ForeignTensors
 from slm_lab.env.vector.tensor_envs import ArraysOfTensors, TensorEnvs
 from slm_lab.env.vector_env import (
     Conversions,
@@ -29,18 +37,43 @@ STEPS_PER_READ = 32
 
 
 def make_device_env(spec: EnvSpec, seed: int, device: str) -> "DeviceEnv | None":
-    """The environments of `spec` that torch steps, on `device`; None if torch does not,
-    or if a `DeviceEnv` does not make all the conversions. Raises as `make_env`."""
-    if not is_batched(spec):
-        return None
+    """The environments of `spec` on `device`: those that torch steps, or a native
+    vector version that returns tensors there. None for others, or if a `DeviceEnv` does
+    not make all the conversions. Raises as `make_env`."""
     factory = EnvFactory.of(spec)
-    envs = make_batched(spec, factory.entry, factory.make_single, seed, device)
+    envs: TensorEnvs | None
+    if is_batched(spec):
+        envs = make_batched(spec, factory.entry, factory.make_single, seed, device)
+    else:
+        envs = _foreign_tensors(factory, seed)
+    if envs is None:
+        return None
     arrays = ArraysOfTensors(envs)
     conversions = conversions_of(factory, arrays, training=True, gamma=1.0)
-    if not fits_on_device(conversions, envs):
+    if envs.device.type != device or not fits_on_device(conversions, envs):
+        envs.close()
         return None
     reward = RewardScaling(spec.reward_scale, spec.clip_reward)
     return DeviceEnv(envs, conversions, reward)
+
+
+def _foreign_tensors(factory: EnvFactory, seed: int) -> TensorEnvs | None:
+    """The native vector version, if it may return tensors: one of another package, in
+    mode SAME_STEP."""
+    spec = factory.spec
+    entry = factory.entry
+    is_native = factory.game is None and choose_mode(spec, entry) == "native"
+    if not is_native or is_pooled(spec) or entry.vector_entry_point == NATIVE_CARTPOLE:
+        return None
+    made = make_native_in_mode(spec, entry)
+    is_box = isinstance(made.env.single_observation_space, spaces.Box)
+    if is_box and made.mode is AutoresetMode.SAME_STEP:
+        try:
+            return ForeignTensors(made.env, seed)
+        except (AttributeError, BufferError, TypeError):
+            pass  # what it returns is no array on a device
+    close_all([made.env.close], entry.id)
+    return None
 
 
 class RewardScaling(NamedTuple):

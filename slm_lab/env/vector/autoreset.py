@@ -21,6 +21,7 @@ from slm_lab.env.failure import close_all
 from slm_lab.env.foreign import (
     OWN_OF_NATIVE,
     GymnasiumVectorEnv,
+    InMode,
     final_rows,
     host_array,
     make_in_mode,
@@ -114,18 +115,25 @@ def _mode_fault(mode: AutoresetMode | None) -> str | None:
 
 def make_native(spec: EnvSpec, entry: GymnasiumSpec, seed: int) -> RawEnvs:
     """The native vector version of `entry`, for which `native_fault` must be None."""
-    arguments = {**entry.kwargs, **spec.arguments}
-    limit = step_limit(spec, entry)
     if entry.vector_entry_point == NATIVE_CARTPOLE:
+        arguments = {**entry.kwargs, **spec.arguments}
+        limit = step_limit(spec, entry)
         if spec.num_envs == 1:
             return OneCartPole(seed, limit, **arguments)
         return CartPoleEnvs(spec.num_envs, seed, limit, **arguments)
-    if limit is not None:
-        arguments["max_episode_steps"] = limit
-    made = make_in_mode(vector_creator(entry), num_envs=spec.num_envs, **arguments)
+    made = make_native_in_mode(spec, entry)
     if made.mode is AutoresetMode.DISABLED:
         return MaskedResetEnvs(made.env, seed)
     return SameStepEnvs(made.env, seed)
+
+
+def make_native_in_mode(spec: EnvSpec, entry: GymnasiumSpec) -> InMode:
+    """The native vector version of `entry` as Gymnasium's class has it."""
+    arguments = {**entry.kwargs, **spec.arguments}
+    limit = step_limit(spec, entry)
+    if limit is not None:
+        arguments["max_episode_steps"] = limit
+    return make_in_mode(vector_creator(entry), num_envs=spec.num_envs, **arguments)
 
 
 def make_async(

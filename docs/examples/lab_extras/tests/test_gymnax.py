@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+import torch
 
+from slm_lab.env.device_env import make_device_env
 from slm_lab.env.make import make_env
 from slm_lab.testing import EnvironmentCase, EnvironmentContract
 
@@ -33,3 +35,17 @@ def test_no_transition_leads_from_one_episode_into_the_next() -> None:
             ended += len(rows)
         obs = step.obs
     assert ended > 200
+
+
+def test_arrays_of_jax_become_tensors_without_the_host() -> None:
+    spec = TestGymnax.cases["choices"].spec(num_envs=8)
+    host = make_env(spec, 0)
+    device = make_device_env(spec, 0, "cpu")
+    assert device is not None
+    assert np.array_equal(device.reset(), host.reset())
+    for _ in range(60):
+        action = np.ones(8, np.int64)
+        expected = host.step(action)
+        step = device.step(torch.from_numpy(action))
+        for ours, theirs in zip(step[:5], expected[:5], strict=True):
+            assert np.array_equal(ours, theirs)

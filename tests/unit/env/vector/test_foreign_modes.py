@@ -12,6 +12,8 @@ from gymnasium.vector.utils import batch_space
 from numpy.testing import assert_array_equal
 
 from slm_lab.core.errors import LabError
+from slm_lab.env.device_env import make_device_env
+from slm_lab.env.make import make_env
 from slm_lab.testing.play import same
 
 SPACE = gymnasium.spaces.Box(-100.0, 100.0, (3,), np.float32)
@@ -198,6 +200,65 @@ def test_one_copy_of_a_vector_environment_is_a_single_one(
     expected = build(single, vectorization_mode="sync", num_envs=2)
     for ours, theirs in zip(steps_of(env)[1:], steps_of(expected)[1:], strict=True):
         assert same(ours._asdict(), theirs._asdict())
+
+
+class Boxed(Tensors):
+    """Takes tensors, too."""
+
+    def step(self, action):
+        assert isinstance(action, torch.Tensor)
+        return super().step(action.numpy())
+
+
+class Listed(Boxed):
+    """Last observations as Gymnasium's own classes give them."""
+
+    def step(self, action):
+        *rest, info = super().step(action)
+        if info:
+            info = {self.key: np.array([*self.state, None], object)[:-1]}
+        return *rest, info
+
+
+def test_tensors_of_a_vector_environment_stay_tensors(registered, env_spec):
+    single = registered("Single-v0", entry_point=Walk)
+    registered("Foreign-v0", entry_point=None, vector_entry_point=Boxed)
+    env = make_device_env(env_spec("Foreign-v0"), 0, "cpu")
+    expected = make_env(env_spec(single, vectorization_mode="sync"), 0)
+    assert torch.equal(env.reset(), torch.from_numpy(expected.reset()))
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        action = rng.integers(0, 3, env.num_envs)
+        ours, theirs = env.step(torch.from_numpy(action)), expected.step(action)
+        for value, array in zip(ours[:5], theirs[:5], strict=True):
+            assert torch.equal(value, torch.from_numpy(array))
+
+
+def test_tensors_of_a_vector_environment_resume_with_new_episodes(registered, env_spec):
+    registered("Foreign-v0", entry_point=None, vector_entry_point=Boxed)
+    env = make_device_env(env_spec("Foreign-v0"), 0, "cpu")
+    env.reset()
+    env.step(torch.ones(3, dtype=torch.int64))
+    other = make_device_env(env_spec("Foreign-v0"), 1, "cpu")
+    assert not other.load_state_dict(env.state_dict())
+    assert other.obs[:, 1].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("creator", [Masked, NextStep], ids=["disabled", "next_step"])
+def test_other_modes_have_their_steps_on_the_host(registered, env_spec, creator):
+    registered("Foreign-v0", entry_point=None, vector_entry_point=creator)
+    assert make_device_env(env_spec("Foreign-v0"), 0, "cpu") is None
+
+
+def test_last_observations_on_the_host_are_refused_for_tensors(registered, env_spec):
+    registered("Foreign-v0", entry_point=None, vector_entry_point=Listed)
+    env = make_device_env(env_spec("Foreign-v0"), 0, "cpu")
+    env.reset()
+    action = torch.ones(3, dtype=torch.int64)
+    for _ in range(GOAL - 1):
+        env.step(action)
+    with pytest.raises(LabError, match="final_obs in an info of Listed are no array"):
+        env.step(action)
 
 
 class Forgetful(Walks):
