@@ -49,6 +49,13 @@ def takes_mode(creator: Creator) -> bool:
     return "autoreset_mode" in inspect.signature(creator).parameters
 
 
+def takes(creator: Creator, name: str) -> bool:
+    """Whether it accepts an argument of this name."""
+    parameters = inspect.signature(creator).parameters
+    any_name = inspect.Parameter.VAR_KEYWORD
+    return name in parameters or any(p.kind is any_name for p in parameters.values())
+
+
 def own_mode(creator: Creator) -> AutoresetMode | None:
     """The mode in the metadata of a class; None if there is none."""
     if not isinstance(creator, type):

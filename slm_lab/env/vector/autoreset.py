@@ -14,7 +14,7 @@ from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from gymnasium.vector import AutoresetMode
 from typing_extensions import override
 
-from slm_lab.core.errors import LabError, undone_on_failure
+from slm_lab.core.errors import LabError, SpecError, undone_on_failure
 from slm_lab.core.state import SavedFields
 from slm_lab.core.types import Array, BoolArray, FloatArray, StateDict
 from slm_lab.env.failure import close_all
@@ -26,6 +26,7 @@ from slm_lab.env.foreign import (
     host_array,
     make_in_mode,
     own_mode,
+    takes,
     takes_mode,
     vector_creator,
 )
@@ -57,6 +58,12 @@ NATIVE_PARTS = (
 )
 """Why a native version is rejected after its construction; single environments flatten
 parts."""
+
+
+NO_LIMIT = (
+    "its native vector version takes no max_episode_steps; use vectorization_mode "
+    '"sync"'
+)
 
 
 MASK_IGNORED = (
@@ -128,12 +135,16 @@ def make_native(spec: EnvSpec, entry: GymnasiumSpec, seed: int) -> RawEnvs:
 
 
 def make_native_in_mode(spec: EnvSpec, entry: GymnasiumSpec) -> InMode:
-    """The native vector version of `entry` as Gymnasium's class has it."""
+    """The native vector version of `entry`. Raises SpecError if it cannot have the step
+    limit."""
+    creator = vector_creator(entry)
     arguments = {**entry.kwargs, **spec.arguments}
     limit = step_limit(spec, entry)
     if limit is not None:
+        if not takes(creator, "max_episode_steps"):
+            raise SpecError.of("env", "env.max_t", NO_LIMIT, limit)
         arguments["max_episode_steps"] = limit
-    return make_in_mode(vector_creator(entry), num_envs=spec.num_envs, **arguments)
+    return make_in_mode(creator, num_envs=spec.num_envs, **arguments)
 
 
 def make_async(
