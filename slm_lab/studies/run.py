@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from slm_lab.core.errors import Problem, SpecError, undone_on_failure
+from slm_lab.core.observation import ObservationLayout
 from slm_lab.core.process import importing
 from slm_lab.core.recorded import differences
 from slm_lab.env.check import check_env, film_fault
@@ -234,14 +235,14 @@ def check_spaces(where: str, spec: Spec) -> Spaces:
         problems = action_space_problems(spec.agent.algorithm, *spaces.actions)
         is_choice = spaces.actions.kind == "discrete"
         problems += observation_problems(spec.agent, spaces.layout, is_choice)
-        problems += _arc_problems(spec.agent, spaces.layout.shape, is_choice)
+        problems += _arc_problems(spec.agent, spaces.layout, is_choice)
     if problems:
         raise SpecError(where, problems)
     return spaces
 
 
 def _arc_problems(
-    agent: AgentSpec, shape: tuple[int, ...], discrete: bool
+    agent: AgentSpec, layout: ObservationLayout, discrete: bool
 ) -> list[Problem]:
     """Problems of TorchArc nets, which only torch can find; imports torch only for
     these nets."""
@@ -250,7 +251,7 @@ def _arc_problems(
     with importing():
         from slm_lab.agent.from_spec.net import arc_problems
 
-    return arc_problems(agent, shape, discrete)
+    return arc_problems(agent, layout, discrete)
 
 
 def check_machine(where: str, spec: Spec) -> None:

@@ -497,7 +497,7 @@ class AlgorithmContract(Contract):
                     result = vector.step(inside.actor.act_greedily(obs))
                     inside.actor.end_episodes(result.terminated | result.truncated)
                     obs = result.obs
-                    actions = agent.act(game.obs)
+                    actions = agent.act(game.obs, mask=game.mask)
                     assert np.array_equal(actions, taken[-1]), fix
                     assert actions.dtype == taken[-1].dtype, fix
                     assert all(map(agent.action_space.contains, actions)), outside_space
@@ -506,10 +506,12 @@ class AlgorithmContract(Contract):
                     assert np.array_equal(done, expected), fix
                     agent.reset(done)
                 agent.reset()
-                single = agent.act(game.raw[0])
+                single = agent.act(game.raw[0], mask=game.first_mask)
                 assert agent.action_space.contains(single), outside_space
                 agent.reset()
-                drawn = agent.act(game.raw[0], deterministic=False)
+                drawn = agent.act(
+                    game.raw[0], deterministic=False, mask=game.first_mask
+                )
                 assert agent.action_space.contains(drawn), outside_space
 
     def test_an_exported_policy_acts_as_the_agent(

@@ -13,6 +13,11 @@ STATE_OF_PROBES = {
     "ReachPoint": ("_obs", "_t"),
     "NearPoint": ("_obs", "_t"),
     "MatchImage": ("_obs", "_half", "_t"),
+    "AimByImage": ("_obs", "_half", "_t"),
+    "MatchScene": ("_wanted", "_t"),
+    "AimInScene": ("_wanted", "_t"),
+    "TakeAllowed": ("_numbers", "mask", "_t"),
+    "TakeAllowedPair": ("_numbers", "mask", "_t"),
 }
 
 

@@ -22,6 +22,7 @@ def decay(start: float, end: float) -> Data:
     }
 
 
+STAGES: Data = {"channels": [4, 5], "num_blocks": 1, "fc_hid_layers": [8]}
 # For images of (2, 12, 12): (4, 5, 5), (6, 3, 3), 54 features.
 RECURRENT: Data = {
     "fc_hid_layers": [12],
@@ -116,7 +117,6 @@ def net_rows(kind: str, **rows: NetCase) -> dict[str, NetCase]:
 IMAGE = (2, 12, 12)
 # no corners, which small differences jump over
 SMOOTH = {**CONV, "hid_layers_activation": "tanh"}
-STAGES = {"channels": [4, 5], "num_blocks": 1, "fc_hid_layers": [8]}
 SMOOTH_STAGES = {**STAGES, "hid_layers_activation": "tanh"}
 MLP = {**TANH, "hid_layers": [8, 6]}
 

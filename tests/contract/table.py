@@ -21,6 +21,7 @@ from tests.contract.parts_table import (
     RECURRENT,
     RENORMALISED,
     RESIDUAL,
+    STAGES,
     TANH,
     Data,
     decay,
@@ -45,6 +46,17 @@ CHOICES = {"env__name": "ProbeMatchChoices-v0"}
 BITS = {"env__name": "ProbeMatchBits-v0"}
 PARTS = {"env__name": "ProbeMatchParts-v0"}
 IMAGES = {"env__name": "ProbeMatchImage-v0"}
+SCENE = {"env__name": "ProbeMatchScene-v0"}
+AIM_IN_SCENE = {"env__name": "ProbeAimInScene-v0"}
+MASKED = {
+    "env__name": "ProbeTakeAllowed-v0",
+    "env__action_mask": "info.action_mask",
+}
+MASKED_PAIR = {
+    "env__name": "ProbeTakeAllowedPair-v0",
+    "env__action_mask": "allowed",
+}
+AIMED_BY_IMAGES = {"env__name": "ProbeAimByImage-v0"}
 
 
 @dataclass(frozen=True)
@@ -119,6 +131,13 @@ GENTLE = keys_of_net(optim_spec={"name": "SGD", "lr": 1e-2, "momentum": 0.9})
 NORM_LAYERS = {**keys_of_net(layer_norm=True, batch_norm=True), **GENTLE}
 SIMBA = net("SimBaNet", RESIDUAL, optim_spec={"name": "AdamW", "lr": 1e-3})
 RNN = net("RecurrentNet", RECURRENT)
+FOLLOWED = {"update_type": "polyak", "polyak_coef": 0.05}
+FROM_PIXELS = {**AIMED_BY_IMAGES, **net("ConvNet", CONV, **FOLLOWED)}
+FROM_PIXELS_DEEP = {**AIMED_BY_IMAGES, **net("ResNet", STAGES, **FOLLOWED)}
+FROM_PIXELS_BY_ARC = {
+    **AIMED_BY_IMAGES,
+    **net("TorchArcNet", {"arc": CONVOLUTIONS}, **FOLLOWED),
+}
 FREE_LOG_STD = keys_of_net(log_std_init=-0.5)
 SHARED = keys_of_net(shared=True)
 BY_NUMPY = {
@@ -150,6 +169,19 @@ NOISY = {
     **keys_of_net(noisy=True),
     "agent__algorithm__action_policy": "default",
     "agent__algorithm__explore_var_spec": None,
+}
+
+
+ENCODERS = {
+    "image": {"type": "ConvNet", **CONV, "fc_hid_layers": [4]},
+    "room": {"type": "Embedding", "dim": 2},
+}
+ENCODED = keys_of_net(parts=ENCODERS)
+STACKED_SCENE = {
+    **SCENE,
+    "env__normalize_obs": True,
+    "env__frame_op": "concat",
+    "env__frame_op_len": 2,
 }
 
 
@@ -210,6 +242,19 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "multi_discrete": PPO(CHOICES),
         "multi_binary": alike(PPO(BITS)),
         "dict_obs": PPO(PARTS),
+        "scene": PPO(STACKED_SCENE),
+        "scene_by_roles": PPO(
+            SCENE,
+            keys_of_net(obs=["image", "sign"], critic_obs=["room"], critic_parts={}),
+        ),
+        "scene_recurrent": PPO(SCENE, ENCODED, RNN, keys_of_net(parts=ENCODERS)),
+        "images_recurrent": PPO(IMAGES, net("RecurrentNet", RECURRENT, shared=True)),
+        "masked": PPO(MASKED),
+        "masked_shared_epsilon_greedy": PPO(
+            MASKED, SHARED, NORMALIZED, exploring("epsilon_greedy")
+        ),
+        "masked_choices": PPO(MASKED_PAIR),
+        "masked_recurrent": PPO(MASKED_PAIR, RNN),
         "random_policy": alike(PPO(TWO_ACTIONS, action_policy="random")),
         "epsilon_greedy": PPO(exploring("epsilon_greedy")),
         "boltzmann": alike(PPO(exploring("boltzmann"))),
@@ -254,6 +299,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     "Reinforce": {
         "recurrent": REINFORCE(RNN),
         "discrete": REINFORCE(),
+        "masked": alike(REINFORCE(MASKED)),
         "continuous": alike(REINFORCE(CONTINUOUS, {"env__max_t": 20}, bounded=False)),
         "multi_discrete": alike(REINFORCE(CHOICES)),
         "multi_binary": alike(REINFORCE(BITS, pdtype("Bernoulli"))),
@@ -266,6 +312,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     "ActorCritic": {
         "recurrent": A2C(RNN),
         "gae": A2C(),
+        "masked": alike(A2C(MASKED_PAIR, SHARED)),
         "scheduled_numbers": alike(A2C(gamma=decay(0.9, 0.99), lam=decay(0.8, 1.0))),
         "n_step": A2C(SHARED, lam=None, num_step_returns=3),
         "episodes": A2C(EPISODES),
@@ -276,6 +323,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     },
     "SARSA": {
         "epsilon_greedy": SARSA(),
+        "masked": SARSA(MASKED),
         "boltzmann_episodes": SARSA(
             exploring("boltzmann"),
             {**SHORT, "agent__memory": {"name": "OnPolicyReplay"}},
@@ -286,6 +334,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     },
     "PQN": {
         "layer_norm": PQN(),
+        "masked": PQN(MASKED),
         "written_out": PQN(keys_of_net(layer_norm=False), lam=1.0),
         "boltzmann_normalized": PQN(STACKED, exploring("boltzmann"), lam=0.0),
         "batch_norm": PQN(keys_of_net(layer_norm=False, batch_norm=True), GENTLE),
@@ -297,6 +346,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     },
     "VMPO": {
         "separate": VMPO(),
+        "masked": alike(VMPO(MASKED_PAIR)),
         "scheduled_numbers": VMPO(
             TWO_ACTIONS,
             eps_eta=decay(0.5, 0.01),
@@ -323,6 +373,8 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     },
     "DQN": {
         "replaced": DQN(),
+        "masked": DQN(MASKED, NORMALIZED, BY_PRIORITY, num_step_returns=3),
+        "scene": DQN(STACKED_SCENE, BY_PRIORITY, ENCODED),
         "scheduled_numbers": DQN(
             {"agent__memory": {**PRIORITIZED, "alpha": decay(0.2, 0.8)}},
             keys_of_net(update_type="polyak", polyak_coef=decay(0.5, 0.05)),
@@ -341,6 +393,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
             exploring("boltzmann"),
             keys_of_net(update_type="polyak", polyak_coef=0.1, update_frequency=1),
         ),
+        "masked_recurrent": DOUBLE(MASKED, net("RecurrentNet", RECURRENT, **DELAYED)),
         "prioritized_dueling": DOUBLE(
             BY_PRIORITY, keys_of_net(type="DuelingMLPNet"), num_step_returns=3
         ),
@@ -356,6 +409,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     },
     "C51": {
         "plain": C51(num_atoms=11, v_min=0.0, v_max=20.0),
+        "masked": alike(C51(MASKED, num_atoms=11, double=True)),
         "rainbow": C51(
             BY_PRIORITY,
             NOISY,
@@ -376,6 +430,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     },
     "QRDQN": {
         "plain": QRDQN(num_quantiles=8),
+        "masked": QRDQN(MASKED, num_quantiles=4),
         "prioritized": QRDQN(
             STACKED, BY_PRIORITY, num_quantiles=5, kappa=0.0, double=True
         ),
@@ -385,6 +440,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     "IQN": {
         "residual": alike(IQN(SIMBA, num_quantiles=4)),
         "plain": IQN(num_quantiles=4, num_samples=6, num_target_samples=5),
+        "scene": alike(IQN(SCENE, ENCODED, num_quantiles=4)),
         "rainbow": IQN(
             BY_PRIORITY,
             NOISY,
@@ -399,6 +455,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     },
     "MunchausenDQN": {
         "plain": MUNCHAUSEN(),
+        "masked": alike(MUNCHAUSEN(MASKED)),
         "prioritized_dueling": MUNCHAUSEN(
             BY_PRIORITY, keys_of_net(type="DuelingMLPNet"), munchausen_tau=0.5
         ),
@@ -407,6 +464,8 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "continuous": SAC(TWO_ACTIONS),
         "normalized": SAC(CONTINUOUS, NORMALIZED),
         "discrete": SAC(),
+        "masked": SAC(MASKED),
+        "scene": SAC(AIM_IN_SCENE, ENCODED),
         "gumbel_softmax": SAC(pdtype("GumbelSoftmax")),
         "prioritized_symlog_delayed": SAC(
             CONTINUOUS, BY_PRIORITY, symlog=True, policy_delay=2
@@ -427,10 +486,20 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "resets": SAC(TWO_ACTIONS, reset_frequency=120),
         "dropout": alike(SAC(DROPPING, BY_PRIORITY, keys_of_net(critic_dropout=0.5))),
         "wide_by_numpy": SAC(TWO_ACTIONS, BY_NUMPY),
+        "pixels": SAC(FROM_PIXELS),
+        "pixels_deep_half_precision": alike(
+            SAC(
+                AIMED_BY_IMAGES,
+                net("ResNet", STAGES, precision="bf16", **FOLLOWED),
+            )
+        ),
+        "pixels_by_arc_spectral_norm": alike(
+            SAC(FROM_PIXELS_BY_ARC, spectral_norm=True)
+        ),
         "images_spectral_norm": alike(
             SAC(
                 IMAGES,
-                net("ConvNet", CONV, update_type="polyak", polyak_coef=0.05),
+                net("ConvNet", CONV, **FOLLOWED),
                 spectral_norm=True,
             )
         ),
@@ -454,6 +523,15 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
             REDQ(TWO_ACTIONS, num_critics=3, policy_delay=2, spectral_norm=True)
         ),
         "half_precision": REDQ(TWO_ACTIONS, HALF, num_critics=3, policy_delay=2),
+        "pixels": alike(REDQ(FROM_PIXELS, num_critics=3, policy_delay=2)),
+        "droq_pixels": alike(
+            REDQ(
+                AIMED_BY_IMAGES,
+                net("ConvNet", CONV, critic_dropout=0.1, **FOLLOWED),
+                num_critics=2,
+                policy_delay=2,
+            )
+        ),
     },
     "TQC": {
         "continuous": TQC(TWO_ACTIONS, num_critics=3, num_quantiles=5),
@@ -471,6 +549,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "norm_layers_spectral_norm": alike(
             TQC(TWO_ACTIONS, NORM_LAYERS, num_critics=2, spectral_norm=True)
         ),
+        "pixels": alike(TQC(FROM_PIXELS, num_critics=2, num_quantiles=5)),
         "half_precision_dropout": TQC(
             TWO_ACTIONS, HALF, DROPPING, num_critics=2, num_quantiles=5
         ),
@@ -480,6 +559,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "resets": CROSS_Q(TWO_ACTIONS, GENTLE, reset_frequency=120),
         "discrete": alike(CROSS_Q(GENTLE)),
         "images": CROSS_Q(IMAGES, net("ConvNet", CONV), GENTLE),
+        "pixels": CROSS_Q(AIMED_BY_IMAGES, net("ConvNet", CONV), GENTLE),
     },
     "TD3": {
         "continuous": TD3(TWO_ACTIONS),
@@ -498,6 +578,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
             TWO_ACTIONS, keys_of_net(update_type="replace", update_frequency=64)
         ),
         "half_precision": TD3(TWO_ACTIONS, HALF, pdtype("Deterministic")),
+        "pixels": TD3(FROM_PIXELS_DEEP),
         "norm_layers": TD3(TWO_ACTIONS, NORM_LAYERS),
         "residual_half_precision": alike(
             TD3(TWO_ACTIONS, net("SimBaNet", RESIDUAL, precision="bf16"))

@@ -188,7 +188,8 @@ def test_the_policy_learns_to_look_before_it_acts(changes, tmp_path):
 
 
 IMAGE_NETS: dict[str, dict[str, Any]] = {
-    "ConvNet": {"conv_hid_layers": [[8, 4, 2]], "fc_hid_layers": [16]},
+    "ConvNet": {"conv_hid_layers": [[8, 4, 2]], "fc_hid_layers": [32]},
+    "ResNet": {"channels": [4, 8], "num_blocks": 1, "fc_hid_layers": [32]},
     "TorchArcNet": {
         "arc": {
             "modules": {
@@ -563,3 +564,61 @@ def test_an_actor_finds_the_best_action_and_the_critics_its_value(name, tmp_path
             torch.from_numpy(obs), torch.tensor([[0.25]])
         )
     assert_allclose(torch.stack(q), 0.0, atol=0.1)
+
+
+FADING = {"name": "linear_decay", "start_val": 1.0, "end_val": 0.1, "end_step": 4000}
+"""Noise that covers all actions at first, as in arXiv:2107.09645."""
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(
+    ("name", "net"),
+    [
+        ("SoftActorCritic", "ConvNet"),
+        ("TD3", "ConvNet"),
+        ("CrossQ", "ConvNet"),
+        pytest.param("SoftActorCritic", "ResNet", marks=SLOW),
+        pytest.param("SoftActorCritic", "TorchArcNet", marks=SLOW),
+        pytest.param("TQC", "ConvNet", marks=SLOW),
+        pytest.param("REDQ", "ConvNet", marks=SLOW),
+    ],
+)
+def test_an_actor_finds_the_action_that_an_image_asks_for(name, net, tmp_path):
+    """Q is no sum of a function of the image and one of the action: the action must
+    join the features before a hidden layer."""
+    block = {
+        "type": net,
+        **IMAGE_NETS[net],
+        "normalize": True,
+        "update_type": "polyak",
+        "polyak_coef": 0.05,
+        "optim_spec": {"name": "GlobalAdam", "lr": 1e-3},
+    }
+    exploration = {}
+    if name == "TD3":
+        # otherwise its actor ends at the bounds before the critics know the middle
+        block["layer_norm"] = True
+        exploration = {"agent__algorithm__explore_var_spec": FADING}
+    session = train(
+        "ProbeAimByImage-v0",
+        tmp_path,
+        0,
+        6000,
+        name,
+        agent__algorithm__training_start_step=500,
+        agent__memory__max_size=6000,
+        agent__net=block,
+        **exploration,
+    )
+    images = np.full((2, 2, 12, 12), 50, np.uint8)
+    images[0, :, :, :6] += 100
+    images[1, :, :, 6:] += 100
+    best = np.array([[-0.5, 0.5], [0.5, -0.5]], np.float32)
+    assert_allclose(session.agent.actor.act_greedily(images), best, atol=0.2)
+    critic = session.agent.learner.critic
+    with torch.no_grad():
+        of_best, of_worse = (
+            critic.q_values(torch.from_numpy(images), torch.from_numpy(action))[0]
+            for action in (best, -best)
+        )
+    assert_allclose(of_worse - of_best, -2.0, atol=0.7)

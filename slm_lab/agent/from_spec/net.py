@@ -44,7 +44,12 @@ from slm_lab.core.observation import FLOAT32, ObservationLayout
 from slm_lab.core.registry import NETS
 from slm_lab.core.types import Shape
 from slm_lab.spec.checks.images import convolution_fault, image_fault
-from slm_lab.spec.checks.observations import vector_fault
+from slm_lab.spec.checks.observations import (
+    action_fault,
+    joins_features,
+    vector_fault,
+)
+from slm_lab.spec.checks.parts import sees_parts
 from slm_lab.spec.schema.agent import AgentSpec, built_nets
 from slm_lab.spec.schema.arc import TorchArcNetSpec
 from slm_lab.spec.schema.conv import ConvNetSpec, DuelingConvNetSpec, ResNetSpec
@@ -71,7 +76,9 @@ def build_net(
     num_actions: int = 0,
 ) -> nn.Module:
     """The registered net that the spec names, with one linear output per head. With
-    `num_actions` it is called with observations and so many numbers of an action."""
+    `num_actions` it sees so many numbers of an action too: beside an observation that
+    is a vector; else they are an argument of their own, and join the features of its
+    body. Raises LabError for a net without a place for them."""
     spec = with_precision(spec)
     layout = obs
     if not isinstance(layout, ObservationLayout):
@@ -80,11 +87,18 @@ def build_net(
     body = encoding_body(spec, layout, generator, build_body)
     if spec.RECURRENT:
         read = partial(read, obs_dtype=layout.dtype)
+    obs_shape = layout.shape
+    if num_actions and joins_features(spec, layout):
+        _check_action(spec, layout)
+        if body is None or spec.NEEDS_IMAGES:
+            read = partial(read, num_actions=num_actions)
+    elif num_actions:
+        obs_shape = (obs_shape[0] + num_actions,)
     net: nn.Module
     if body is None:
-        net = read(spec, layout.shape, heads, generator)
+        net = read(spec, obs_shape, heads, generator)
     elif spec.RECURRENT or spec.NEEDS_IMAGES:
-        net = read(spec, layout.shape, heads, generator, body=body)
+        net = read(spec, obs_shape, heads, generator, body=body)
     else:
         features = (body.width + num_actions,)
         net = EncodedNet(body, read(spec, features, heads, generator))
@@ -184,17 +198,19 @@ def _conv_net(
     generator: torch.Generator,
     kind: type[BodyNet] = BodyNet,
     body: Body | None = None,
+    num_actions: int = 0,
 ) -> BodyNet:
     if body is None:
         _check_image(spec, obs_shape)
         body = _image_body(spec, obs_shape, generator)
     tail = _mlp(
         spec,
-        (body.width,),
+        (body.width + num_actions,),
         spec.fc_hid_layers,
         heads,
         generator=generator,
-        sees_obs=False,
+        sees_obs=num_actions > 0,  # an action is as exact as an observation
+        dropout=spec.dropout,
     )
     return kind(body, tail)
 
@@ -321,6 +337,7 @@ def _arc_net(
     heads: Heads,
     generator: torch.Generator,
     kind: type[BodyNet],
+    num_actions: int = 0,
 ) -> BodyNet:
     path = spec.path_of("arc")
     if spec.arc is None:
@@ -335,12 +352,12 @@ def _arc_net(
     )
     tail = _mlp(
         spec,
-        (body.width,),
+        (body.width + num_actions,),
         arc.hidden,
         heads,
         generator=generator,
         activation=arc.activation,
-        sees_obs=body.is_empty,
+        sees_obs=body.is_empty or num_actions > 0,
     )
     return kind(body, tail)
 
@@ -455,6 +472,14 @@ def _check_image(spec: NetSpec, obs_shape: Shape) -> None:
         _reject(place, fault.message)
 
 
+def _check_action(spec: NetSpec, layout: ObservationLayout) -> None:
+    """Raises LabError if a critic's action has no place in the net."""
+    fault = action_fault(spec, layout)
+    if fault is not None:
+        key, message = fault
+        _reject(spec.path_of(key), message)
+
+
 def _reject(place: str, message: str | None) -> None:
     """Raises LabError if there is a message."""
     if message is not None:
@@ -472,24 +497,27 @@ def problems_here(agent: AgentSpec) -> Iterator[Problem]:
             yield Problem(f"agent.{key}.precision", NO_BF16, "bf16")
 
 
-def arc_problems(agent: AgentSpec, shape: Shape, discrete: bool) -> list[Problem]:
-    """torch's objections to the arcs of `agent`, for observations of `shape` as the
-    agent sees them. `discrete` means that an action is a choice. Other actions stand
-    beside the observation in critics apart from the policy; the arcs of such critics
-    are only tried when they are built."""
+def arc_problems(
+    agent: AgentSpec, layout: ObservationLayout, discrete: bool
+) -> list[Problem]:
+    """torch's objections to the arcs of `agent`, for observations as the agent sees
+    them. `discrete` means that an action is a choice. Other actions stand beside a
+    vector in critics apart from the policy; the arcs of such critics, and those behind
+    encoders of parts, are only tried when they are built."""
     problems = {}
     for block, net, role in built_nets(agent):
         spec = net.for_role(role)
-        sees_actions = (
+        takes_actions = (
             role == "critic" and agent.algorithm.CRITIC == "apart" and not discrete
         )
+        sees_more = takes_actions and not joins_features(spec, layout)
         if not isinstance(spec, TorchArcNetSpec):
             continue
-        if spec.arc is None or sees_actions:
+        if spec.arc is None or sees_more or sees_parts(spec, layout):
             continue
         key = net.file_key(role, "arc")
         try:
-            build_arc(spec.arc.layers(), shape)
+            build_arc(spec.arc.layers(), layout.shape)
         except ArcError as error:
             path = f"{block}.{key}.{BODY}.{error.place}"
             problems[path] = Problem(path, error.reason)

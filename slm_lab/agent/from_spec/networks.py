@@ -33,8 +33,7 @@ from slm_lab.agent.optim.rule import build_rule
 from slm_lab.agent.recurrent_state import RecurrentLayout
 from slm_lab.core.errors import LabError
 from slm_lab.core.observation import ObservationLayout
-from slm_lab.core.types import Shape
-from slm_lab.spec.checks.observations import action_fault
+from slm_lab.spec.checks.observations import joins_features
 from slm_lab.spec.schema.agent import AgentSpec, net_for_role
 from slm_lab.spec.schema.algorithm import AlgorithmSpec
 from slm_lab.spec.schema.net import NetSpec
@@ -200,18 +199,15 @@ def build_critics(
 ) -> Critics:
     """The critics, and equal target networks if the algorithm has any. They predict the
     distribution of the return if the algorithm names one. `num_actions` is the number
-    of discrete actions, or of components of a continuous one. Raises LabError where an
-    action cannot stand beside the observation."""
+    of discrete actions, or of components of a continuous one. Raises LabError for nets
+    that have no place for an action."""
     net_spec = net_for_role(agent, "critic")
     device = resolve_device(net_spec.gpu)
-    message = action_fault(layout.shape, discrete)
-    if message is not None:
-        raise LabError(f"{algorithm.name}: {message}")
-    observed: ObservationLayout | Shape = layout
     num_values = num_actions
+    num_inputs = 0
     if not discrete:
-        observed = (layout.shape[0] + num_actions,)
         num_values = 1
+        num_inputs = num_actions
     returns = build_return_distribution(algorithm)
     size = 1
     if returns is not None:
@@ -219,7 +215,7 @@ def build_critics(
     heads = [Head(num_values * size, net_spec.init_std, per_action=size)]
 
     def build_critic() -> nn.Module:
-        net = build_net(net_spec, observed, heads, generator)
+        net = build_net(net_spec, layout, heads, generator, num_inputs)
         if returns is None:
             return net
         return ReturnHead(net, returns)
@@ -245,6 +241,7 @@ def build_critics(
         nets=online,
         targets=targets,
         discrete=discrete,
+        joins_features=joins_features(net_spec, layout),
         transform=ValueTransform(algorithm.symlog, normalize=False),
         optimizer=build_optimizer(net_spec, flat),
         target_network=target_network,

@@ -83,13 +83,16 @@ class Critics:
     """Q_1, …, Q_n in one flat vector with one optimizer, with target networks or
     without. The smallest of them is bootstrapped from (n = 2: arXiv:1802.09477), or the
     smallest of `subset_size` that are drawn at random (arXiv:2101.05982). For
-    continuous actions each takes observation and action side by side and puts out one
-    value, or the distribution of the return, whose mean is the value. For discrete
-    actions it takes the observation and puts out the value of each."""
+    continuous actions each takes observation and action and puts out one value, or the
+    distribution of the return, whose mean is the value. For discrete actions it takes
+    the observation and puts out the value of each."""
 
     nets: nn.ModuleList
     targets: nn.ModuleList | None
     discrete: bool
+    joins_features: bool
+    """Whether an action is an argument of its own, which joins the features of a net;
+    else it stands beside the observation, a vector."""
     transform: ValueTransform
     optimizer: Optimizer
     target_network: TargetNetwork | None
@@ -131,7 +134,7 @@ class Critics:
         """The outputs of all nets for the actions that were taken, (B,) each."""
         if self.discrete:
             return [value_of(net.forward(obs)[0], action) for net in self.nets]
-        return [_value(net, obs, action) for net in self.nets]
+        return [self._value(net, obs, action) for net in self.nets]
 
     def q_and_next_value(
         self, obs: Tensor, action: Tensor, next_obs: Tensor, next_action: Tensor | None
@@ -146,7 +149,7 @@ class Critics:
         now: list[Tensor] = []
         following: list[Tensor] = []
         for net in self.nets:
-            q, next_q = _value(net, both, actions).chunk(2)
+            q, next_q = self._value(net, both, actions).chunk(2)
             now.append(value_of(q, action) if self.discrete else q)
             following.append(next_q.detach())
         return now, self.transform.decode(least(following))
@@ -159,8 +162,8 @@ class Critics:
         maximises it gives such actions up before they have been tried."""
         decode = self.transform.decode
         if self.climbed == "first":
-            return decode(_value(self.nets[0], obs, action))
-        values = [_value(net, obs, action) for net in self.nets]
+            return decode(self._value(self.nets[0], obs, action))
+        values = [self._value(net, obs, action) for net in self.nets]
         if self.discrete or self.climbed == "mean":
             return reduce(torch.add, map(decode, values)) / len(values)
         return decode(least(values))
@@ -173,9 +176,9 @@ class Critics:
         assert self.targets is not None
         if subset is not None and subset.is_cpu and not self._all_compute:
             drawn = [self.targets[number] for number in subset.tolist()]
-            values = [_value(net, obs, action) for net in drawn]
+            values = [self._value(net, obs, action) for net in drawn]
             return self.transform.decode(least(values))
-        values = [_value(net, obs, action) for net in self.targets]
+        values = [self._value(net, obs, action) for net in self.targets]
         if subset is None:
             return self.transform.decode(least(values))
         # a recorded step draws other numbers each time: so all networks compute
@@ -185,12 +188,12 @@ class Critics:
     def distributions(self, obs: Tensor, action: Tensor) -> list[Tensor]:
         """The distributions of the return that all nets predict for continuous actions,
         (B, K) each."""
-        return [_distribution(net, obs, action) for net in self.nets]
+        return [self._distribution(net, obs, action) for net in self.nets]
 
     def target_distributions(self, obs: Tensor, action: Tensor) -> list[Tensor]:
         """The `distributions` of the target networks."""
         assert self.targets is not None
-        return [_distribution(net, obs, action) for net in self.targets]
+        return [self._distribution(net, obs, action) for net in self.targets]
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
@@ -209,22 +212,26 @@ class Critics:
         for net in self.nets:
             net.train(mode)
 
+    def _value(self, net: nn.Module, obs: Tensor, action: Tensor | None) -> Tensor:
+        if action is None:
+            return net.forward(obs)[0]
+        value: Tensor = net.forward(*self._inputs(obs, action))[0]
+        return value.squeeze(-1)
+
+    def _distribution(self, net: nn.Module, obs: Tensor, action: Tensor) -> Tensor:
+        assert isinstance(net, ReturnHead)
+        return net.of_inputs(*self._inputs(obs, action)).squeeze(-2)
+
+    def _inputs(self, obs: Tensor, action: Tensor) -> tuple[Tensor, ...]:
+        """What a network is called with."""
+        if self.joins_features:
+            return obs, action
+        return (torch.cat([obs, action], -1),)
+
 
 def least(values: Sequence[Tensor]) -> Tensor:
     """The smallest of the critics' values, element by element."""
     return reduce(torch.min, values)
-
-
-def _value(net: nn.Module, obs: Tensor, action: Tensor | None) -> Tensor:
-    if action is None:
-        return net.forward(obs)[0]
-    value: Tensor = net.forward(torch.cat([obs, action], -1))[0]
-    return value.squeeze(-1)
-
-
-def _distribution(net: nn.Module, obs: Tensor, action: Tensor) -> Tensor:
-    assert isinstance(net, ReturnHead)
-    return net.distributions(torch.cat([obs, action], -1)).squeeze(-2)
 
 
 def value_of(q: Tensor, action: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from slm_lab.agent.net.body import BodyNet
 from slm_lab.agent.net.dueling import DuelingNet
 from slm_lab.agent.net.layers import EmptyLinear, init_linear
 from slm_lab.agent.net.mlp import MLPNet
+from slm_lab.agent.net.parts import EncodedNet
 
 
 class ReturnDistribution(ABC):
@@ -161,21 +162,25 @@ class ReturnHead(ReturnNet):
 
     @override
     def distributions(self, obs: Tensor, levels: Tensor | None = None) -> Tensor:
-        return self._by_action(self.net(obs)[0])
+        return self.of_inputs(obs)
+
+    def of_inputs(self, *inputs: Tensor) -> Tensor:
+        """The inputs of the net to the outputs of each action, (B, n, K)."""
+        return self._by_action(self.net(*inputs)[0])
 
     def means(self, outputs: Tensor) -> Tensor:
         """Outputs of the net (B, n K) to Q of each action, (B, n)."""
         return self.returns.mean(self._by_action(outputs))
 
     @override
-    def forward(self, obs: Tensor) -> tuple[Tensor]:
-        return (self.means(self.net(obs)[0]),)
+    def forward(self, obs: Tensor, *action: Tensor) -> tuple[Tensor]:
+        return (self.means(self.net(obs, *action)[0]),)
 
     def _by_action(self, outputs: Tensor) -> Tensor:
         return outputs.view(*outputs.shape[:-1], -1, self.returns.size)
 
 
-SplitNet: TypeAlias = MLPNet | BodyNet | DuelingNet
+SplitNet: TypeAlias = MLPNet | BodyNet | DuelingNet | EncodedNet
 """A net that computes an embedding of the observation, and its outputs from it."""
 
 

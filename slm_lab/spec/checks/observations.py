@@ -39,31 +39,53 @@ def observation_problems(
     agent: AgentSpec, layout: ObservationLayout, discrete: bool
 ) -> list[Problem]:
     """Problems of the nets of `agent` with observations as it gets them. `discrete`
-    tells of actions: separate critics take continuous ones as an input beside the
-    observation."""
-    algorithm = agent.algorithm
-    message = None
-    if algorithm.CRITIC == "apart":
-        message = action_fault(layout.shape, discrete)
-    if message is not None:
-        return [Problem("agent.algorithm.name", message, algorithm.name)]
-    problems = {
-        problem.path: problem
-        for path, net, role in built_nets(agent)
-        for problem in _problems_of(path, net, role, layout)
-    }
+    tells of actions: separate critics take continuous ones as an input."""
+    has_input = agent.algorithm.CRITIC == "apart" and not discrete
+    problems: dict[str, Problem] = {}
+    for path, net, role in built_nets(agent):
+        of_net = list(_problems_of(path, net, role, layout))
+        if role == "critic" and has_input and not of_net:
+            of_net = list(_action_problems(path, net, layout))
+        problems |= {problem.path: problem for problem in of_net}
     return list(problems.values())
 
 
-def action_fault(shape: Shape, discrete: bool) -> str | None:
-    """Why separate critics cannot take actions as an input beside observations of
-    `shape`. None if they can, or if actions are discrete and no input."""
-    if discrete or len(shape) == 1:
+def joins_features(net: NetSpec, layout: ObservationLayout) -> bool:
+    """Whether the action of a critic joins the features of the body of `net`. It stands
+    beside an observation that the net sees as one vector."""
+    return len(layout.shape) != 1 or sees_parts(net, layout)
+
+
+def action_fault(net: NetSpec, layout: ObservationLayout) -> tuple[str, str] | None:
+    """The key of a critic's net that leaves no place for a continuous action, and why;
+    None if there is a place."""
+    if not joins_features(net, layout):
         return None
-    return (
-        "critics of continuous actions take observations that are vectors, but the "
-        f"environment's have the shape {shape}"
-    )
+    if not net.SEES_IMAGES and not sees_parts(net, layout):
+        message = (
+            "has no features that the action of a critic can join, and observations "
+            f"of the shape {layout.shape} are no vectors; use ConvNet, ResNet or "
+            "TorchArcNet"
+        )
+        return "type", message
+    if net.lacks_hidden_layers:
+        message = (
+            "must have a layer: a critic's action joins the features of the image, and "
+            "Q would be linear in it; set critic_fc_hid_layers"
+        )
+        return "fc_hid_layers", message
+    return None
+
+
+def _action_problems(
+    path: str, net: NetSpec, layout: ObservationLayout
+) -> Iterator[Problem]:
+    of_role = net.for_role("critic")
+    fault = action_fault(of_role, layout)
+    if fault is not None:
+        key, message = fault
+        value = of_role.model_dump(mode="json")[key]
+        yield Problem(f"{path}.{net.file_key('critic', key)}", message, value)
 
 
 def vector_fault(net: str, shape: Shape) -> str | None:

@@ -35,6 +35,7 @@ class ConvNetSpec(NetSpec):
     SEES_IMAGES = True
     NEEDS_IMAGES = True
     HAS_EMBEDDING = True
+    HAS_DROPOUT = True
 
     conv_hid_layers: layers.ConvLayers = Field(
         description="one [out channels, kernel, stride, padding, dilation] per layer; "
@@ -52,6 +53,11 @@ class ConvNetSpec(NetSpec):
     @override
     def as_encoder(self) -> "ConvNetSpec":
         return self.model_copy(update={"type": "ConvNet", "fc_hid_layers": ()})
+
+    @property
+    @override
+    def lacks_hidden_layers(self) -> bool:
+        return not self.fc_hid_layers
 
     @property
     @override
@@ -96,6 +102,7 @@ class ResNetSpec(NetSpec):
     SEES_IMAGES = True
     NEEDS_IMAGES = True
     HAS_EMBEDDING = True
+    HAS_DROPOUT = True
 
     channels: Annotated[Widths, Len(1)] = Field(
         (16, 32, 32), description="channels of each stage, at least one"
@@ -111,6 +118,11 @@ class ResNetSpec(NetSpec):
     @override
     def as_encoder(self) -> "ResNetSpec":
         return self.model_copy(update={"fc_hid_layers": ()})
+
+    @property
+    @override
+    def lacks_hidden_layers(self) -> bool:
+        return not self.fc_hid_layers
 
     @property
     @override

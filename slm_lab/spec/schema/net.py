@@ -194,7 +194,8 @@ class NetSpec(EncoderBlock):
     dropout: Annotated[
         float,
         Refused(
-            "is for the hidden layers of an MLPNet; remove it",
+            "is for the fully connected layers of MLPNet, ConvNet and ResNet; remove "
+            "it",
             unless="HAS_DROPOUT",
         ),
         Refused(
@@ -497,6 +498,11 @@ class NetSpec(EncoderBlock):
     @property
     def lacks_arc(self) -> bool:
         """Whether it needs an arc and has none for both roles."""
+        return False
+
+    @property
+    def lacks_hidden_layers(self) -> bool:
+        """Whether its outputs are linear in the features of images."""
         return False
 
     def wrong_tails(self, outputs: int) -> str | None:

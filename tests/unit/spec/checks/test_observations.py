@@ -83,10 +83,6 @@ def test_a_net_that_cannot_see_the_observations_is_refused_as_it_would_be_when_b
 
 CONV_OF_99 = {"critic_conv_hid_layers": [[8, 99]]}
 DEEP = {"conv_hid_layers": [[8, 3, 1], [16, 4, 2], [16, 9]]}
-OF_VECTORS = (
-    "agent.algorithm.name = …: …critics of continuous actions take observations that "
-    "are"
-)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +106,8 @@ OF_VECTORS = (
         ),
         (agent_with(PPO, "ConvNet", critic="MLPNet"), IMAGE, "agent.critic_net.type ="),
         # Critics of continuous actions.
-        (parse_spec("s", SAC).agent, IMAGE, OF_VECTORS),
+        (agent_with(SAC, "MLPNet"), IMAGE, "agent.net.type = …: …images need ConvNet"),
+        (agent_with(SAC, "ConvNet"), IMAGE, None),
         (parse_spec("s", SAC).agent, VECTOR, None),
         # An agent without a net.
         (parse_spec("s", RANDOM).agent, (1, 2, 3, 4, 5), None),
