@@ -16,7 +16,7 @@ import torch
 from slm_lab.agent.algorithm.dual import LogNumbers
 from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.core.types import Array, Column
-from slm_lab.env.vector_env import VectorEnv
+from slm_lab.env.vector_env import HostEnv, VectorEnv
 from slm_lab.parallel.actor_learner.source import PipelineStats
 from slm_lab.parallel.hogwild.strategy import HogwildStrategy
 from slm_lab.session.session import Session
@@ -476,6 +476,7 @@ class AlgorithmContract(Contract):
         spec = small_spec(case.spec)
         taken: list[Array] = []
         with closing(evaluation_env(spec)) as vector:
+            assert isinstance(vector, HostEnv)
             inside = untrained(spec, vector)
             agent = outside(spec, inside.learner, vector.statistics)
             step_raw = vector.raw.step
