@@ -25,6 +25,7 @@ from slm_lab.core.errors import MissingExtraError, SpecError
 from slm_lab.core.plugins import is_here
 from slm_lab.core.process import running_import_of
 from slm_lab.core.registry import ENVS, import_failure
+from slm_lab.env.foreign import SingleCreator
 from slm_lab.spec.schema.env import EnvSpec
 
 GROUP = "gymnasium.envs"
@@ -271,6 +272,8 @@ def find_env(name: str) -> GymnasiumSpec:
         raise SpecError.of("env", "env.name", "; ".join(reasons), name)
     if "NoFrameskip-" in env_id:
         return _without_own_skip(entry)
+    if entry.entry_point is None:
+        return replace(entry, entry_point=SingleCreator(entry.vector_entry_point))
     return entry
 
 

@@ -47,6 +47,7 @@ from slm_lab.env.simulators.atari import (
     is_atari,
     make_native_atari,
 )
+from slm_lab.env.simulators.batched import is_batched
 from slm_lab.env.simulators.envpool import (
     THREAD_KEYS,
     is_pooled,
@@ -71,7 +72,7 @@ from slm_lab.env.vector.raw import (
     env_seeds,
     marks_in,
 )
-from slm_lab.env.vector_env import Conversions, VectorEnv
+from slm_lab.env.vector_env import Conversions, HostEnv, VectorEnv
 from slm_lab.env.wrappers import wrap
 from slm_lab.spec.checks.algorithm import ActionKind
 from slm_lab.spec.schema.env import EnvSpec
@@ -245,7 +246,7 @@ def make_env(
     )
     shown[:] = 0
     with undone_on_failure(raw.close):
-        return VectorEnv(raw, _conversions(factory, raw, training, gamma), training)
+        return HostEnv(raw, conversions_of(factory, raw, training, gamma), training)
 
 
 def _masked(env: Env, place: str, name: str) -> ActionMasks:
@@ -261,7 +262,7 @@ def make_one(spec: EnvSpec) -> tuple[Env, Conversions]:
     factory = EnvFactory.of(spec.model_copy(update=single))
     env = _constructed(factory, factory.make_single)
     with undone_on_failure(partial(close_all, [env.close], spec.name)):
-        return env, _conversions(factory, env, training=False, gamma=1.0)
+        return env, conversions_of(factory, env, training=False, gamma=1.0)
 
 
 class Actions(NamedTuple):
@@ -342,6 +343,9 @@ def _vectorise(
         if game is not None:
             return make_pooled_game(game, entry, spec.num_envs, seed)
         return make_pooled(spec, entry, factory.make_single, seed)
+    if is_batched(spec):
+        assert film is None, "torch draws nothing"
+        return _arrays_of_torch(factory, seed)
     mode = choose_mode(spec, entry)
     assert film is None or (mode, spec.num_envs) == ("sync", 1), (
         "a film needs one environment"
@@ -368,6 +372,16 @@ def _vectorise(
             fps = ATARI_FPS / game.frameskip
         envs = [Filmed(envs[0], spec.name, film, fps)]
     return SyncEnvs(envs, env_seeds(seed, spec.num_envs), marks)
+
+
+def _arrays_of_torch(factory: EnvFactory, seed: int) -> RawEnvs:
+    from slm_lab.env.simulators.torch_envs import make_batched
+    from slm_lab.env.vector.tensor_envs import ArraysOfTensors
+
+    envs = make_batched(
+        factory.spec, factory.entry, factory.make_single, seed, device="cpu"
+    )
+    return ArraysOfTensors(envs)
 
 
 def _make_pickled(make_single: bytes, log: Path | None) -> Env:
@@ -404,9 +418,11 @@ def _unchecked(entry: GymnasiumSpec) -> GymnasiumSpec:
     return dataclasses.replace(entry, order_enforce=False, disable_env_checker=True)
 
 
-def _conversions(
+def conversions_of(
     factory: EnvFactory, raw: RawEnvs | Env, training: bool, gamma: Schedule | float
 ) -> Conversions:
+    """The converters that the spec puts between `raw` and an agent. Raises SpecError
+    where the two do not fit."""
     spec = factory.spec
     game = factory.game
     # A game resizes and stacks its frames itself, a row has its images as they are.

@@ -16,7 +16,7 @@ import torch
 from slm_lab.agent.algorithm.dual import LogNumbers
 from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.core.types import Array, Column
-from slm_lab.env.vector_env import VectorEnv
+from slm_lab.env.vector_env import HostEnv, VectorEnv
 from slm_lab.parallel.actor_learner.source import PipelineStats
 from slm_lab.parallel.hogwild.strategy import HogwildStrategy
 from slm_lab.session.session import Session
@@ -476,6 +476,7 @@ class AlgorithmContract(Contract):
         spec = small_spec(case.spec)
         taken: list[Any] = []
         with closing(evaluation_env(spec)) as vector:
+            assert isinstance(vector, HostEnv)
             inside = untrained(spec, vector)
             agent = outside(spec, inside.learner, vector.statistics)
             step_raw = vector.raw.step
@@ -496,7 +497,7 @@ class AlgorithmContract(Contract):
                     result = vector.step(inside.actor.act_greedily(obs))
                     inside.actor.end_episodes(result.terminated | result.truncated)
                     obs = result.obs
-                    actions = agent.act(game.obs)
+                    actions = agent.act(game.obs, mask=game.mask)
                     assert same(actions, taken[-1]), fix
                     singles = game.singles(actions)
                     assert all(map(agent.action_space.contains, singles)), outside_space
@@ -505,10 +506,12 @@ class AlgorithmContract(Contract):
                     assert np.array_equal(done, expected), fix
                     agent.reset(done)
                 agent.reset()
-                single = agent.act(game.raw[0])
+                single = agent.act(game.raw[0], mask=game.first_mask)
                 assert agent.action_space.contains(single), outside_space
                 agent.reset()
-                drawn = agent.act(game.raw[0], deterministic=False)
+                drawn = agent.act(
+                    game.raw[0], deterministic=False, mask=game.first_mask
+                )
                 assert agent.action_space.contains(drawn), outside_space
 
     def test_an_exported_policy_acts_as_the_agent(

@@ -187,8 +187,12 @@ _HERMITE = (_NODES, _WEIGHTS / _WEIGHTS.sum())
 
 
 def standard_normal(like: Tensor, generator: torch.Generator) -> Tensor:
-    """N(0, 1) of the shape and on the device of `like`; `generator` is on the CPU."""
-    return moved(torch.randn(like.shape, generator=generator), like.device)
+    """N(0, 1) of the shape and on the device of `like`; `generator` is there or on the
+    CPU."""
+    device = generator.device
+    return moved(
+        torch.randn(like.shape, generator=generator, device=device), like.device
+    )
 
 
 @final

@@ -108,15 +108,15 @@ def masked_epsilon_greedy(
     the same numbers, and where all are allowed the same actions."""
     greedy = logits.argmax(-1)
     allowed = logits > ALLOWED
-    count = allowed.sum(-1)
+    # a terminal state may allow none, and no action is taken there
+    count = allowed.sum(-1).clip(min=1)
     u = generators.array.random(len(greedy))
     p_other = epsilon / count
     explores = u < epsilon
-    rank = np.zeros(len(greedy), np.int64)
-    if epsilon > 0:
-        rank = np.minimum(u / epsilon * count, count - 1).astype(np.int64)
+    share = np.divide(u, epsilon, out=np.zeros(len(greedy)), where=explores)
+    rank = (share * count).astype(np.int64)
     # the action of this rank among those allowed
-    explored = (np.add.accumulate(allowed, -1) <= rank[:, None]).sum(-1)
+    explored = (np.add.accumulate(allowed[:, :-1], -1) <= rank[:, None]).sum(-1)
     action = np.where(explores, explored, greedy)
     p = np.where(action == greedy, 1 - epsilon + p_other, p_other)
     return action, np.log(p, dtype=np.float32)

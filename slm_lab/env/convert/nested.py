@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 from gymnasium import spaces
 
 from slm_lab.env.interface import AnySpace
@@ -50,3 +51,15 @@ def element(space: AnySpace, batch: Any, index: int) -> Any:
     if isinstance(space, spaces.Box):
         return batch[index, ...]  # an array, even of the shape ()
     return batch[index]
+
+
+def batch_of_one(space: AnySpace, single: Any) -> Any:
+    """An element of `space` as a batch: `element` gives it back."""
+    if isinstance(space, spaces.Dict):
+        return {
+            key: batch_of_one(part, single[key]) for key, part in space.spaces.items()
+        }
+    if isinstance(space, spaces.Tuple):
+        pairs = zip(space.spaces, single, strict=True)
+        return tuple(batch_of_one(part, value) for part, value in pairs)
+    return np.asarray(single)[None]

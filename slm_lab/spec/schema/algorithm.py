@@ -150,6 +150,10 @@ class AlgorithmSpec(ChangingBlock):
     RECORDS_STEPS: ClassVar[bool] = True
     """Whether a GPU can replay its gradient steps as CUDA graphs."""
 
+    KEEPS_STEPS_ON_DEVICE: ClassVar[bool] = False
+    """Whether it can act and learn on steps that are tensors on a GPU, without the
+    host."""
+
     UNROLLS: ClassVar[type[MemorySpec] | None] = None
     """The base model of memories that actors' unrolls fill; None: unknown, so that no
     actors can feed it."""
