@@ -143,6 +143,8 @@ def _image_sets(spaces: Spaces) -> tuple[str, ...]:
     sides = [side for image in images for side in image.image_shape[1:]]
     is_float = spaces.layout.dtype != BYTE
     sets = ["agent.net.normalize=false"] if is_float else []
+    if spaces.layout.num_floats and not is_float:
+        sets.append("env.normalize_obs=true")
     if min(sides) < SMALLEST_IMAGE:
         small = json.dumps(SMALL_LAYERS)
         sets.append(f"agent.net.conv_hid_layers={small}")
