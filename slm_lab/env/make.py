@@ -437,7 +437,8 @@ def conversions_of(
     layout = _layout_of(raw.observation_space, space)
     if spec.normalize_obs and layout.num_floats == 0:
         message = (
-            "its observations are images, which agent.net.normalize scales; remove it"
+            "its observations have no floats, and agent.net.normalize scales images; "
+            "remove it"
         )
         raise SpecError.of("env", "env.normalize_obs", message, True)
     sizes = (layout.num_floats * spec.normalize_obs, int(spec.normalize_reward))

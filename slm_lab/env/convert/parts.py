@@ -45,7 +45,8 @@ LARGEST_GRID = 12
 MiniGrid. A larger one keeps its bytes and axes."""
 
 WORTH_BYTES = 1024
-"""Bytes that a row of bytes must save in an observation without images."""
+"""Bytes that a row of bytes must save in an observation of several parts without
+images."""
 
 Channels = Literal["first", "last"] | None
 
@@ -116,7 +117,8 @@ class RowConverter:
         self._mask_sizes = mask_sizes
         self._env_name = env_name
         parts = list(parts_of(space))
-        self._in_bytes = _wants_bytes([part for _, part in parts])
+        masked = (MASK,) if mask_sizes else None
+        self._in_bytes = _wants_bytes([part for path, part in parts if path != masked])
         images = {
             path: ImageConverter(part, image_size, channels)
             for path, part in parts
@@ -210,6 +212,8 @@ def _wants_bytes(parts: Sequence[AnySpace]) -> bool:
     """Whether observations with these parts are rows of bytes."""
     if any(is_image(part) and _is_large(part) for part in parts):
         return True
+    if len(parts) == 1:
+        return False
     of_floats = sum(spaces.flatdim(part) for part in parts) * FLOAT32.itemsize
     of_bytes = sum(_num_bytes(part) for part in parts)
     return of_floats - of_bytes >= WORTH_BYTES
