@@ -36,9 +36,11 @@ from slm_lab.env.convert.normalize import ObservationNormalizer, RunningStatisti
 from slm_lab.env.convert.observation import FrameJoiner, ObservationConverter
 from slm_lab.env.convert.parts import COMPOSITE, RowSpace, join_parts
 from slm_lab.env.convert.reward import RewardConverter
+from slm_lab.env.extras import known_warnings_ignored, require
 from slm_lab.env.failure import as_exception, close_all
 from slm_lab.env.interface import AnySpace, Env, check_spaces, name_of
-from slm_lab.env.lookup import find_env, known_warnings_ignored, require, step_limit
+from slm_lab.env.lookup import find_env, step_limit
+from slm_lab.env.pool_names import is_of_pool, is_pooled
 from slm_lab.env.simulators.atari import (
     AtariKeys,
     atari_keys,
@@ -47,7 +49,7 @@ from slm_lab.env.simulators.atari import (
 )
 from slm_lab.env.simulators.envpool import (
     THREAD_KEYS,
-    is_pooled,
+    make_pool,
     make_pooled,
     make_pooled_game,
 )
@@ -109,7 +111,7 @@ class EnvFactory(NamedTuple):
         """Raises SpecError if the environment does not accept the spec."""
         log = text_log()
         with printing_to(log):
-            entry = find_env(spec.name)
+            entry = find_env(spec)
             problems = check_env(spec)
         if problems:
             raise SpecError("env", problems)
@@ -189,7 +191,7 @@ class EnvFactory(NamedTuple):
         """One environment without Gymnasium's slow checks, with these values of its
         arguments with schedules."""
         of_a_pool = THREAD_KEYS
-        if self.spec.backend != "envpool":
+        if self.spec.backend != "envpool" or is_of_pool(self.entry):
             of_a_pool = frozenset()
         arguments = {**self.spec.arguments_of(copy), **numbers}
         kwargs = {
@@ -295,7 +297,7 @@ def describe_spaces(spec: EnvSpec) -> Spaces:
 
 def _needs_its_mode(spec: EnvSpec) -> bool:
     """Whether mode "sync" may need packages that the run does not need."""
-    entry = find_env(spec.name)
+    entry = find_env(spec)
     return is_pooled(spec) or (is_atari(entry) and choose_mode(spec, entry) == "native")
 
 
@@ -333,7 +335,10 @@ def _vectorise(
 ) -> RawEnvs:
     spec, entry, game, log, _ = factory
     if is_pooled(spec):
-        assert film is None, "envpool draws nothing"
+        assert film is None, "a film needs one environment"
+        if is_of_pool(entry):
+            with printing_to(log):
+                return make_pool(spec, entry, seed)
         if game is not None:
             return make_pooled_game(game, entry, spec.num_envs, seed)
         return make_pooled(spec, entry, factory.make_single, seed)
