@@ -423,6 +423,9 @@ def _conversions(
         message = (
             "its observations are images, which agent.net.normalize scales; remove it"
         )
+        if layout.parts and not any(part.is_image for part in layout.parts):
+            message = "its observations are whole numbers, which stay as they are"
+            message += "; remove it"
         raise SpecError.of("env", "env.normalize_obs", message, True)
     sizes = (layout.num_floats * spec.normalize_obs, int(spec.normalize_reward))
     lengths = [RunningStatistics.length(size) if size else 0 for size in sizes]

@@ -127,13 +127,20 @@ def _fitting(spaces: Spaces, of_env: Sequence[str]) -> dict[str, Recipe]:
         name = f"{algorithm}{image}{continuous}"
         if name not in names:
             continue
-        sets = (*of_env, *(_image_sets(spaces) if image else ()))
+        sets = (*of_env, *(_image_sets(spaces) if image else _vector_sets(spaces)))
         recipe = Recipe(f"recipe/{algorithm}.yaml", name, sets)
         spec = load_spec(*recipe, warn=False)
         # DQN has some
         if not action_space_problems(spec.agent.algorithm, *spaces.actions):
             by_algorithm[algorithm] = recipe
     return by_algorithm
+
+
+def _vector_sets(spaces: Spaces) -> tuple[str, ...]:
+    """Leaves rows as they are that have no floats to normalise."""
+    if spaces.layout.num_floats == 0:
+        return ("env.normalize_obs=false",)
+    return ()
 
 
 def _image_sets(spaces: Spaces) -> tuple[str, ...]:
