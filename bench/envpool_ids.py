@@ -9,6 +9,7 @@ environments, short rollouts, no graphs, and many ids in one process. A process 
 environment ends is followed by another one."""
 
 import json
+import os
 import signal
 import sys
 import tempfile
@@ -59,9 +60,11 @@ def main(path: Path, parts: Sequence[str]) -> None:
     while todo:
         done = try_in_a_process(todo, reasons)
         todo = todo[done:]
+    packages = f"{Path(envpool.__file__).parents[1]}/"
     by_reason: dict[str, list[str]] = {}
     for env_id, reason in reasons.items():
-        by_reason.setdefault(reason.replace(env_id, "ID"), []).append(env_id)
+        general = reason.replace(env_id, "ID").replace(packages, "")
+        by_reason.setdefault(general, []).append(env_id)
     summary = {
         "envpool": envpool.__version__,
         "tried": len(ids),
@@ -106,6 +109,7 @@ def try_in_a_process(ids: Sequence[str], reasons: dict[str, str]) -> int:
 def try_all(ids: Sequence[str], results: Connection) -> None:
     """Sends the reason why no agent can be trained in each of `ids`, or None."""
     torch.set_num_threads(1)
+    os.chdir(tempfile.gettempdir())  # ViZDoom writes a file
     warnings.simplefilter("ignore")
     for env_id in ids:
         began = time.monotonic()

@@ -20,7 +20,7 @@ import gymnasium
 from gymnasium.envs import registration
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 
-from slm_lab.core.errors import SpecError
+from slm_lab.core.errors import MissingExtraError, SpecError
 from slm_lab.core.plugins import PETTINGZOO, is_here
 from slm_lab.core.process import running_import_of
 from slm_lab.core.registry import ENVS, import_failure
@@ -29,7 +29,7 @@ from slm_lab.env.extras import (
     pip_command,
     require,
 )
-from slm_lab.env.pool_names import pool_entry
+from slm_lab.env.pool_names import nearest_of_pool, pool_entry
 from slm_lab.spec.schema.env import EnvSpec
 
 GROUP = "gymnasium.envs"
@@ -338,10 +338,8 @@ def _unknown_id_message(module_name: str, env_id: str) -> str:
     ]
     nearest = _nearest_id(env_id, known)
     if not module_name:
-        return (
-            "there is no such "
-            f"environment{_hint(nearest or _nearest_id(env_id, GAMES))}"
-        )
+        hint = _hint(nearest or _nearest_id(env_id, GAMES)) or _hint_of_pool(env_id)
+        return f"there is no such environment{hint}"
     package = module_name.partition(".")[0]
     same_package = [other for other in known if _package_of_id(other) == package]
     nearest_own = _nearest_id(env_id, same_package)
@@ -369,6 +367,19 @@ def _hint(nearest: str | None) -> str:
     if nearest in GAMES and nearest not in gymnasium.registry:
         hint += f" It comes with {pip_command('atari')}"
     return hint
+
+
+def _hint_of_pool(env_id: str) -> str:
+    """The hint for an id of envpool, or that envpool may have it; "" if it does
+    not."""
+    try:
+        nearest = nearest_of_pool(env_id)
+    except MissingExtraError:
+        more = f"envpool has many more: {pip_command('envpool')}, then envpool:ID"
+        return f"; {more}"
+    if nearest is None:
+        return ""
+    return f"; did you mean {nearest}?"
 
 
 def _class_for_id(class_: type, prefix: str) -> str:

@@ -63,9 +63,14 @@ def is_pooled(spec: EnvSpec) -> bool:
         return False
     if spec.backend == "envpool":
         return True
-    is_named = spec.name.startswith((ENVPOOL, PLAYGROUND))
     is_alone = spec.single_only is not None or "render_mode" in spec.arguments
-    return is_named and not is_alone
+    return names_envpool(spec) and not is_alone
+
+
+def names_envpool(spec: EnvSpec) -> bool:
+    """Whether `spec` asks for environments of envpool."""
+    is_named = spec.name.startswith((ENVPOOL, PLAYGROUND))
+    return is_named or spec.backend == "envpool"
 
 
 def is_of_pool(entry: GymnasiumSpec) -> bool:
