@@ -9,7 +9,7 @@ from threading import Thread
 
 from slm_lab.cli.display.screen import console, print_line
 from slm_lab.cli.shell.signals import stopped_like_ctrl_c
-from slm_lab.env.lookup import require
+from slm_lab.env.extras import require
 
 
 def show_board(data: Path, port: int | None, no_open: bool) -> None:

@@ -18,6 +18,13 @@ from slm_lab.core.registry import import_failure
 INSTALLED = frozenset({"site-packages", "dist-packages"})
 """The names of folders of installed packages."""
 
+ENVPOOL = "envpool:"
+PLAYGROUND = "playground/"
+PETTINGZOO = "pettingzoo:"
+WORDS = (ENVPOOL, PLAYGROUND, PETTINGZOO)
+"""The beginnings of names of environments that the lab itself finds. They name no
+module."""
+
 
 def listed(value: Any) -> list[Any]:
     """A list of names or other objects; one that stands alone, as a text does, is the
@@ -88,7 +95,7 @@ def is_here(package: str) -> bool:
 def typed_modules(name: str) -> tuple[str, ...]:
     """The module of an environment that the user types as "my_env:MyEnv-v0", if it is
     here."""
-    module = module_in(name)
+    module = "" if name.startswith(WORDS) else module_in(name)
     if module and is_here(module.partition(".")[0]):
         return (module,)
     return ()

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from slm_lab.core.process import usable_cores
-from slm_lab.env.lookup import EXTRAS, pip_command
+from slm_lab.env.extras import pip_command
+from slm_lab.env.lookup import EXTRAS
 from slm_lab.records.origin import installed
 
 COUNTERS = Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat")

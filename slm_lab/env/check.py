@@ -9,11 +9,13 @@ from gymnasium.error import DependencyNotInstalled
 from slm_lab.core.errors import MissingExtraError, Problem, SpecError, UsageError
 from slm_lab.core.registry import load_target
 from slm_lab.env.changing import ArgumentSchedule
+from slm_lab.env.extras import known_warnings_ignored, require
 from slm_lab.env.foreign import OWN_OF_NATIVE, vector_creator
-from slm_lab.env.lookup import find_env, known_warnings_ignored, require
+from slm_lab.env.lookup import find_env
+from slm_lab.env.pool_names import is_of_pool, is_pooled
 from slm_lab.env.simulators.atari import JOINED, atari_problems, is_atari
 from slm_lab.env.simulators.batched import batch_problems, is_batched
-from slm_lab.env.simulators.envpool import THREAD_KEYS, is_pooled, pool_problems
+from slm_lab.env.simulators.envpool import THREAD_KEYS, pool_arguments, pool_problems
 from slm_lab.env.simulators.film import IMAGE_MODE, fix_of_mujoco, in_one_line
 from slm_lab.env.vector.autoreset import choose_mode, native_fault
 from slm_lab.env.wrappers import Argument, Arguments, arguments_of, wrapper_problems
@@ -38,12 +40,12 @@ def check_env(spec: EnvSpec) -> list[Problem]:
     simulator only if the spec has keys for it. A family that is not installed is no
     problem of the spec: `make_env` reports it."""
     try:
-        entry = find_env(spec.name)
+        entry = find_env(spec)
     except SpecError as error:
         return list(error.problems)
     except MissingExtraError:
         return []
-    if is_pooled(spec):
+    if is_of_pool(entry) or is_pooled(spec):
         return _check_pooled(spec, entry)
     if (
         spec.vectorization_mode == "native"
@@ -60,7 +62,26 @@ def native_refused(reason: str) -> Problem:
     )
 
 
+def _check_of_pool(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
+    """The problems with an environment that envpool alone has."""
+    problems: list[Problem] = []
+    if spec.reset_options:
+        message = "envpool takes no options of a reset; remove it"
+        options = dict(spec.reset_options)
+        problems.append(Problem("env.reset_options", message, options))
+    if not spec.arguments and spec.index_key is None:
+        return problems
+    try:
+        arguments = pool_arguments(entry)
+    except (MissingExtraError, ImportError):
+        return problems
+    problems += _argument_problems(arguments, spec, entry)
+    return problems + _index_problems(spec, entry, arguments)
+
+
 def _check_pooled(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
+    if is_of_pool(entry):
+        return _check_of_pool(spec, entry) + wrapper_problems(spec)
     try:
         if is_atari(entry):
             return pool_problems(spec, entry, None)
@@ -117,7 +138,10 @@ def argument_schedules(
     schedules = spec.schedules
     if not schedules:
         return {}
-    arguments = _arguments(_single_creator(entry), spec, entry)
+    if is_of_pool(entry):
+        arguments = pool_arguments(entry)
+    else:
+        arguments = _arguments(_single_creator(entry), spec, entry)
     return {
         key: ArgumentSchedule(schedule.build(), arguments.is_whole(key, schedule))
         for key, schedule in schedules.items()
@@ -214,7 +238,7 @@ def film_fault(spec: EnvSpec) -> str | None:
 def _render_fault(
     spec: EnvSpec, wanted: str, modes_for_it: frozenset[str]
 ) -> str | None:
-    entry = find_env(spec.name)
+    entry = find_env(spec)
     try:
         creator = _single_creator(entry)
         if is_atari(entry):

@@ -13,8 +13,8 @@ from slm_lab.core.types import StateDict
 from slm_lab.env.convert.action import ActionConverter
 from slm_lab.env.failure import close_all, raise_if_exit
 from slm_lab.env.make import EnvFactory, conversions_of
+from slm_lab.env.pool_names import is_pooled
 from slm_lab.env.simulators.batched import is_batched
-from slm_lab.env.simulators.envpool import is_pooled
 from slm_lab.env.simulators.torch_envs import make_batched
 from slm_lab.env.vector.autoreset import (
     NATIVE_CARTPOLE,

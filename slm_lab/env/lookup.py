@@ -9,7 +9,6 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import partial
@@ -22,10 +21,16 @@ from gymnasium.envs import registration
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 
 from slm_lab.core.errors import MissingExtraError, SpecError
-from slm_lab.core.plugins import is_here
+from slm_lab.core.plugins import PETTINGZOO, is_here
 from slm_lab.core.process import running_import_of
 from slm_lab.core.registry import ENVS, import_failure
+from slm_lab.env.extras import (
+    import_extra,
+    pip_command,
+    require,
+)
 from slm_lab.env.foreign import SingleCreator
+from slm_lab.env.pool_names import nearest_of_pool, pool_entry
 from slm_lab.spec.schema.env import EnvSpec
 
 GROUP = "gymnasium.envs"
@@ -143,32 +148,6 @@ def step_limit(spec: EnvSpec, entry: GymnasiumSpec) -> int | None:
     return spec.max_t
 
 
-def require(module: str, extra: str) -> None:
-    """Raises MissingExtraError if `module`, which the `extra` installs, is missing. A
-    folder without code, which an uninstalled package may leave, does not count: it has
-    no origin."""
-    module_spec = importlib.util.find_spec(module)
-    if module_spec is None or module_spec.origin is None:
-        raise MissingExtraError(f"{module} is not installed; run: {pip_command(extra)}")
-
-
-def import_extra(module: str, extra: str) -> Any:
-    """The module `module`, which the `extra` installs. Raises MissingExtraError if it
-    is missing, or does not import: a missing dependency may raise any exception."""
-    require(module, extra)
-    try:
-        with known_warnings_ignored():
-            return importlib.import_module(module)
-    except Exception as error:
-        why = f"{module} does not import: {import_failure(error)}"
-        raise MissingExtraError(f"{why}; run: {pip_command(extra)}") from error
-
-
-def pip_command(extra: str) -> str:
-    """The command that installs an `extra` of the lab."""
-    return f'pip install "slm-lab[{extra}]"'
-
-
 EXTRAS = (
     Extra("atari", "ale_py", id_part="ALE/"),
     Extra("atari", "ale_py", id_part="NoFrameskip-", has_successor=True),
@@ -227,25 +206,20 @@ only to ids that Gymnasium does not know: an installed package may still registe
 one."""
 
 
-@contextmanager
-def known_warnings_ignored() -> Iterator[None]:
-    """Ignores warnings of imports and constructors of environments that users cannot
-    fix."""
-    with warnings.catch_warnings():
-        # Gymnasium: a float64 Box is stored as float32.
-        warnings.filterwarnings("ignore", message=".*precision lowered by casting.*")
-        # Gymnasium: it opens a window for an environment that only has images.
-        warnings.filterwarnings(
-            "ignore", message=".*for an environment that doesn't natively.*"
-        )
-        # SWIG, on the import of Box2D; as an error it would crash the interpreter.
-        warnings.filterwarnings(
-            "ignore", "builtin type .* has no __module__", DeprecationWarning
-        )
-        yield
+def find_env(spec: EnvSpec) -> GymnasiumSpec:
+    """The entry of the environment of `spec`, see `find_registered`, or the one that
+    envpool alone has. Raises MissingExtraError if the family is not installed,
+    SpecError if there is no such environment."""
+    if spec.name.startswith(PETTINGZOO):
+        message = "the lab does not train in environments of PettingZoo yet"
+        raise SpecError.of("env", "env.name", message, spec.name)
+    entry = pool_entry(spec)
+    if entry is not None:
+        return entry
+    return find_registered(spec.name)
 
 
-def find_env(name: str) -> GymnasiumSpec:
+def find_registered(name: str) -> GymnasiumSpec:
     """The entry of `name`: a Gymnasium id, "package.module:id", or a plug-in. Imports
     the module that registers it, never the simulator; for an unknown id, packages that
     may register it. Raises MissingExtraError if the family is not installed, SpecError
@@ -367,10 +341,8 @@ def _unknown_id_message(module_name: str, env_id: str) -> str:
     ]
     nearest = _nearest_id(env_id, known)
     if not module_name:
-        return (
-            "there is no such "
-            f"environment{_hint(nearest or _nearest_id(env_id, GAMES))}"
-        )
+        hint = _hint(nearest or _nearest_id(env_id, GAMES)) or _hint_of_pool(env_id)
+        return f"there is no such environment{hint}"
     package = module_name.partition(".")[0]
     same_package = [other for other in known if _package_of_id(other) == package]
     nearest_own = _nearest_id(env_id, same_package)
@@ -398,6 +370,19 @@ def _hint(nearest: str | None) -> str:
     if nearest in GAMES and nearest not in gymnasium.registry:
         hint += f" It comes with {pip_command('atari')}"
     return hint
+
+
+def _hint_of_pool(env_id: str) -> str:
+    """The hint for an id of envpool, or that envpool may have it; "" if it does
+    not."""
+    try:
+        nearest = nearest_of_pool(env_id)
+    except MissingExtraError:
+        more = f"envpool has many more: {pip_command('envpool')}, then envpool:ID"
+        return f"; {more}"
+    if nearest is None:
+        return ""
+    return f"; did you mean {nearest}?"
 
 
 def _class_for_id(class_: type, prefix: str) -> str:

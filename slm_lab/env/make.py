@@ -38,9 +38,11 @@ from slm_lab.env.convert.normalize import ObservationNormalizer, RunningStatisti
 from slm_lab.env.convert.observation import FrameJoiner, ObservationConverter
 from slm_lab.env.convert.parts import RowSpace, join_parts
 from slm_lab.env.convert.reward import RewardConverter
+from slm_lab.env.extras import known_warnings_ignored, require
 from slm_lab.env.failure import as_exception, close_all
 from slm_lab.env.interface import AnySpace, Env, check_spaces, name_of
-from slm_lab.env.lookup import find_env, known_warnings_ignored, require, step_limit
+from slm_lab.env.lookup import find_env, step_limit
+from slm_lab.env.pool_names import is_of_pool, is_pooled
 from slm_lab.env.simulators.atari import (
     AtariKeys,
     atari_keys,
@@ -50,7 +52,7 @@ from slm_lab.env.simulators.atari import (
 from slm_lab.env.simulators.batched import is_batched
 from slm_lab.env.simulators.envpool import (
     THREAD_KEYS,
-    is_pooled,
+    make_pool,
     make_pooled,
     make_pooled_game,
 )
@@ -113,7 +115,7 @@ class EnvFactory(NamedTuple):
         """Raises SpecError if the environment does not accept the spec."""
         log = text_log()
         with printing_to(log):
-            entry = find_env(spec.name)
+            entry = find_env(spec)
             problems = check_env(spec)
         if problems:
             raise SpecError("env", problems)
@@ -193,7 +195,7 @@ class EnvFactory(NamedTuple):
         """One environment without Gymnasium's slow checks, with these values of its
         arguments with schedules."""
         of_a_pool = THREAD_KEYS
-        if self.spec.backend != "envpool":
+        if self.spec.backend != "envpool" or is_of_pool(self.entry):
             of_a_pool = frozenset()
         arguments = {**self.spec.arguments_of(copy), **numbers}
         kwargs = {
@@ -301,7 +303,7 @@ def describe_spaces(spec: EnvSpec) -> Spaces:
 
 def _needs_its_mode(spec: EnvSpec) -> bool:
     """Whether mode "sync" may need packages that the run does not need."""
-    entry = find_env(spec.name)
+    entry = find_env(spec)
     return is_pooled(spec) or (is_atari(entry) and choose_mode(spec, entry) == "native")
 
 
@@ -339,10 +341,8 @@ def _vectorise(
 ) -> RawEnvs:
     spec, entry, game, log, _ = factory
     if is_pooled(spec):
-        assert film is None, "envpool draws nothing"
-        if game is not None:
-            return make_pooled_game(game, entry, spec.num_envs, seed)
-        return make_pooled(spec, entry, factory.make_single, seed)
+        assert film is None, "a film needs one environment"
+        return _pooled(factory, seed)
     if is_batched(spec):
         assert film is None, "torch draws nothing"
         return _arrays_of_torch(factory, seed)
@@ -372,6 +372,16 @@ def _vectorise(
             fps = ATARI_FPS / game.frameskip
         envs = [Filmed(envs[0], spec.name, film, fps)]
     return SyncEnvs(envs, env_seeds(seed, spec.num_envs), marks)
+
+
+def _pooled(factory: EnvFactory, seed: int) -> RawEnvs:
+    spec, entry, game, log, _ = factory
+    if is_of_pool(entry):
+        with printing_to(log):
+            return make_pool(spec, entry, seed)
+    if game is not None:
+        return make_pooled_game(game, entry, spec.num_envs, seed)
+    return make_pooled(spec, entry, factory.make_single, seed)
 
 
 def _arrays_of_torch(factory: EnvFactory, seed: int) -> RawEnvs:
@@ -440,6 +450,9 @@ def conversions_of(
             "its observations have no floats, and agent.net.normalize scales images; "
             "remove it"
         )
+        if layout.parts and not any(part.is_image for part in layout.parts):
+            message = "its observations are whole numbers, which stay as they are"
+            message += "; remove it"
         raise SpecError.of("env", "env.normalize_obs", message, True)
     sizes = (layout.num_floats * spec.normalize_obs, int(spec.normalize_reward))
     lengths = [RunningStatistics.length(size) if size else 0 for size in sizes]

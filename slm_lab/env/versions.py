@@ -19,16 +19,16 @@ from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from slm_lab.core.recorded import recordable
 from slm_lab.core.registry import load_target
 from slm_lab.env.lookup import find_env, package_of, step_limit
+from slm_lab.env.pool_names import is_pooled
 from slm_lab.env.simulators.atari import atari_keys, is_atari
 from slm_lab.env.simulators.batched import is_batched
-from slm_lab.env.simulators.envpool import is_pooled
 from slm_lab.env.vector.autoreset import Vectorisation, choose_mode
 from slm_lab.spec.schema.env import EnvSpec
 
 
 def episode_limit(spec: EnvSpec) -> int | None:
     """Steps after which an episode is truncated; None: never. Raises as `make_env`."""
-    entry = find_env(spec.name)
+    entry = find_env(spec)
     if is_atari(entry):
         return atari_keys(spec, entry).max_steps
     return step_limit(spec, entry)
@@ -37,7 +37,7 @@ def episode_limit(spec: EnvSpec) -> int | None:
 def env_record(spec: EnvSpec) -> dict[str, Any]:
     """The id, vectorisation, step limit and all arguments, registered ones included, as
     JSON. Raises as `make_env`."""
-    entry = find_env(spec.name)
+    entry = find_env(spec)
     arguments = {**entry.kwargs, **spec.arguments}
     if is_atari(entry):
         keys = atari_keys(spec, entry)
@@ -66,7 +66,7 @@ def code_digest(spec: EnvSpec) -> str:
     arguments of its registration; the files of its modules, its wrappers' and all that
     they import; versions of installed packages among these. Raises as `find_env`, and
     what an import raises."""
-    entry = find_env(spec.name)
+    entry = find_env(spec)
     registered = recordable(
         [entry.max_episode_steps, entry.kwargs], most=MOST_ARGUMENTS
     )
@@ -96,7 +96,7 @@ def code_digest(spec: EnvSpec) -> str:
 def is_from(spec: EnvSpec, packages: Collection[str]) -> bool:
     """Whether the code of an environment comes from these packages. Raises as
     `find_env`."""
-    return package_of(find_env(spec.name)).replace("_", "-") in packages
+    return package_of(find_env(spec)).replace("_", "-") in packages
 
 
 def _code_of(spec: EnvSpec, entry: GymnasiumSpec) -> Iterator[Any]:

@@ -15,7 +15,8 @@ from gymnasium.envs.registration import load_env_creator
 from slm_lab.core.errors import UsageError
 from slm_lab.core.process import signals_handled
 from slm_lab.env.check import display_fault
-from slm_lab.env.lookup import find_env, known_warnings_ignored
+from slm_lab.env.extras import known_warnings_ignored
+from slm_lab.env.lookup import find_env
 from slm_lab.env.simulators.film import drawn, in_one_line, missing_display_reason
 from slm_lab.spec.schema.env import EnvSpec
 
@@ -63,7 +64,7 @@ def _why_hopeless(spec: EnvSpec, chosen: str | None) -> str | None:
     not_shown = display_fault(spec)
     if no_display is None or not_shown is not None:
         return not_shown
-    if _has_its_own_window(find_env(spec.name)):
+    if _has_its_own_window(find_env(spec)):
         return no_display
     return None
 

@@ -11,8 +11,9 @@ import gymnasium
 
 from slm_lab.core.errors import LabError, Problem
 from slm_lab.core.registry import import_failure, load_target, nearest_name, suggestion
+from slm_lab.env.extras import known_warnings_ignored
 from slm_lab.env.interface import Env
-from slm_lab.env.lookup import known_warnings_ignored, missing_module_message
+from slm_lab.env.lookup import missing_module_message
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.messages import FOREIGN, TYPES
 from slm_lab.spec.schema.schedule import ScheduleSpec

@@ -33,7 +33,7 @@ from slm_lab.env.convert.action import (
 from slm_lab.env.convert.mask import MASK
 from slm_lab.env.convert.observation import discrete_parts
 from slm_lab.env.convert.parts import PartConverter, leaves
-from slm_lab.env.lookup import require
+from slm_lab.env.extras import require
 from slm_lab.export.shared_run import shared_files, zipped
 from slm_lab.records.checkpoints import AgentCheckpoint
 from slm_lab.records.playable_run import PlayableRun

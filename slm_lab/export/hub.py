@@ -12,7 +12,7 @@ from types import ModuleType
 from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.files import read_file, write_atomically
 from slm_lab.core.process import quietly
-from slm_lab.env.lookup import require
+from slm_lab.env.extras import require
 from slm_lab.export.shared_run import shared_files, zipped
 from slm_lab.records.archive import MAX_BYTES, naming, unpacked
 from slm_lab.records.checkpoints import AgentCheckpoint

@@ -88,7 +88,7 @@ def env_facts(env: EnvSpec) -> EnvFacts:
                 raise
             raise LabError(f"{env.name} raises {import_failure(error)}") from error
         warnings: tuple[str, ...] = ()
-        if not is_atari(find_env(env.name)):
+        if not is_atari(find_env(env)):
             warnings = _checker_notes(single.unwrapped)
         observations, actions = map(
             _space_text, (bare_env(single).observation_space, single.action_space)

@@ -83,7 +83,7 @@ def choose_recipe(algorithm: str, env: EnvSpec) -> Recipe:
     UsageError without such a recipe, and names the algorithms that have one."""
     if algorithm not in {*recipes(), *GAMES}:
         raise UsageError(_no_recipe(algorithm))
-    if is_atari(find_env(env.name)) and not env.wrappers:
+    if is_atari(find_env(env)) and not env.wrappers:
         sets = (f"env={env.name}",)
         fitting = {
             word: Recipe(f"{name}.json", name, sets) for word, name in GAMES.items()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from slm_lab.core.errors import Problem, SpecError, UsageError
-from slm_lab.core.plugins import is_covered, module_in, refuse_inside
+from slm_lab.core.plugins import WORDS, is_covered, module_in, refuse_inside
 from slm_lab.core.text import in_line
 from slm_lab.records.event_log import Copied, EventLog, Proposed
 from slm_lab.spec.limits import nodes
@@ -253,7 +253,10 @@ def _names(path: str, value: object) -> Iterator[str]:
     if path == "env" and isinstance(value, Mapping):
         yield from _names("env.name", value.get("name"))
         yield from _names("env.wrappers", value.get("wrappers"))
-    elif path == "env.name" or path.startswith("env.wrappers"):
+    elif path == "env.name":
+        if isinstance(value, str) and not value.startswith(WORDS):
+            yield value
+    elif path.startswith("env.wrappers"):
         for entry in value if isinstance(value, list) else [value]:
             name = entry
             if isinstance(entry, Mapping):

@@ -34,6 +34,7 @@ from slm_lab.core.recorded import value_at
 from slm_lab.core.registry import import_failure
 from slm_lab.core.text import error_summary, in_line
 from slm_lab.env.failure import EnvironmentFailedError
+from slm_lab.env.pool_names import names_envpool
 from slm_lab.env.versions import code_digest, is_from
 from slm_lab.metrics.trial_metrics import NOT_MEASURED as UNKNOWN
 from slm_lab.parallel.fork_server import end, new_process, start
@@ -322,7 +323,7 @@ def measure_random_return(
 def measured_key(spec: EnvSpec) -> str:
     """The key of a measurement: the environment, its arguments, and the code that it
     runs. Raises LabError as `find_env`, or if the code does not import."""
-    of_backend = ("envpool",) if spec.backend == "envpool" else ()
+    of_backend = ("envpool",) if names_envpool(spec) else ()
     names = "gymnasium", "ale-py", "mujoco", *of_backend
     packages = [f"{name}={found}" for name in names if (found := installed(name))]
     try:

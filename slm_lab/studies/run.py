@@ -11,8 +11,8 @@ from slm_lab.core.recorded import differences
 from slm_lab.env.check import check_env, film_fault
 from slm_lab.env.lookup import find_env
 from slm_lab.env.make import Spaces, describe_spaces
+from slm_lab.env.pool_names import is_pooled
 from slm_lab.env.simulators.atari import is_atari
-from slm_lab.env.simulators.envpool import is_pooled
 from slm_lab.records.lock import RunLock
 from slm_lab.records.lookup import find_run
 from slm_lab.records.origin import provenance, resumed
@@ -164,7 +164,7 @@ def _about_lost_episodes(env: EnvSpec) -> str:
         f"the state of {env.name} cannot be saved here; the run resumes with new "
         "episodes"
     )
-    if not is_atari(find_env(env.name)) or is_pooled(env):
+    if not is_atari(find_env(env)) or is_pooled(env):
         return message
     return (
         f'{message}; with env.vectorization_mode "sync" a run resumes its running '

@@ -150,6 +150,22 @@ class RowConverter:
         except ValueError as error:
             raise breaks_its_space(self._env_name, error) from None
 
+    def batch(self, observed: Any, count: int) -> Array:
+        """B = `count` observations, whose parts are (B, …) each → (B, D). Raises
+        LabError if they are not in the space."""
+        try:
+            parts = {
+                name_of_part(path): as_numbers(
+                    as_array(value, path).reshape(count, *(part.shape or ())),
+                    part,
+                    path,
+                )
+                for path, part, value in leaves(self.space, observed)
+            }
+            return self.rows(parts, count)
+        except ValueError as error:
+            raise breaks_its_space(self._env_name, error) from None
+
     def rows(self, parts: Mapping[str, Array], count: int) -> Array:
         """Parts by name of B = `count` observations, (B, …) each and in their own types
         → (B, D). A missing part is zeros. Raises ValueError if float32 cannot hold a
@@ -297,6 +313,19 @@ def join_parts(
     `mask_sizes` see `RowConverter`. Raises SpecError with every observation, or part of
     one, that has no numbers."""
     space = env.observation_space
+    check_parts(space, env_name)
+    if isinstance(space, spaces.Dict) and len(space) == 1:
+        ((key, part),) = space.items()
+        if is_image(part):
+            return gymnasium.wrappers.TransformObservation(env, itemgetter(key), part)
+    if isinstance(space, COMPOSITE):
+        converter = RowConverter(space, env_name, image_size, channels, mask_sizes)
+        return ObservationRows(env, converter)
+    return env
+
+
+def check_parts(space: AnySpace, env_name: str) -> None:
+    """Raises SpecError with every observation, or part of one, that has no numbers."""
     unusable = {
         path: part
         for path, part in parts_of(space)
@@ -312,14 +341,6 @@ def join_parts(
             unsupported(part, env_name, path, usable) for path, part in unusable.items()
         ]
         raise SpecError("env", problems)
-    if isinstance(space, spaces.Dict) and len(space) == 1:
-        ((key, part),) = space.items()
-        if is_image(part):
-            return gymnasium.wrappers.TransformObservation(env, itemgetter(key), part)
-    if isinstance(space, COMPOSITE):
-        converter = RowConverter(space, env_name, image_size, channels, mask_sizes)
-        return ObservationRows(env, converter)
-    return env
 
 
 def leaves(

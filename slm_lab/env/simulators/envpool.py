@@ -1,36 +1,43 @@
-"""envpool: the same environments, stepped by threads in C++ (Weng et al.,
+"""envpool: environments of many libraries, stepped by threads in C++ (Weng et al.,
 arXiv:2206.10558).
 
-envpool resets in the step after the end of an episode. It reports an episode that
-terminates at its step limit as truncated only. So envpool gets no limit: this module
-counts the steps, and resets an ended episode at once, without a wasted action."""
+envpool resets in the step after the end of an episode; this module resets an ended
+episode at once, without a wasted action. envpool reports an episode that terminates at
+its step limit as truncated only. So an environment that Gymnasium has too gets no
+limit, and this module counts its steps. One that envpool alone has keeps its limit,
+which its rewards and observations may depend on."""
 
+import ctypes
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, TypeAlias, final
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, TypeAlias, final
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from typing_extensions import override
 
-from slm_lab.core.errors import Problem, SpecError
+from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.core.state import SavedFields
 from slm_lab.core.types import Array, BoolArray, IntArray, StateDict
+from slm_lab.env.convert.image import is_image
+from slm_lab.env.convert.nested import COMPOSITE
+from slm_lab.env.convert.parts import RowConverter, check_parts
+from slm_lab.env.extras import known_warnings_ignored
 from slm_lab.env.failure import close_all
-from slm_lab.env.interface import Env
-from slm_lab.env.lookup import (
-    import_extra,
-    in_families,
-    known_warnings_ignored,
-    step_limit,
-)
+from slm_lab.env.interface import AnySpace, Env
+from slm_lab.env.lookup import in_families, step_limit
+from slm_lab.env.pool_names import COMPARED, import_envpool
 from slm_lab.env.simulators.atari import (
     AtariKeys,
     atari_keys,
     is_atari,
     variant_problems,
 )
+from slm_lab.env.simulators.film import FPS
 from slm_lab.env.vector.raw import RawEnvs, RawStep, check_actions, env_seeds
+from slm_lab.env.wrappers import Argument, Arguments
 from slm_lab.spec.schema.env import EnvSpec
 
 EnvPool: TypeAlias = Any
@@ -42,8 +49,32 @@ NO_LIMIT = 2**31 - 1
 THREAD_KEYS = frozenset({"num_threads", "thread_affinity_offset"})
 """Keys of every pool that single environments do not have."""
 
-COMPARED = "gymnasium.envs."
-"""The entry points of environments that envpool reproduces."""
+SET_BY_THE_LAB = frozenset(
+    {
+        "num_envs",
+        "batch_size",
+        "max_num_players",
+        "base_path",
+        "seed",
+        "env_seed",
+        "gym_reset_return_info",
+        "max_episode_steps",
+        "reward_threshold",
+    }
+)
+"""Keys of every pool that are no arguments of a spec."""
+
+DRAWING = {
+    "render_mode": Argument(str, (None,)),
+    "from_pixels": Argument(bool),
+    "render_width": Argument(int),
+    "render_height": Argument(int),
+    "render_camera_id": Argument(int),
+}
+"""Arguments of every pool that are no keys of its configuration."""
+
+OPENGL = ("libEGL.so.1", "libGL.so.1")
+"""The libraries that MuJoCo draws with. Without them envpool ends the process."""
 
 SAME_KEYS = (
     "img_height",
@@ -66,12 +97,6 @@ KEYS_OF_A_GAME = {
 """The keys of a game in ale-py and in envpool."""
 
 
-def is_pooled(spec: EnvSpec) -> bool:
-    """Whether envpool steps the environments of `spec`; single ones are always
-    Gymnasium's."""
-    return spec.backend == "envpool" and spec.vectorization_mode in (None, "native")
-
-
 def pool_problems(
     spec: EnvSpec, entry: GymnasiumSpec, accepted: set[str] | None
 ) -> list[Problem]:
@@ -82,7 +107,7 @@ def pool_problems(
     compared = is_atari(entry) or (
         in_families(entry, COMPARED) and not entry.additional_wrappers
     )
-    if not compared or task not in _envpool().list_all_envs():
+    if not compared or task not in import_envpool().list_all_envs():
         return [
             Problem(
                 "env.backend", f'envpool has no {entry.id}; use "gymnasium"', "envpool"
@@ -91,7 +116,7 @@ def pool_problems(
     if is_atari(entry):
         keys = atari_keys(spec, entry)
         return [*_game_problems(keys), *variant_problems(keys, entry)]
-    pool_keys = set(_envpool().make_spec(task).config._asdict())
+    pool_keys = set(import_envpool().make_spec(task).config._asdict())
     known = (pool_keys if accepted is None else pool_keys & accepted) | THREAD_KEYS
     return [
         Problem(f"env.{key}", _unknown(key, value, entry, sorted(known)), value)
@@ -142,7 +167,8 @@ def make_pooled(
     for what, (theirs, ours) in pairs.items():
         if _kind(theirs) != _kind(ours):
             message = (
-                f'its {what} are {theirs} and Gymnasium\'s {ours}; use "gymnasium"'
+                f"its {what} are {theirs} and Gymnasium's {ours}; use "
+                f'"gymnasium", or the name envpool:{entry.id}'
             )
             raise SpecError.of("env", "env.backend", message, "envpool")
     envs.observation_space = single.observation_space
@@ -163,6 +189,7 @@ class EnvpoolEnvs(SavedFields, RawEnvs):
         seed: int,
         max_steps: int | None,
         life_loss: bool = False,
+        view: "PoolView | None" = None,
     ) -> None:
         self.num_envs = num_envs
         self.exact_state = False
@@ -170,11 +197,16 @@ class EnvpoolEnvs(SavedFields, RawEnvs):
         self._seed = seed
         self._max_steps = NO_LIMIT if max_steps is None else max_steps
         self._life_loss = life_loss
+        self._view = view
         self._steps = 0
         self._began = np.zeros(num_envs, np.int64)
         """_steps at the start of each episode."""
         self._lives: IntArray = np.zeros(num_envs, np.int64)
         self._pool = make(env_seeds(seed, num_envs))
+        if view is not None:
+            self.observation_space = view.space
+            self.action_space = view.action_space
+            return
         with known_warnings_ignored():
             self.observation_space = self._pool.observation_space
             self.action_space = self._pool.action_space
@@ -185,16 +217,23 @@ class EnvpoolEnvs(SavedFields, RawEnvs):
         self._began[:] = self._steps
         if self._life_loss:
             self._lives = info["lives"]
-        return np.asarray(obs)
+        return self._seen(obs, self.num_envs)
+
+    def _seen(self, obs: Any, count: int) -> Array:
+        """`count` observations of the pool, (count, ...) in `observation_space`."""
+        if self._view is None:
+            return np.asarray(obs)
+        return self._view.observe(obs, count)
 
     @override
     def step(self, action: Array) -> RawStep:
         # For an invalid action envpool would take another one.
         check_actions("envpool", action, self.action_space)
-        obs, reward, terminated, _, info = self._pool.step(action)
+        observed, reward, terminated, is_cut, info = self._pool.step(action)
+        obs = self._seen(observed, self.num_envs)
         self._steps += 1
         reward = reward.astype(np.float64)
-        truncated = self._steps - self._began >= self._max_steps
+        truncated = is_cut | (self._steps - self._began >= self._max_steps)
         over = terminated | truncated
         if self._life_loss:
             terminated = terminated | self._lost_life(info["lives"])
@@ -223,7 +262,8 @@ class EnvpoolEnvs(SavedFields, RawEnvs):
     def _begin_episodes(self, index: IntArray, obs: Array) -> None:
         if len(index) == 0:
             return
-        obs[index], info = self._pool.reset(index.astype(np.int32))
+        first, info = self._pool.reset(index.astype(np.int32))
+        obs[index] = self._seen(first, len(index))
         self._began[index] = self._steps
         if self._life_loss:
             self._lives[index] = info["lives"]
@@ -239,10 +279,207 @@ class EnvpoolEnvs(SavedFields, RawEnvs):
         self._pool = None  # this ends its threads
 
 
+class PoolView(NamedTuple):
+    """What the lab makes of the spaces and observations of a pool."""
+
+    space: AnySpace
+    action_space: AnySpace
+    key: str | None = None
+    """The part that is the whole observation; None: it has no single part."""
+    rows: RowConverter | None = None
+    """What makes rows of observations with parts."""
+
+    @classmethod
+    def of(cls, spec: EnvSpec, spaces_of_pool: "PoolSpaces") -> "PoolView":
+        """Raises SpecError for observations without numbers."""
+        space, action_space = spaces_of_pool
+        check_parts(space, spec.name)
+        if isinstance(space, spaces.Dict) and len(space) == 1:
+            ((key, part),) = space.items()
+            if is_image(part):
+                return cls(part, action_space, key=key)
+        if not isinstance(space, COMPOSITE):
+            return cls(space, action_space)
+        rows = RowConverter(space, spec.name, spec.image_downsize, spec.image_channels)
+        return cls(rows.row_space, action_space, rows=rows)
+
+    def observe(self, obs: Any, count: int) -> Array:
+        """`count` observations of a pool → (count, ...). Raises LabError if they are
+        not in its space."""
+        if self.rows is not None:
+            return self.rows.batch(obs, count)
+        whole = obs
+        if self.key is not None:
+            whole = obs[self.key]
+        return np.asarray(whole)
+
+
+class PoolSpaces(NamedTuple):
+    """The spaces of one environment of a pool."""
+
+    observation: AnySpace
+    action: AnySpace
+
+
+def make_pool(spec: EnvSpec, entry: GymnasiumSpec, seed: int) -> RawEnvs:
+    """The environments of `spec`, which envpool alone has. Raises SpecError for spaces
+    that the lab does not support, and for games of several players."""
+    arguments = {**entry.kwargs, **spec.arguments}
+    task = arguments.pop("task")
+    view = PoolView.of(spec, spaces_of(spec.name, task, arguments))
+    return EnvpoolEnvs(
+        make=partial(_make_pool, task, arguments),
+        num_envs=spec.num_envs,
+        seed=seed,
+        max_steps=spec.max_t,
+        view=view,
+    )
+
+
+def spaces_of(name: str, task: str, arguments: Mapping[str, Any]) -> PoolSpaces:
+    """The spaces of `task`, whose environment is called `name`. Raises SpecError for a
+    game of several players."""
+    with known_warnings_ignored():
+        described = import_envpool().make_spec(task, **arguments)
+        players = described.config.max_num_players
+        if players > 1:
+            message = f"up to {players} players act in it, and the lab trains one"
+            raise SpecError.of("env", "env.name", message, name)
+        return PoolSpaces(
+            _with_true_bounds(described.gymnasium_observation_space),
+            _countable(described.gymnasium_action_space),
+        )
+
+
+def _with_true_bounds(space: AnySpace) -> AnySpace:
+    """`space`; where a Box of envpool begins with the smallest positive number, it
+    means the most negative one."""
+    if isinstance(space, spaces.Dict):
+        parts = {key: _with_true_bounds(part) for key, part in space.items()}
+        return spaces.Dict(parts)
+    if not isinstance(space, spaces.Box) or space.dtype.kind != "f":
+        return space
+    tiny = np.finfo(space.dtype).tiny
+    low = np.where(space.low == tiny, -np.inf, space.low)
+    return spaces.Box(low, space.high, dtype=space.dtype.type)
+
+
+def _countable(space: AnySpace) -> AnySpace:
+    """The actions `space`; whole numbers between bounds are choices."""
+    if not isinstance(space, spaces.Box) or space.dtype.kind not in "iu":
+        return space
+    sizes = space.high.astype(np.int64) - space.low + 1
+    return spaces.MultiDiscrete(sizes, start=space.low.astype(np.int64))
+
+
+def pool_arguments(entry: GymnasiumSpec) -> Arguments:
+    """The arguments of an environment that envpool alone has. Raises ImportError for a
+    missing library."""
+    config = import_envpool().make_spec(entry.kwargs["task"]).config._asdict()
+    named = {
+        key: Argument(type(value), (value,))
+        for key, value in config.items()
+        if key not in SET_BY_THE_LAB
+    }
+    return Arguments(DRAWING | named, open_ended=False)
+
+
+METADATA: dict[str, Any] = {
+    "render_modes": ["rgb_array", "human"],
+    "render_fps": FPS,
+}
+"""That of every environment of envpool, which has no frame rates."""
+
+
+@final
+class PooledEnv(gymnasium.Env[Any, Any]):
+    """One environment that envpool alone has. Its generator draws the seed of each of
+    its pools; a reset with a seed makes another one."""
+
+    metadata = METADATA
+
+    def __init__(
+        self, task: str, render_mode: str | None = None, **arguments: Any
+    ) -> None:
+        """Raises UsageError if it is to draw without OpenGL."""
+        self.render_mode = render_mode
+        self._arguments = {"render_mode": render_mode, "num_threads": 1, **arguments}
+        self._task = task
+        self._pool: EnvPool = None
+        self.observation_space, self.action_space = spaces_of(task, task, arguments)
+
+    @override
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        if seed is not None or self._pool is None:
+            drawn = int(self.np_random.integers(2**31))
+            self._pool = _make_pool(self._task, self._arguments, [drawn])
+        obs, info = self._pool.reset()
+        return _first(obs), _first(info)
+
+    @override
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        batch = np.asarray(action)[None]
+        check_actions("envpool", batch, self.action_space)
+        obs, reward, terminated, truncated, info = self._pool.step(batch)
+        return (
+            _first(obs),
+            float(reward[0]),
+            bool(terminated[0]),
+            bool(truncated[0]),
+            _first(info),
+        )
+
+    @override
+    def render(self) -> Any:
+        frames = self._pool.render()
+        return None if frames is None else frames[0]
+
+    @override
+    def close(self) -> None:
+        self._pool = None  # this ends its thread
+
+
+def _first(values: Any) -> Any:
+    """The first of a batch of observations or infos, in parts or not."""
+    if isinstance(values, Mapping):
+        return {key: _first(part) for key, part in values.items()}
+    if len(values) == 0:
+        return values
+    return values[0]
+
+
+def _make_pool(task: str, arguments: Mapping[str, Any], seeds: list[int]) -> EnvPool:
+    """The pool of `task` with an environment for each seed. Raises UsageError if it is
+    to draw without OpenGL."""
+    if arguments.get("render_mode") is not None or arguments.get("from_pixels"):
+        _load_opengl(task)
+    return import_envpool().make_gymnasium(
+        task, num_envs=len(seeds), env_seed=seeds, **arguments
+    )
+
+
+def _load_opengl(task: str) -> None:
+    """Loads the libraries in which MuJoCo finds OpenGL. Raises UsageError if one is
+    missing and `task` needs it."""
+    for library in OPENGL:
+        try:
+            ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
+        except OSError as error:
+            module, *_ = import_envpool().registration.registry.specs[task]
+            if ".mujoco." in module:
+                raise UsageError(
+                    f"{task} cannot be drawn: {error}; install EGL and OpenGL "
+                    "(libegl1 and libgl1 in Debian and Ubuntu)"
+                ) from error
+
+
 def _maker(
     task: str, num_envs: int, arguments: Mapping[str, Any]
 ) -> Callable[[list[int]], EnvPool]:
-    envpool = _envpool()
+    envpool = import_envpool()
 
     def make(seeds: list[int]) -> EnvPool:
         settings = {
@@ -253,10 +490,6 @@ def _maker(
         return envpool.make_gymnasium(task, **settings, **arguments)
 
     return make
-
-
-def _envpool() -> Any:
-    return import_extra("envpool", "envpool")
 
 
 def _game_problems(keys: AtariKeys) -> Iterator[Problem]:
@@ -284,7 +517,7 @@ def _unknown(key: str, value: object, entry: GymnasiumSpec, known: list[str]) ->
     if (
         key == "continuous"
         and value is True
-        and continuous in _envpool().list_all_envs()
+        and continuous in import_envpool().list_all_envs()
     ):
         return f"{message}; use {continuous} without it"
     return f"{message}; they know {', '.join(known)}"

@@ -14,6 +14,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails
 
+from slm_lab.core.plugins import WORDS
 from slm_lab.spec.schema import bounds
 from slm_lab.spec.schema.block import (
     Block,
@@ -109,7 +110,9 @@ class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds *
     model_config = ConfigDict(extra="allow")
 
     name: str = Field(
-        min_length=1, max_length=bounds.ENV_NAME, description="Gymnasium id"
+        min_length=1,
+        max_length=bounds.ENV_NAME,
+        description='Gymnasium id, "module:id", "envpool:id" or "playground/task"',
     )
     num_envs: Annotated[Count, bounds.ENVS] = Field(
         1, description="N, copies stepped together"
@@ -171,8 +174,8 @@ class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds *
     backend: Annotated[
         Literal["gymnasium", "envpool", "torch"],
         NoEffect(
-            'vectorization_mode "{own.vectorization_mode}" steps single environments '
-            "of Gymnasium",
+            'vectorization_mode "{own.vectorization_mode}" steps single environments, '
+            "those of Gymnasium where it has them",
             when="env.steps_singly",
         ),
     ] = Field(
@@ -344,6 +347,7 @@ class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds *
 
     @property
     def code_names(self) -> tuple[str, ...]:
-        """The names that may have modules in them: the environment's and its
-        wrappers'."""
-        return (self.name, *(name for name, _ in self.wrapped_by))
+        """The names that may have modules in them: the environment's, unless the lab
+        itself finds it, and its wrappers'."""
+        names = () if self.name.startswith(WORDS) else (self.name,)
+        return (*names, *(name for name, _ in self.wrapped_by))

@@ -251,7 +251,7 @@ def _problems_at(base: Spec, settings: Mapping[str, Any]) -> list[Problem]:
     if problems:
         return problems
     try:
-        find_env(env.name)
+        find_env(env)
     except MissingExtraError as error:
         return [Problem("env.name", str(error), env.name)]
     return []

@@ -10,7 +10,8 @@ import pytest
 from slm_lab.core.errors import LabError, MissingExtraError, SpecError, UsageError
 from slm_lab.core.registry import ENVS
 from slm_lab.env.check import check_env
-from slm_lab.env.lookup import EXTRAS, require
+from slm_lab.env.extras import require
+from slm_lab.env.lookup import EXTRAS
 
 
 @pytest.mark.parametrize(

@@ -146,9 +146,9 @@ def test_an_old_id_of_ale_py_is_found_whoever_has_imported_it(name):
     pytest.importorskip("ale_py")
     code = f"""
 import sys
-from slm_lab.env.lookup import find_env
+from slm_lab.env.lookup import find_registered
 assert "ale_py" not in sys.modules
-print(find_env("{name}").id)
+print(find_registered("{name}").id)
 """
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False

@@ -8,7 +8,7 @@ import pytest
 
 from slm_lab.core.errors import UsageError
 from slm_lab.core.process import STOP_SIGNALS
-from slm_lab.env.lookup import find_env
+from slm_lab.env.lookup import find_registered
 from slm_lab.env.window import _has_its_own_window, window_of
 from slm_lab.spec.schema.env import EnvSpec
 
@@ -27,7 +27,7 @@ from slm_lab.spec.schema.env import EnvSpec
 def test_mujoco_and_bullet_open_windows_without_sdl(name, library, own):
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"needs {library}")
-    assert _has_its_own_window(find_env(name)) is own
+    assert _has_its_own_window(find_registered(name)) is own
 
 
 @pytest.fixture

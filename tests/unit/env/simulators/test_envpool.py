@@ -12,7 +12,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from slm_lab.core.errors import MissingExtraError
 from slm_lab.env.check import check_env
 from slm_lab.env.make import describe_spaces
-from slm_lab.env.simulators.envpool import EnvpoolEnvs, is_pooled
+from slm_lab.env.pool_names import is_pooled
+from slm_lab.env.simulators.envpool import EnvpoolEnvs
 from slm_lab.env.versions import env_record
 
 needs_envpool = pytest.mark.skipif(

@@ -1,0 +1,56 @@
+"""What the optional dependencies of the lab install: the import of a simulator, with an
+error that has the command."""
+
+import importlib
+import importlib.util
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from slm_lab.core.errors import MissingExtraError
+from slm_lab.core.registry import import_failure
+
+
+def require(module: str, extra: str) -> None:
+    """Raises MissingExtraError if `module`, which the `extra` installs, is missing. A
+    folder without code, which an uninstalled package may leave, does not count: it has
+    no origin."""
+    module_spec = importlib.util.find_spec(module)
+    if module_spec is None or module_spec.origin is None:
+        raise MissingExtraError(f"{module} is not installed; run: {pip_command(extra)}")
+
+
+def import_extra(module: str, extra: str) -> Any:
+    """The module `module`, which the `extra` installs. Raises MissingExtraError if it
+    is missing, or does not import: a missing dependency may raise any exception."""
+    require(module, extra)
+    try:
+        with known_warnings_ignored():
+            return importlib.import_module(module)
+    except Exception as error:
+        why = f"{module} does not import: {import_failure(error)}"
+        raise MissingExtraError(f"{why}; run: {pip_command(extra)}") from error
+
+
+def pip_command(extra: str) -> str:
+    """The command that installs an `extra` of the lab."""
+    return f'pip install "slm-lab[{extra}]"'
+
+
+@contextmanager
+def known_warnings_ignored() -> Iterator[None]:
+    """Ignores warnings of imports and constructors of environments that users cannot
+    fix."""
+    with warnings.catch_warnings():
+        # Gymnasium: a float64 Box is stored as float32.
+        warnings.filterwarnings("ignore", message=".*precision lowered by casting.*")
+        # Gymnasium: it opens a window for an environment that only has images.
+        warnings.filterwarnings(
+            "ignore", message=".*for an environment that doesn't natively.*"
+        )
+        # SWIG, on the import of Box2D; as an error it would crash the interpreter.
+        warnings.filterwarnings(
+            "ignore", "builtin type .* has no __module__", DeprecationWarning
+        )
+        yield
