@@ -447,9 +447,10 @@ def conversions_of(
     layout = _layout_of(raw.observation_space, space)
     if spec.normalize_obs and layout.num_floats == 0:
         message = (
-            "its observations have no floats, and agent.net.normalize scales images; "
-            "remove it"
+            "its observations are images, which agent.net.normalize scales; remove it"
         )
+        if layout.parts:
+            message = "no part of its observations has floats; remove it"
         if layout.parts and not any(part.is_image for part in layout.parts):
             message = "its observations are whole numbers, which stay as they are"
             message += "; remove it"

@@ -93,8 +93,8 @@ ARC = {
     ("changes", "problem"),
     [
         (
-            {"env__name": "ALE/Pong-v5", "agent__net": RECURRENT},
-            "agent.net.type = 'RecurrentNet': takes observations that are vectors",
+            {"env__name": "ALE/Pong-v5", "agent__net": {**RECURRENT, "obs": ["x"]}},
+            "agent.net.obs.0 = 'x': the observation has no parts; its own name is",
         ),
         (
             {"env__name": "HalfCheetah-v5", "agent__net": CONV},

@@ -362,8 +362,7 @@ def test_other_problems_beside_a_bad_search_are_problems_of_a_training(write):
         (
             "algorithm",
             {"name": "MaskablePPO"},
-            "is not available: there are no action masks yet, and PPO would choose "
-            "invalid actions",
+            "is PPO with env.action_mask, which names the mask",
         ),
         (
             "net__optim_spec",

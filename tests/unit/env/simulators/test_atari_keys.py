@@ -151,7 +151,7 @@ def test_single_games_need_opencv_and_say_so_beforehand(build, env_spec, monkeyp
     without = lambda module: None if module == "cv2" else find(module)  # noqa: E731
     monkeypatch.setattr("importlib.util.find_spec", without)
     build("ALE/Pong-v5")
-    assert describe_spaces(env_spec("ALE/Pong-v5")).obs_shape == (4, 84, 84)
+    assert describe_spaces(env_spec("ALE/Pong-v5")).layout.shape == (4, 84, 84)
     for mode in ("sync", "async"):
         with pytest.raises(
             MissingExtraError, match=r'cv2 is not installed; .*"slm-lab\[atari\]"'
