@@ -283,6 +283,23 @@ def test_the_best_of_the_allowed_actions_is_learned(env, learner, tmp_path):
 
 
 @pytest.mark.medium
+@pytest.mark.parametrize(
+    ("env", "enough"),
+    [("ProbeChooseAndAim-v0", 1.85), ("ProbeMoveByParameter-v0", 3.6)],
+)
+def test_choices_and_numbers_of_one_action_are_learned_together(env, enough, tmp_path):
+    session = train(
+        env,
+        tmp_path,
+        seed=0,
+        frames=16_000,
+        agent__net__log_std_init=-0.5,
+        agent__net__optim_spec={"name": "GlobalAdam", "lr": 3e-3},
+    )
+    assert final_return(session) > enough  # of 2, and of 4
+
+
+@pytest.mark.medium
 @pytest.mark.parametrize("log_std_init", [pytest.param(None, marks=SLOW), -0.5])
 def test_a_continuous_policy_climbs(log_std_init, tmp_path):
     """The middle one of three seeds: on some processors one of them narrows too

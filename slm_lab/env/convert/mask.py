@@ -144,7 +144,7 @@ class MaskReader:
             return False
         if not isinstance(value, Sequence):
             return isinstance(value, Mapping)
-        return any(np.ndim(part) for part in value) and not self._has_components(value)
+        return any(map(_has_axes, value)) and not self._has_components(value)
 
     def _of_choices(
         self, space: AnySpace, value: Any, path: tuple[str, ...]
@@ -158,7 +158,7 @@ class MaskReader:
                 yield from self._of_choices(*part, (*path, key))
             return
         values = int(sizes.sum())
-        if isinstance(value, Sequence) and any(np.ndim(part) for part in value):
+        if isinstance(value, Sequence) and any(map(_has_axes, value)):
             value = np.concatenate([np.asarray(part) for part in value], -1)
         mask = np.asarray(value)
         if mask.size == values:
@@ -203,7 +203,10 @@ class MaskReader:
 
     def _has_components(self, value: Sequence[Any]) -> bool:
         """Whether it is one array for each of several components."""
-        lengths = [np.shape(part)[-1:] for part in value]
+        try:
+            lengths = [np.shape(part)[-1:] for part in value]
+        except ValueError:  # lists of different lengths
+            return False
         return len(value) > 1 and lengths == [(size,) for size in self.sizes]
 
     def _fault(self, fault: str) -> LabError:
@@ -224,6 +227,10 @@ def action_sizes(space: AnySpace) -> IntArray | None:
     if not sizes:
         return None
     return np.concatenate(sizes)
+
+
+def _has_axes(part: Any) -> bool:
+    return isinstance(part, Sequence | Mapping) or np.ndim(part) > 0
 
 
 def has_choices(space: AnySpace) -> bool:
