@@ -451,9 +451,12 @@ def _make_pool(task: str, arguments: Mapping[str, Any], seeds: list[int]) -> Env
     to draw MuJoCo."""
     if arguments.get("render_mode") is not None or arguments.get("from_pixels"):
         _refuse_mujoco(task)
-    return import_envpool().make_gymnasium(
+    pool = import_envpool().make_gymnasium(
         task, num_envs=len(seeds), env_seed=seeds, **arguments
     )
+    with known_warnings_ignored():
+        _ = pool.observation_space  # made, with warnings, when it is first read
+    return pool
 
 
 def _refuse_mujoco(task: str) -> None:
