@@ -33,6 +33,7 @@ def build_agent(
     correction: VTrace | None = None,
     normalization: Normalization | None = None,
     make_memory: Callable[[MemoryLayout], Memory[Any]] | None = None,
+    steps_on_device: bool = False,
 ) -> Agent:
     """The agent that `spec` describes, for environments that each have observations of
     this layout and these actions.
@@ -40,6 +41,8 @@ def build_agent(
     `scratch` is a folder for temporary files. `correction` is for rollouts of a policy
     older than the learner's. `normalization` is that of the environments, for memories
     that store raw values. `make_memory` replaces the memory that the spec asks for.
+    With `steps_on_device` the environment's steps are tensors on the networks' device,
+    see `AlgorithmSpec.KEEPS_STEPS_ON_DEVICE`.
 
     Raises LabError when a part is unknown, not built yet, or does not fit the
     spaces."""
@@ -50,6 +53,7 @@ def build_agent(
         num_envs=num_envs,
         seeds=seeds,
         correction=correction,
+        steps_on_device=steps_on_device,
     )
     parts: AgentParts = ALGORITHMS.load(spec.algorithm.name).build(context)
     parts.learner.resets = _resets(context)
@@ -73,6 +77,7 @@ def build_agent(
         scratch=scratch,
         normalization=normalization,
         device=next(devices, None),
+        steps_on_device=steps_on_device,
     )
     memory: Memory[Any] | None = None
     if make_memory is not None:

@@ -59,6 +59,11 @@ def separate_stream(stream: torch.cuda.Stream | None) -> Iterator[None]:
     torch.cuda.current_stream(stream.device).wait_stream(stream)
 
 
+def device_generator(device: torch.device, seed: int) -> torch.Generator:
+    """A generator on `device` with this seed."""
+    return torch.Generator(device).manual_seed(seed)
+
+
 def moved(tensor: Tensor, device: torch.device) -> Tensor:
     """The tensor on `device`. A GPU copies it from pinned memory while the host
     computes."""

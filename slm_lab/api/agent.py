@@ -16,6 +16,7 @@ from typing_extensions import override
 from slm_lab.core.errors import LabError
 from slm_lab.core.plugins import import_plugins, listed
 from slm_lab.core.types import BoolArray, FloatArray, IntArray, StateDict
+from slm_lab.env.convert.nested import element
 from slm_lab.env.interface import Env
 from slm_lab.export.export import Difference, export_agent
 from slm_lab.records.checkpoints import AgentCheckpoint, Which
@@ -115,7 +116,8 @@ class Agent:
                 its info (`env.action_mask`).
 
         Returns:
-            An element of `action_space`, or an array (B, *shape of an action).
+            An element of `action_space`, or an array (B, *shape of an action). Of a
+            Tuple or Dict, each part is such an array.
 
         A recurrent policy, and one that stacks frames, remembers the episode: call
         `reset` where one begins. Between two resets B must stay the same for them.
@@ -140,7 +142,7 @@ class Agent:
         self._starts = self._none
         converted = self._adapter.conversions.action.convert(action)
         if is_single:
-            return converted[0]
+            return element(self.action_space, converted, 0)
         return converted
 
     def reset(self, done: bool | Sequence[bool] | BoolArray | None = None) -> None:

@@ -140,12 +140,17 @@ class PartSpace:
 def row_layout(
     spaces: Sequence[PartSpace], mask: str | None = None
 ) -> ObservationLayout:
-    """The layout of rows with these parts. Parts of one length of numbers keep their
-    order; in a row of floats all do, and the mask comes last of its length."""
+    """The layout of rows with these parts: floats first, then numbers by their length.
+    Else they keep their order. A mask comes last of its type."""
     all_floats = all(space.dtype == FLOAT32 for space in spaces)
     dtype = FLOAT32 if all_floats else BYTE
     ordered = sorted(
-        spaces, key=lambda space: (-space.dtype.itemsize, space.name == mask)
+        spaces,
+        key=lambda space: (
+            -space.dtype.itemsize,
+            space.dtype != FLOAT32,
+            space.name == mask,
+        ),
     )
     parts = list[Part]()
     start = 0

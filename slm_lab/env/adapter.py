@@ -9,6 +9,7 @@ from gymnasium import spaces
 from slm_lab.core.errors import LabError
 from slm_lab.core.types import Array, BoolArray, FloatArray
 from slm_lab.env.convert.mask import MASK, ActionMasks, MaskReader
+from slm_lab.env.convert.nested import name_of_part
 from slm_lab.env.convert.parts import (
     ObservationRows,
     RowConverter,
@@ -16,7 +17,6 @@ from slm_lab.env.convert.parts import (
     as_numbers,
     bare_env,
     leaves,
-    name_of_part,
 )
 from slm_lab.env.failure import close_all
 from slm_lab.env.interface import AnySpace, Env, obs_name

@@ -10,17 +10,14 @@ from slm_lab.core.errors import MissingExtraError, Problem, SpecError, UsageErro
 from slm_lab.core.registry import load_target
 from slm_lab.env.changing import ArgumentSchedule
 from slm_lab.env.extras import known_warnings_ignored, require
+from slm_lab.env.foreign import OWN_OF_NATIVE, vector_creator
 from slm_lab.env.lookup import find_env
 from slm_lab.env.pool_names import is_of_pool, is_pooled
 from slm_lab.env.simulators.atari import JOINED, atari_problems, is_atari
+from slm_lab.env.simulators.batched import batch_problems, is_batched
 from slm_lab.env.simulators.envpool import THREAD_KEYS, pool_arguments, pool_problems
 from slm_lab.env.simulators.film import IMAGE_MODE, fix_of_mujoco, in_one_line
-from slm_lab.env.vector.autoreset import (
-    OWN_OF_NATIVE,
-    choose_mode,
-    native_fault,
-    vector_creator,
-)
+from slm_lab.env.vector.autoreset import choose_mode, native_fault
 from slm_lab.env.wrappers import Argument, Arguments, arguments_of, wrapper_problems
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.schedule import is_schedule
@@ -33,11 +30,6 @@ OWN_NAMES = {
 
 KEYS_OF_THE_LAB = {key: f"env.{key}, beside kwargs" for key in EnvSpec.model_fields}
 """Keys that may stand in `kwargs` by mistake."""
-
-NO_SINGLE = (
-    "it is registered without a single version, which the lab's checks and its agents "
-    "need; register an entry_point beside its vector_entry_point"
-)
 
 SHOWN_MODES = frozenset({"human", "rgb_array", "rgb_array_list"})
 """Render modes that a window can show: Gymnasium opens one for images."""
@@ -53,8 +45,6 @@ def check_env(spec: EnvSpec) -> list[Problem]:
         return list(error.problems)
     except MissingExtraError:
         return []
-    if entry.entry_point is None:
-        return [Problem("env.name", NO_SINGLE, spec.name)]
     if is_of_pool(entry) or is_pooled(spec):
         return _check_pooled(spec, entry)
     if (
@@ -109,6 +99,11 @@ def _check_pooled(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
 
 def _check_kwargs(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
     mode = choose_mode(spec, entry)
+    if is_batched(spec):
+        refused = batch_problems(spec, entry)
+        if refused:
+            return refused
+        mode = "sync"  # the arguments are those of a single environment
     if is_atari(entry):
         return [
             *_game_schedules(spec),

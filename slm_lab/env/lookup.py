@@ -29,6 +29,7 @@ from slm_lab.env.extras import (
     pip_command,
     require,
 )
+from slm_lab.env.foreign import SingleCreator
 from slm_lab.env.pool_names import nearest_of_pool, pool_entry
 from slm_lab.spec.schema.env import EnvSpec
 
@@ -245,6 +246,8 @@ def find_registered(name: str) -> GymnasiumSpec:
         raise SpecError.of("env", "env.name", "; ".join(reasons), name)
     if "NoFrameskip-" in env_id:
         return _without_own_skip(entry)
+    if entry.entry_point is None:
+        return replace(entry, entry_point=SingleCreator(entry.vector_entry_point))
     return entry
 
 

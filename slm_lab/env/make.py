@@ -18,6 +18,7 @@ from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from gymnasium.error import DependencyNotInstalled
 from gymnasium.vector.utils import CloudpickleWrapper
 
+from slm_lab.core.actions import MixedActions
 from slm_lab.core.errors import (
     LabError,
     MissingExtraError,
@@ -30,11 +31,12 @@ from slm_lab.core.registry import import_failure
 from slm_lab.core.schedule import Schedule
 from slm_lab.env.changing import ArgumentSchedule, ChangingEnv, Numbers
 from slm_lab.env.check import argument_schedules, check_env, native_refused
-from slm_lab.env.convert.action import ActionConverter
+from slm_lab.env.convert.action import action_converter
 from slm_lab.env.convert.mask import ActionMasks, MaskReader
+from slm_lab.env.convert.nested import COMPOSITE
 from slm_lab.env.convert.normalize import ObservationNormalizer, RunningStatistics
 from slm_lab.env.convert.observation import FrameJoiner, ObservationConverter
-from slm_lab.env.convert.parts import COMPOSITE, RowSpace, join_parts
+from slm_lab.env.convert.parts import RowSpace, join_parts
 from slm_lab.env.convert.reward import RewardConverter
 from slm_lab.env.extras import known_warnings_ignored, require
 from slm_lab.env.failure import as_exception, close_all
@@ -47,6 +49,7 @@ from slm_lab.env.simulators.atari import (
     is_atari,
     make_native_atari,
 )
+from slm_lab.env.simulators.batched import is_batched
 from slm_lab.env.simulators.envpool import (
     THREAD_KEYS,
     make_pool,
@@ -71,7 +74,7 @@ from slm_lab.env.vector.raw import (
     env_seeds,
     marks_in,
 )
-from slm_lab.env.vector_env import Conversions, VectorEnv
+from slm_lab.env.vector_env import Conversions, HostEnv, VectorEnv
 from slm_lab.env.wrappers import wrap
 from slm_lab.spec.checks.algorithm import ActionKind
 from slm_lab.spec.schema.env import EnvSpec
@@ -91,6 +94,7 @@ ACTION_KINDS: dict[type[gymnasium.Space[Any]], ActionKind] = {
     spaces.Box: "box",
     spaces.MultiDiscrete: "multi_discrete",
     spaces.MultiBinary: "multi_binary",
+    MixedActions: "mixed",
 }
 
 
@@ -244,7 +248,7 @@ def make_env(
     )
     shown[:] = 0
     with undone_on_failure(raw.close):
-        return VectorEnv(raw, _conversions(factory, raw, training, gamma), training)
+        return HostEnv(raw, conversions_of(factory, raw, training, gamma), training)
 
 
 def _masked(env: Env, place: str, name: str) -> ActionMasks:
@@ -260,7 +264,7 @@ def make_one(spec: EnvSpec) -> tuple[Env, Conversions]:
     factory = EnvFactory.of(spec.model_copy(update=single))
     env = _constructed(factory, factory.make_single)
     with undone_on_failure(partial(close_all, [env.close], spec.name)):
-        return env, _conversions(factory, env, training=False, gamma=1.0)
+        return env, conversions_of(factory, env, training=False, gamma=1.0)
 
 
 class Actions(NamedTuple):
@@ -289,9 +293,11 @@ def describe_spaces(spec: EnvSpec) -> Spaces:
     single = spec.model_copy(update={"num_envs": 1, "vectorization_mode": mode})
     with closing(make_env(single, seed=0)) as env:
         space = env.action_space
-        bounds = (space.low, space.high) if isinstance(space, spaces.Box) else (0, 0)
-        low, high = (bool(np.isfinite(bound).all()) for bound in bounds)
-        actions = Actions(ACTION_KINDS[type(space)], low, high)
+        has_low = has_high = True
+        if isinstance(space, spaces.Box | MixedActions):
+            has_low = bool(np.isfinite(space.low).all())
+            has_high = bool(np.isfinite(space.high).all())
+        actions = Actions(ACTION_KINDS[type(space)], has_low, has_high)
         return Spaces(actions, env.layout, env.exact_state)
 
 
@@ -336,12 +342,10 @@ def _vectorise(
     spec, entry, game, log, _ = factory
     if is_pooled(spec):
         assert film is None, "a film needs one environment"
-        if is_of_pool(entry):
-            with printing_to(log):
-                return make_pool(spec, entry, seed)
-        if game is not None:
-            return make_pooled_game(game, entry, spec.num_envs, seed)
-        return make_pooled(spec, entry, factory.make_single, seed)
+        return _pooled(factory, seed)
+    if is_batched(spec):
+        assert film is None, "torch draws nothing"
+        return _arrays_of_torch(factory, seed)
     mode = choose_mode(spec, entry)
     assert film is None or (mode, spec.num_envs) == ("sync", 1), (
         "a film needs one environment"
@@ -368,6 +372,26 @@ def _vectorise(
             fps = ATARI_FPS / game.frameskip
         envs = [Filmed(envs[0], spec.name, film, fps)]
     return SyncEnvs(envs, env_seeds(seed, spec.num_envs), marks)
+
+
+def _pooled(factory: EnvFactory, seed: int) -> RawEnvs:
+    spec, entry, game, log, _ = factory
+    if is_of_pool(entry):
+        with printing_to(log):
+            return make_pool(spec, entry, seed)
+    if game is not None:
+        return make_pooled_game(game, entry, spec.num_envs, seed)
+    return make_pooled(spec, entry, factory.make_single, seed)
+
+
+def _arrays_of_torch(factory: EnvFactory, seed: int) -> RawEnvs:
+    from slm_lab.env.simulators.torch_envs import make_batched
+    from slm_lab.env.vector.tensor_envs import ArraysOfTensors
+
+    envs = make_batched(
+        factory.spec, factory.entry, factory.make_single, seed, device="cpu"
+    )
+    return ArraysOfTensors(envs)
 
 
 def _make_pickled(make_single: bytes, log: Path | None) -> Env:
@@ -404,9 +428,11 @@ def _unchecked(entry: GymnasiumSpec) -> GymnasiumSpec:
     return dataclasses.replace(entry, order_enforce=False, disable_env_checker=True)
 
 
-def _conversions(
+def conversions_of(
     factory: EnvFactory, raw: RawEnvs | Env, training: bool, gamma: Schedule | float
 ) -> Conversions:
+    """The converters that the spec puts between `raw` and an agent. Raises SpecError
+    where the two do not fit."""
     spec = factory.spec
     game = factory.game
     # A game resizes and stacks its frames itself, a row has its images as they are.
@@ -421,7 +447,8 @@ def _conversions(
     layout = _layout_of(raw.observation_space, space)
     if spec.normalize_obs and layout.num_floats == 0:
         message = (
-            "its observations are images, which agent.net.normalize scales; remove it"
+            "its observations have no floats, and agent.net.normalize scales images; "
+            "remove it"
         )
         if layout.parts and not any(part.is_image for part in layout.parts):
             message = "its observations are whole numbers, which stay as they are"
@@ -451,7 +478,7 @@ def _conversions(
     blocks = (slice(0, lengths[0]), slice(lengths[0], len(statistics)))
     return Conversions(
         observation=observation,
-        action=ActionConverter(raw.action_space, spec.name),
+        action=action_converter(raw.action_space, spec.name),
         reward=RewardConverter(
             scale=spec.reward_scale,
             clip=spec.clip_reward,

@@ -1,6 +1,7 @@
 """Environments for the rest of the lab: raw ones with converters and episode
 statistics."""
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
@@ -20,7 +21,7 @@ from slm_lab.core.types import (
     StateDict,
     Unnormalized,
 )
-from slm_lab.env.convert.action import ActionConverter
+from slm_lab.env.convert.action import AnyActionConverter
 from slm_lab.env.convert.normalize import ObservationNormalizer
 from slm_lab.env.convert.observation import FrameJoiner, ObservationConverter
 from slm_lab.env.convert.reward import RewardConverter
@@ -99,7 +100,7 @@ class Conversions:
     """The converters that a spec puts between raw environments and an agent."""
 
     observation: ObservationConverter
-    action: ActionConverter
+    action: AnyActionConverter
     reward: RewardConverter
     normalizer: ObservationNormalizer | None
     joiner: FrameJoiner | None
@@ -126,25 +127,87 @@ class Conversions:
         return self.normalizer.space(space)
 
 
-@final
 class VectorEnv(HasState):
     """N environments of one kind, stepped together; an ended episode is reset in the
-    same step. action → raw environments → episode statistics on the raw reward →
-    reward, observation. With `training` False the normalisers' statistics are constant.
-    `observation_space` and `action_space` are the agent's spaces of ONE environment:
-    observations are float32 (images uint8), bounded continuous actions are in [-1,
-    1]^A. For other attributes see `Conversions`."""
+    same step. `observation_space` and `action_space` are the agent's spaces of ONE
+    environment: observations are float32 (images uint8), bounded continuous actions are
+    in [-1, 1]^A. For other attributes see `Conversions`."""
+
+    num_envs: int
+    exact_state: bool
+    """Whether `load_state_dict` continues the saved episodes, bit for bit. If False, it
+    starts new episodes, but still restores generators and statistics."""
+    has_failed: bool
+    """Whether a reset or a step has raised an exception, so that some copies may have
+    stepped and others not."""
+    observation_space: gymnasium.Space[Any]
+    action_space: gymnasium.Space[Any]
+    layout: ObservationLayout
+    statistics: FloatArray
+    moments: tuple[slice, ...]
+    num_info: int
+    normalization: Normalization | None
+    """Normalises by the current statistics; None without normalisers."""
+
+    @property
+    @abstractmethod
+    def obs(self) -> Array:
+        """(N, ...) the observations to act on next, of the last reset, step or load."""
+
+    @property
+    @abstractmethod
+    def raw_obs(self) -> Array:
+        """(N, ...) `obs` before normalisation; the same object without it."""
+
+    @abstractmethod
+    def reset(self) -> Array:
+        """Starts a new episode in every environment; returns the first observations (N,
+        ...). Only the first call seeds the environments. Unfinished episodes are not
+        counted."""
+
+    @abstractmethod
+    def set_frame(self, frame: int) -> None:
+        """Takes the trial's clock, by which γ of the reward's normalisation and
+        arguments of environments may change."""
+
+    @abstractmethod
+    def step(self, action: Array) -> Step:
+        """Takes one action per environment: (N,) for Discrete, (N, A) otherwise. An
+        exception of an environment is raised with a note of the environment and its
+        action."""
+
+    @abstractmethod
+    @override
+    def load_state_dict(self, state: StateDict) -> bool:
+        """Continues from `state`. Returns whether its episodes go on: not without
+        `exact_state`, and not if it was saved after a failure. Raises CheckpointError
+        if it does not fit."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Frees windows, simulators and worker processes. May be called twice."""
+
+
+def check_num_envs(state: StateDict, num_envs: int) -> None:
+    """Raises CheckpointError if the state is of another number of environments."""
+    if state["num_envs"] != num_envs:
+        raise CheckpointError(
+            f"the saved state is of {state['num_envs']} environments, not of {num_envs}"
+        )
+
+
+@final
+class HostEnv(VectorEnv):
+    """Environments in arrays: action → raw environments → episode statistics on the raw
+    reward → reward, observation. With `training` False the normalisers' statistics are
+    constant."""
 
     def __init__(self, raw: RawEnvs, conversions: Conversions, training: bool) -> None:
         self.raw = raw
         """The vector environment under the conversions."""
         self.num_envs = raw.num_envs
         self.exact_state = raw.exact_state
-        """Whether `load_state_dict` continues the saved episodes, bit for bit. If
-        False, it starts new episodes, but still restores generators and statistics."""
         self.has_failed = False
-        """Whether a reset or a step has raised an exception, so that some copies may
-        have stepped and others not."""
         self.observation_space = conversions.observation_space
         self.action_space = conversions.action.space
         self.layout = conversions.layout
@@ -157,8 +220,7 @@ class VectorEnv(HasState):
         self._normalizer = conversions.normalizer
         self._joiner = conversions.joiner
         self._training = training
-        self.normalization: Normalization | None = None
-        """Normalises by the current statistics; None without normalisers."""
+        self.normalization = None
         if self._normalizer is not None or self._reward.normalizes:
             self.normalization = CurrentNormalization(self._normalizer, self._reward)
         self._obs: Array | None = None
@@ -168,21 +230,19 @@ class VectorEnv(HasState):
         self._began = np.zeros(self.num_envs, np.int64)  # _now when each episode began
 
     @property
+    @override
     def obs(self) -> Array:
-        """(N, ...) the observations to act on next, of the last reset, step or load."""
         assert self._obs is not None, "reset() comes first"
         return self._obs
 
     @property
+    @override
     def raw_obs(self) -> Array:
-        """(N, ...) `obs` before normalisation; the same object without it."""
         assert self._raw_obs is not None, "reset() comes first"
         return self._raw_obs
 
+    @override
     def reset(self) -> Array:
-        """Starts a new episode in every environment; returns the first observations (N,
-        ...). Only the first call seeds the environments. Unfinished episodes are not
-        counted."""
         self._episode_return[:] = 0.0
         self._began[:] = self._now
         self._reward.end_episodes(slice(None))
@@ -200,16 +260,13 @@ class VectorEnv(HasState):
         self._raw_obs = raw
         return self._obs
 
+    @override
     def set_frame(self, frame: int) -> None:
-        """Takes the trial's clock, by which γ of the reward's normalisation and
-        arguments of environments may change."""
         self.raw.set_frame(frame)
         self._reward.set_frame(frame)
 
+    @override
     def step(self, action: Array) -> Step:
-        """Takes one action per environment: (N,) for Discrete, (N, A) otherwise. An
-        exception of an environment is raised with a note of the environment and its
-        action."""
         converted = self._action.convert(action)
         try:
             raw = self.raw.step(converted)
@@ -309,9 +366,6 @@ class VectorEnv(HasState):
 
     @override
     def load_state_dict(self, state: StateDict) -> bool:
-        """Continues from `state`. Returns whether its episodes go on: not without
-        `exact_state`, and not if it was saved after a failure. Raises CheckpointError
-        if it does not fit."""
         self._check_fits(state)
         self.statistics[:] = state["statistics"]
         self.raw.load_state_dict(state["raw"])
@@ -329,11 +383,7 @@ class VectorEnv(HasState):
         return True
 
     def _check_fits(self, state: StateDict) -> None:
-        if state["num_envs"] != self.num_envs:
-            raise CheckpointError(
-                f"the saved state is of {state['num_envs']} environments, not of "
-                f"{self.num_envs}"
-            )
+        check_num_envs(state, self.num_envs)
         if len(state["statistics"]) != len(self.statistics):
             raise CheckpointError(
                 f"the saved state has {len(state['statistics'])} normaliser "
@@ -341,6 +391,6 @@ class VectorEnv(HasState):
                 "normalize_reward and the observation must be those of the saved run"
             )
 
+    @override
     def close(self) -> None:
-        """Frees windows, simulators and worker processes. May be called twice."""
         self.raw.close()

@@ -19,9 +19,10 @@ from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from slm_lab.core.recorded import recordable
 from slm_lab.core.registry import load_target
 from slm_lab.env.lookup import find_env, package_of, step_limit
-from slm_lab.env.pool_names import is_of_pool, is_pooled
+from slm_lab.env.pool_names import is_pooled
 from slm_lab.env.simulators.atari import atari_keys, is_atari
-from slm_lab.env.vector.autoreset import choose_mode
+from slm_lab.env.simulators.batched import is_batched
+from slm_lab.env.vector.autoreset import Vectorisation, choose_mode
 from slm_lab.spec.schema.env import EnvSpec
 
 
@@ -41,13 +42,15 @@ def env_record(spec: EnvSpec) -> dict[str, Any]:
     if is_atari(entry):
         keys = atari_keys(spec, entry)
         arguments = {"game": entry.kwargs["game"], **keys.model_dump(exclude_none=True)}
-    pooled = is_pooled(spec)
-    mode = "native"
-    if not pooled:
+    backend = "gymnasium"
+    mode: Vectorisation = "native"
+    if is_pooled(spec) or is_batched(spec):
+        backend = spec.backend
+    else:
         mode = choose_mode(spec, entry)
     return {
         "id": entry.id,
-        "backend": "envpool" if pooled or is_of_pool(entry) else "gymnasium",
+        "backend": backend,
         "vectorization_mode": mode,
         "max_t": episode_limit(spec),
         "arguments": recordable(arguments),

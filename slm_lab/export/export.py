@@ -15,8 +15,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from typing_extensions import override
 
-from slm_lab.agent.distribution.distributions import MASKED_LOGIT
-from slm_lab.agent.net.action_mask import action_mask
+from slm_lab.agent.net.action_mask import action_mask, mask_first
 from slm_lab.agent.net.parts import PartsBody
 from slm_lab.agent.net.policy_value import PolicyHead
 from slm_lab.agent.net.recurrent import RecurrentNet
@@ -26,9 +25,14 @@ from slm_lab.core.observation import FLOAT32, ObservationLayout
 from slm_lab.core.process import quietly
 from slm_lab.core.types import Array, FloatArray
 from slm_lab.env.adapter import Batch
+from slm_lab.env.convert.action import (
+    ActionConverter,
+    AnyActionConverter,
+    MixedConverter,
+)
 from slm_lab.env.convert.mask import MASK
 from slm_lab.env.convert.observation import discrete_parts
-from slm_lab.env.convert.parts import PartConverter
+from slm_lab.env.convert.parts import PartConverter, leaves
 from slm_lab.env.extras import require
 from slm_lab.export.shared_run import shared_files, zipped
 from slm_lab.records.checkpoints import AgentCheckpoint
@@ -51,6 +55,12 @@ MASK_INPUT = "mask"
 """The input with the mask of actions."""
 STATE = "state"
 """The input with the recurrent state."""
+ACTION = "action"
+"""The output with the action; with parts it begins the name of each."""
+VALUES = "values"
+"""The output with the policy's first output."""
+NEXT_STATE = "next_state"
+"""The output with the recurrent state after the step."""
 
 
 class SeenPart(NamedTuple):
@@ -107,6 +117,82 @@ def _seen_part(
 
 
 @final
+class PartGraph(nn.Module):
+    """`ActionConverter` in torch."""
+
+    def __init__(self, converter: ActionConverter) -> None:
+        super().__init__()
+        self._shape = converter.shape
+        self._dtype = _torch_dtype(converter.dtype)
+        constants = {"start": converter.start}
+        if converter.scaling is not None:
+            constants |= converter.scaling._asdict()
+        _register(self, constants)
+
+    @override
+    def forward(self, action: Tensor) -> Tensor:
+        """The agent's actions (B, …) → those of the environment, (B, *shape)."""
+        if "half_width" in self._buffers:
+            action = action.double() * self.get_buffer("half_width")
+            action = action + self.get_buffer("middle")
+            action = action.clamp(self.get_buffer("low"), self.get_buffer("high"))
+        elif "start" in self._buffers:
+            action = action + self.get_buffer("start")
+        return action.reshape(-1, *self._shape).to(self._dtype)
+
+
+@final
+class WholeAction(nn.Module):
+    """An action without parts."""
+
+    def __init__(self, converter: ActionConverter) -> None:
+        super().__init__()
+        self.names = [ACTION]
+        """The outputs of a file with it."""
+        self._part = PartGraph(converter)
+
+    @override
+    def forward(self, action: Tensor) -> tuple[Tensor, ...]:
+        """The actions for the environment, (B, *shape)."""
+        return (self._part(action),)
+
+
+@final
+class ActionInParts(nn.Module):
+    """`MixedConverter` in torch: each part is an output of its own."""
+
+    def __init__(self, converter: MixedConverter) -> None:
+        super().__init__()
+        self.names = [f"{ACTION}.{name}" for name in converter.parts]
+        """The outputs of a file with it."""
+        self._columns = converter.space.columns
+        self._types = [
+            _torch_dtype(part.space.dtype) for part in converter.parts.values()
+        ]
+        self._parts = nn.ModuleList(map(PartGraph, converter.parts.values()))
+
+    @override
+    def forward(self, rows: Tensor) -> tuple[Tensor, ...]:
+        """Rows (B, K) → the parts of the actions for the environment, (B, …) each."""
+        parts = zip(self._parts, self._columns, self._types, strict=True)
+        return tuple(part(rows[:, own].to(dtype)) for part, own, dtype in parts)
+
+
+def _action_graph(converter: AnyActionConverter) -> WholeAction | ActionInParts:
+    if isinstance(converter, MixedConverter):
+        return ActionInParts(converter)
+    return WholeAction(converter)
+
+
+def _register(module: nn.Module, constants: Mapping[str, Array | None]) -> None:
+    """Makes the arrays buffers of the module. A buffer of None, over which torch.export
+    stumbles, is left out."""
+    for name, array in constants.items():
+        if array is not None:
+            module.register_buffer(name, torch.from_numpy(array.copy()))
+
+
+@final
 class PolicyGraph(nn.Module):
     """Observations (B, ...) → actions and the parameters of their distribution. It
     repeats the conversions of `env.convert`, the network and the most likely action in
@@ -118,7 +204,6 @@ class PolicyGraph(nn.Module):
         conversions = policy.adapter.conversions
         actor = policy.actor
         self._observation = conversions.observation
-        self._action = conversions.action
         self._joiner = conversions.joiner
         normalizer = conversions.normalizer
         if actor.module is None or actor.family is None:
@@ -131,20 +216,14 @@ class PolicyGraph(nn.Module):
             )
         self._module = copy.deepcopy(actor.module).cpu().requires_grad_(False)
         self._family = actor.family
+        self._action = _action_graph(conversions.action)
         self._clip = math.inf
-        constants = {
-            "first": self._observation.first_column,
-            "start": self._action.start,
-        }
+        constants = {"first": self._observation.first_column}
         if normalizer is not None:
             self._clip = math.inf if normalizer.clip is None else normalizer.clip
             constants |= {"mean": normalizer.statistics.mean}
             constants |= {"deviation": normalizer.statistics.deviation()}
-        if self._action.scaling is not None:
-            constants |= self._action.scaling._asdict()
-        for name, array in constants.items():
-            if array is not None:  # torch.export stumbles over a buffer of None
-                self.register_buffer(name, torch.from_numpy(array.copy()))
+        _register(self, constants)
         self._parts = _parts_seen(policy, self._module)
         seen = {name: part.converter.space for name, part in self._parts.items()}
         if not seen:
@@ -157,11 +236,11 @@ class PolicyGraph(nn.Module):
             for name, space in seen.items()
         }
         """An example of each input, with B = 2; named as in the file."""
-        self.outputs = ["action", "values"]
+        self.outputs = [*self._action.names, VALUES]
         for net in self._module.modules():
             if isinstance(net, RecurrentNet):
                 self.inputs[STATE] = np.zeros((2, net.state_size), np.float32)
-                self.outputs.append("next_state")
+                self.outputs.append(NEXT_STATE)
         batch = torch.export.Dim("batch")
         self.shapes = (tuple({0: batch} for _ in self.inputs),)
         """The axes of any size."""
@@ -169,9 +248,9 @@ class PolicyGraph(nn.Module):
 
     @override
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Maps the `inputs` to the action (B, *shape of an action) and the policy's
-        first output (B, P); of a recurrent policy also the state (B, H) after the step.
-        Stacked frames are (B, L, ...)."""
+        """Maps the `inputs` to the action (B, *shape of an action), or to every part of
+        it, and the policy's first output (B, P); of a recurrent policy also the state
+        (B, H) after the step. Stacked frames are (B, L, ...)."""
         inputs = dict(zip(self.inputs, tensors, strict=True))
         state = inputs.get(STATE)
         observed = self._observed(inputs)
@@ -182,11 +261,11 @@ class PolicyGraph(nn.Module):
             params, *others = self._module.advance(observed, state)
         if MASK_INPUT in inputs:
             allowed = self._newest(inputs[MASK_INPUT]) != 0
-            params = torch.where(allowed, params, MASKED_LOGIT)
-        action = self._env_action(self._family(params).mode())
+            params = mask_first(params, allowed)
+        actions = self._action(self._family(params).mode())
         if state is None:
-            return (action, params)
-        return (action, params, others[-1])
+            return (*actions, params)
+        return (*actions, params, others[-1])
 
     def _observed(self, inputs: Mapping[str, Tensor]) -> Tensor | dict[str, Tensor]:
         """What the network sees: an observation, or the parts of one."""
@@ -251,18 +330,6 @@ class PolicyGraph(nn.Module):
         x = (x.flatten(1) - mean) / self.get_buffer("deviation")
         return x.clamp(-self._clip, self._clip).float().reshape(-1, *shape)
 
-    def _env_action(self, action: Tensor) -> Tensor:
-        half_width = self._constant("half_width")
-        start = self._constant("start")
-        if half_width is not None:
-            action = action.double() * half_width + self.get_buffer("middle")
-            action = action.clamp(self.get_buffer("low"), self.get_buffer("high"))
-        elif start is not None:
-            action = action + start
-        return action.reshape(-1, *self._action.shape).to(
-            _torch_dtype(self._action.dtype)
-        )
-
     def _constant(self, name: str) -> Tensor | None:
         return self._buffers.get(name)
 
@@ -295,30 +362,49 @@ def compare(policy: Policy, graph: PolicyGraph, outputs_of: Outputs) -> Differen
     """Plays `STEPS` steps of the agent. Raises LabError at the first output that is not
     its own."""
     module = policy.actor.module
-    scaling = policy.adapter.conversions.action.scaling
+    converters = _converters(policy.adapter.conversions.action)
     assert module is not None, "a graph was made of it"
     device = next(module.parameters()).device
     mask = action_mask(policy.adapter.layout)
     largest = np.zeros(2)
-    scale = np.ones(1) if scaling is None else scaling.half_width.clip(1)
+    scales = [_tolerance_scale(converter) for converter in converters]
     inputs = {name: value[:1] for name, value in graph.inputs.items()}
     for step in play(policy, STEPS):
         inputs = _next_inputs(inputs, step.batch, step.starts)
-        outputs = outputs_of(
+        results = outputs_of(
             {name: np.repeat(x, COPIES, 0) for name, x in inputs.items()}
         )
+        outputs = dict(zip(graph.outputs, results, strict=True))
         with torch.inference_mode():
             rows = torch.from_numpy(step.rows).to(device)
             values = module(rows)[0]
             if mask is not None:
                 values = mask(values, rows)
-        gaps = (
-            _gap("actions", step.action, outputs[0], scale),
-            _gap("values", values.cpu().numpy(), outputs[1]),
-        )
-        largest = np.maximum(largest, gaps)
-        inputs |= zip((STATE,), (state[:1] for state in outputs[2:]), strict=False)
+        actions = leaves(policy.adapter.env_action_space, step.action)
+        rows_of_parts = zip(actions, results, scales, strict=False)
+        action_gaps = [
+            _gap("actions", action, result, scale)
+            for (_, _, action), result, scale in rows_of_parts
+        ]
+        value_gap = _gap("values", values.cpu().numpy(), outputs[VALUES])
+        largest = np.maximum(largest, (max(action_gaps), value_gap))
+        if NEXT_STATE in outputs:
+            inputs[STATE] = outputs[NEXT_STATE][:1]
     return Difference(float(largest[0]), float(largest[1]), STEPS)
+
+
+def _converters(converter: AnyActionConverter) -> Sequence[ActionConverter]:
+    """The converters of the parts of an action, or of the whole."""
+    if isinstance(converter, MixedConverter):
+        return list(converter.parts.values())
+    return [converter]
+
+
+def _tolerance_scale(converter: ActionConverter) -> FloatArray:
+    """The unit of the tolerance of actions, (A,) or (1,)."""
+    if converter.scaling is None:
+        return np.ones(1)
+    return converter.scaling.half_width.clip(1)
 
 
 def _next_inputs(

@@ -4,7 +4,7 @@ import copy
 import math
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +12,11 @@ import gymnasium
 import numpy as np
 from gymnasium.utils.env_checker import check_env as gymnasium_check
 
+from slm_lab.core.actions import RandomActions
 from slm_lab.core.errors import LabError
-from slm_lab.core.masks import draw_allowed
 from slm_lab.core.registry import import_failure
 from slm_lab.core.text import significant
+from slm_lab.env.convert.nested import element
 from slm_lab.env.convert.parts import bare_env
 from slm_lab.env.failure import as_exception, closing_env
 from slm_lab.env.interface import first_reset, first_step
@@ -115,11 +116,9 @@ def _space_text(space: gymnasium.Space[Any]) -> str:
 def _play_randomly(
     env: gymnasium.Env[Any, Any], conversions: Conversions
 ) -> RandomPlay:
-    # an environment may seed its own in `reset`
-    actions = copy.deepcopy(env.action_space)
-    actions.seed(0)
+    random_action = _random_policy(env, conversions)
     obs, _ = first_reset(env, seed=0)
-    first_step(env, _random_action(actions, conversions, obs))
+    first_step(env, random_action(obs))
     obs, _ = env.reset(seed=0)
     returns = list[float]()
     lengths = list[int]()
@@ -131,9 +130,7 @@ def _play_randomly(
             PLAY_SECONDS if returns else FIRST_EPISODE_SECONDS
         ):
             break
-        obs, reward, terminated, truncated, _ = env.step(
-            _random_action(actions, conversions, obs)
-        )
+        obs, reward, terminated, truncated, _ = env.step(random_action(obs))
         broken += not (math.isfinite(reward) and _is_finite(obs))
         steps = steps + 1
         length = length + 1
@@ -154,16 +151,24 @@ def _play_randomly(
     )
 
 
-def _random_action(
-    actions: gymnasium.Space[Any], conversions: Conversions, obs: Any
-) -> Any:
-    """A random action, with a mask in `obs` one that it allows."""
-    rows = np.asarray(obs)[None]
-    drawn = draw_allowed(conversions.layout, rows, actions.np_random)
-    if drawn is None:
-        return actions.sample()
-    shape = conversions.action.space.shape or ()
-    return conversions.action.convert(drawn.reshape(1, *shape))[0]
+def _random_policy(
+    env: gymnasium.Env[Any, Any], conversions: Conversions
+) -> Callable[[Any], Any]:
+    """Maps observations to random actions, with a mask to those that it allows."""
+    space = env.action_space
+    layout = conversions.layout
+    if layout.mask is None:
+        # an environment may seed its own in `reset`
+        actions = copy.deepcopy(space)
+        actions.seed(0)
+        return lambda obs: actions.sample()
+    allowed = RandomActions(conversions.action.space, 1, seed=0, layout=layout)
+
+    def choose(obs: Any) -> Any:
+        drawn = allowed.draw(np.asarray(obs)[None])
+        return element(space, conversions.action.convert(drawn), 0)
+
+    return choose
 
 
 def _is_finite(obs: object) -> bool:

@@ -127,7 +127,8 @@ def _fitting(spaces: Spaces, of_env: Sequence[str]) -> dict[str, Recipe]:
         name = f"{algorithm}{image}{continuous}"
         if name not in names:
             continue
-        sets = (*of_env, *(_image_sets(spaces) if image else _vector_sets(spaces)))
+        kind_sets = _image_sets(spaces) if image else _vector_sets(spaces)
+        sets = (*of_env, *kind_sets)
         recipe = Recipe(f"recipe/{algorithm}.yaml", name, sets)
         spec = load_spec(*recipe, warn=False)
         # DQN has some
@@ -137,10 +138,10 @@ def _fitting(spaces: Spaces, of_env: Sequence[str]) -> dict[str, Recipe]:
 
 
 def _vector_sets(spaces: Spaces) -> tuple[str, ...]:
-    """Leaves rows as they are that have no floats to normalise."""
-    if spaces.layout.num_floats == 0:
-        return ("env.normalize_obs=false",)
-    return ()
+    """A row of indices and bits alone has nothing to normalise."""
+    if spaces.layout.num_floats:
+        return ()
+    return ("env.normalize_obs=false",)
 
 
 def _image_sets(spaces: Spaces) -> tuple[str, ...]:
@@ -150,6 +151,8 @@ def _image_sets(spaces: Spaces) -> tuple[str, ...]:
     sides = [side for image in images for side in image.image_shape[1:]]
     is_float = spaces.layout.dtype != BYTE
     sets = ["agent.net.normalize=false"] if is_float else []
+    if spaces.layout.num_floats and not is_float:
+        sets.append("env.normalize_obs=true")
     if min(sides) < SMALLEST_IMAGE:
         small = json.dumps(SMALL_LAYERS)
         sets.append(f"agent.net.conv_hid_layers={small}")

@@ -1,7 +1,7 @@
 """The policy of a saved agent: an actor, and the conversions around it."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -9,6 +9,7 @@ from slm_lab.agent.algorithm.algorithm import Actor, AgentSeeds
 from slm_lab.agent.build import build_agent
 from slm_lab.core.types import Array
 from slm_lab.env.adapter import Batch, PolicyAdapter
+from slm_lab.env.convert.nested import element
 from slm_lab.env.failure import closing_env
 from slm_lab.records.archive import naming
 from slm_lab.records.checkpoints import AgentCheckpoint
@@ -32,8 +33,8 @@ class PolicyStep(NamedTuple):
     starts: bool
     rows: Array
     """The network's input, (B, ...)"""
-    action: Array
-    """(B, *shape of an action of the environment)"""
+    action: Any
+    """(B, *shape of an action of the environment), or dicts and tuples of these"""
 
 
 def build_policy(run: PlayableRun, saved: AgentCheckpoint, seed: int = 0) -> Policy:
@@ -73,7 +74,8 @@ def play(policy: Policy, steps: int) -> Iterator[PolicyStep]:
             rows = actor.memory_obs(features).copy()
             action = adapter.conversions.action.convert(actor.act_greedily(features))
             yield PolicyStep(batch, bool(starts[0]), rows, action)
-            observed, _, terminated, truncated, info = env.step(action[0])
+            single = element(adapter.env_action_space, action, 0)
+            observed, _, terminated, truncated, info = env.step(single)
             starts[:] = terminated or truncated
             if starts[0]:
                 observed, info = env.reset()

@@ -16,6 +16,7 @@ from slm_lab.agent.from_spec.schedule import schedule_of
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
 from slm_lab.core.errors import undone_on_failure
 from slm_lab.core.schedule import Schedule
+from slm_lab.env.device_env import DeviceEnv, make_device_env
 from slm_lab.env.make import make_env
 from slm_lab.env.vector.raw import CopyMarks
 from slm_lab.env.vector_env import VectorEnv
@@ -43,13 +44,17 @@ def env_and_agent(
     gamma = Schedule(1.0)  # the Random agent does not discount
     if algorithm.gamma is not None:
         gamma = schedule_of(algorithm, "gamma")
-    env = make_env(
-        env_spec or spec.env,
-        seeds.env,
-        gamma=gamma,
-        process_seed=seeds.processes.copies,
-        marks=marks,
-    )
+    env: VectorEnv | None = None
+    if correction is None and make_memory is None:
+        env = _env_on_device(spec, env_spec or spec.env, seeds.env)
+    if env is None:
+        env = make_env(
+            env_spec or spec.env,
+            seeds.env,
+            gamma=gamma,
+            process_seed=seeds.processes.copies,
+            marks=marks,
+        )
     with undone_on_failure(env.close):
         agent = build_agent(
             spec.agent,
@@ -61,8 +66,28 @@ def env_and_agent(
             correction=correction,
             normalization=env.normalization,
             make_memory=make_memory,
+            steps_on_device=isinstance(env, DeviceEnv),
         )
     return env, agent
+
+
+def _env_on_device(spec: Spec, env_spec: EnvSpec, seed: int) -> DeviceEnv | None:
+    """Environments on the GPU of the agent's network; None where it has none, or where
+    agent or environments need the host in every step."""
+    net = spec.agent.net
+    algorithm = spec.agent.algorithm
+    if net is None or not algorithm.KEEPS_STEPS_ON_DEVICE:
+        return None
+    device = resolve_device(net.gpu)
+    needs_host = (
+        device.type == "cpu"
+        or any(net.RECURRENT for net in spec.agent.nets.values())
+        or algorithm.action_policy != "default"
+        or spec.meta.distributed is not False
+    )
+    if needs_host:
+        return None
+    return make_device_env(env_spec, seed, device.type)
 
 
 @contextmanager

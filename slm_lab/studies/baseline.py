@@ -21,7 +21,6 @@ import numpy as np
 
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import open_own, read_object, write_atomically
-from slm_lab.core.masks import draw_allowed
 from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import (
     die_with_parent,
@@ -34,7 +33,6 @@ from slm_lab.core.process import (
 from slm_lab.core.recorded import value_at
 from slm_lab.core.registry import import_failure
 from slm_lab.core.text import error_summary, in_line
-from slm_lab.core.types import Array
 from slm_lab.env.failure import EnvironmentFailedError
 from slm_lab.env.pool_names import names_envpool
 from slm_lab.env.versions import code_digest, is_from
@@ -274,8 +272,7 @@ def measure_random_return(
     `seconds` none begins another, except to complete this number: dropping the episodes
     that still run would favour short ones. Raises LabError if an episode does not
     end."""
-    from gymnasium.vector.utils import batch_space
-
+    from slm_lab.core.actions import RandomActions
     from slm_lab.env.make import make_env
 
     num_envs = play_episodes.even_num_envs(episodes, spec.num_envs)
@@ -297,18 +294,10 @@ def measure_random_return(
 
     with closing(make_env(raw, SEED)) as env:
         began = time.monotonic()
-        actions = batch_space(env.action_space, num_envs)
-        actions.seed(SEED)
-
-        def random_action(obs: Array) -> Array:
-            drawn = draw_allowed(env.layout, obs, actions.np_random)
-            if drawn is None:
-                return np.asarray(actions.sample())
-            return drawn.reshape(len(obs), *(env.action_space.shape or ()))
-
+        actions = RandomActions(env.action_space, num_envs, SEED, env.layout)
         parts = play_episodes.finished_episodes(
             env,
-            random_action,
+            actions.draw,
             per_env,
             spec.name,
             play_episodes.step_bound(spec),

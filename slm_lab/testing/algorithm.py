@@ -16,7 +16,7 @@ import torch
 from slm_lab.agent.algorithm.dual import LogNumbers
 from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.core.types import Array, Column
-from slm_lab.env.vector_env import VectorEnv
+from slm_lab.env.vector_env import HostEnv, VectorEnv
 from slm_lab.parallel.actor_learner.source import PipelineStats
 from slm_lab.parallel.hogwild.strategy import HogwildStrategy
 from slm_lab.session.session import Session
@@ -474,14 +474,15 @@ class AlgorithmContract(Contract):
     ) -> None:
         self.require_learning(case)
         spec = small_spec(case.spec)
-        taken: list[Array] = []
+        taken: list[Any] = []
         with closing(evaluation_env(spec)) as vector:
+            assert isinstance(vector, HostEnv)
             inside = untrained(spec, vector)
             agent = outside(spec, inside.learner, vector.statistics)
             step_raw = vector.raw.step
 
-            def noted(action: Array) -> Any:
-                taken.append(action.copy())
+            def noted(action: Any) -> Any:
+                taken.append(copy.deepcopy(action))
                 return step_raw(action)
 
             vector.raw.step = noted  # type: ignore[method-assign]
@@ -496,19 +497,21 @@ class AlgorithmContract(Contract):
                     result = vector.step(inside.actor.act_greedily(obs))
                     inside.actor.end_episodes(result.terminated | result.truncated)
                     obs = result.obs
-                    actions = agent.act(game.obs)
-                    assert np.array_equal(actions, taken[-1]), fix
-                    assert actions.dtype == taken[-1].dtype, fix
-                    assert all(map(agent.action_space.contains, actions)), outside_space
+                    actions = agent.act(game.obs, mask=game.mask)
+                    assert same(actions, taken[-1]), fix
+                    singles = game.singles(actions)
+                    assert all(map(agent.action_space.contains, singles)), outside_space
                     done = game.step(actions)
                     expected = result.terminated | result.truncated
                     assert np.array_equal(done, expected), fix
                     agent.reset(done)
                 agent.reset()
-                single = agent.act(game.raw[0])
+                single = agent.act(game.raw[0], mask=game.first_mask)
                 assert agent.action_space.contains(single), outside_space
                 agent.reset()
-                drawn = agent.act(game.raw[0], deterministic=False)
+                drawn = agent.act(
+                    game.raw[0], deterministic=False, mask=game.first_mask
+                )
                 assert agent.action_space.contains(drawn), outside_space
 
     def test_an_exported_policy_acts_as_the_agent(

@@ -13,6 +13,9 @@ from slm_lab.agent.algorithm.algorithm import AgentSeeds, Learner
 from slm_lab.agent.build import build_agent
 from slm_lab.api.agent import Agent as LoadedAgent
 from slm_lab.core.types import Array, FloatArray
+from slm_lab.env.convert.mask import MASK
+from slm_lab.env.convert.nested import element, nested
+from slm_lab.env.convert.parts import leaves
 from slm_lab.env.make import make_env
 from slm_lab.env.vector.raw import env_seeds
 from slm_lab.env.vector_env import VectorEnv
@@ -106,21 +109,47 @@ class Game:
     def __init__(self, agent: LoadedAgent) -> None:
         self.envs = [agent.make_env() for _ in range(N)]
         pairs = zip(self.envs, env_seeds(SEED, N), strict=True)
-        self.raw = [env.reset(seed=seed)[0] for env, seed in pairs]
+        self.raw: list[Any] = []
+        self.info: list[Mapping[str, Any]] = []
+        for env, seed in pairs:
+            obs, info = env.reset(seed=seed)
+            self.raw.append(obs)
+            self.info.append(info)
+        self._mask_in = agent._adapter.mask_in
 
     @property
     def obs(self) -> Any:
         """A batch of the observations to act on next."""
         return batched(self.raw)
 
-    def step(self, actions: Array) -> Array:
+    def singles(self, actions: Any) -> list[Any]:
+        """The action of each environment in a batch of them."""
+        space = self.envs[0].action_space
+        return [element(space, actions, n) for n in range(N)]
+
+    @property
+    def mask(self) -> Any:
+        """The masks of actions that are no part of these; None without them."""
+        if self.first_mask is None:
+            return None
+        return np.stack([self._mask_in(info) for info in self.info])
+
+    @property
+    def first_mask(self) -> Any:
+        """The mask of the first environment, as `mask`."""
+        return self._mask_in(self.info[0])
+
+    def step(self, actions: Any) -> Array:
         """Takes one action in each environment; returns (N,) which episodes ended."""
         done = np.zeros(N, bool)
-        for n, env in enumerate(self.envs):
-            self.raw[n], _, terminated, truncated, _ = env.step(actions[n])
+        pairs = zip(self.envs, self.singles(actions), strict=True)
+        for n, (env, action) in enumerate(pairs):
+            obs, _, terminated, truncated, info = env.step(action)
             done[n] = terminated or truncated
             if done[n]:
-                self.raw[n], _ = env.reset()
+                obs, info = env.reset()
+            self.raw[n] = obs
+            self.info[n] = info
         return done
 
     def close(self) -> None:
@@ -143,6 +172,17 @@ def open_onnx(path: Path) -> PolicyFile:
     )
 
 
+def _deviation(action: Array, expected: Array) -> str:
+    """How a file's actions, or a part of them, differ from the agent's."""
+    if action.dtype != expected.dtype:
+        return f"its actions are {action.dtype}, the agent's {expected.dtype}"
+    exact = expected.dtype.kind != "f"
+    tolerance = 0.0 if exact else 1e-5
+    if not np.allclose(action, expected, tolerance, tolerance):
+        return f"it says {action.tolist()}, the agent {expected.tolist()}"
+    return ""
+
+
 def deviation_of_file(
     agent: LoadedAgent,
     path: Path,
@@ -153,33 +193,39 @@ def deviation_of_file(
     plays by the file alone, as the user of a file does."""
     agent.export(path)
     file = open_file(path)
-    num_frames = agent.spec.env.frame_op_len if agent.spec.env.frame_op else 0
+    num_frames = agent.spec.env.frame_op_len or 0
     adapter = agent._adapter
-    frames: list[list[Array]] = [[] for _ in range(N)]
+    stacks: dict[str, list[list[Array]]] = {}
+    names = [name for name in file.shapes if name != "state"] or ["obs"]
     state = np.zeros((N, *file.shapes.get("state", (0,))), np.float32)
     with closing(Game(agent)) as game:
         for _ in range(steps):
-            obs = adapter.batch(game.obs).obs.astype(adapter.row_space.dtype)
-            inputs = {"obs": obs}
-            if num_frames:
-                for n, newest in enumerate(obs):
+            batch = adapter.batch(game.obs, game.mask)
+            obs = batch.obs.astype(adapter.row_space.dtype)
+            observed = {"obs": obs, **batch.parts}
+            if MASK in observed:
+                observed["mask"] = observed[MASK]
+            inputs = {name: observed[name] for name in names}
+            for name in inputs if num_frames else ():
+                frames = stacks.setdefault(name, [[] for _ in range(N)])
+                for n, newest in enumerate(inputs[name]):
                     kept = frames[n] or [newest] * num_frames
                     frames[n] = [*kept[1:], newest]
-                inputs = {"obs": np.stack([np.stack(seen) for seen in frames])}
+                inputs[name] = np.stack([np.stack(seen) for seen in frames])
             if "state" in file.shapes:
                 inputs["state"] = state
             outputs = file.run(inputs)
-            action = outputs["action"]
-            expected = agent.act(game.obs)
-            if action.dtype != expected.dtype:
-                return f"its actions are {action.dtype}, the agent's {expected.dtype}"
-            exact = expected.dtype.kind != "f"
-            tolerance = 0.0 if exact else 1e-5
-            if not np.allclose(action, expected, tolerance, tolerance):
-                return f"it says {action.tolist()}, the agent {expected.tolist()}"
-            done = game.step(action)
-            for n in np.flatnonzero(done).tolist():
-                frames[n] = []
+            parts: list[Array] = []
+            acted = agent.act(game.obs, mask=game.mask)
+            for keys, _, expected in leaves(agent.action_space, acted):
+                parts.append(outputs[".".join(("action", *keys))])
+                deviation = _deviation(parts[-1], expected)
+                if deviation:
+                    return deviation
+            done = game.step(nested(agent.action_space, iter(parts)))
+            for frames in stacks.values():
+                for n in np.flatnonzero(done).tolist():
+                    frames[n] = []
             state = outputs.get("next_state", state)
             state = np.where(done[:, None], np.float32(0), state)
             agent.reset(done)

@@ -10,10 +10,16 @@ STATE_OF_PROBES = {
     "MatchChoices": ("_obs", "_t"),
     "MatchBits": ("_obs", "_t"),
     "MatchParts": ("_wanted", "_t"),
+    "ChooseAndAim": ("_obs", "_t"),
+    "MoveByParameter": ("_named", "_t"),
     "ReachPoint": ("_obs", "_t"),
     "NearPoint": ("_obs", "_t"),
     "MatchImage": ("_obs", "_half", "_t"),
     "AimByImage": ("_obs", "_half", "_t"),
+    "MatchScene": ("_wanted", "_t"),
+    "AimInScene": ("_wanted", "_t"),
+    "TakeAllowed": ("_numbers", "mask", "_t"),
+    "TakeAllowedPair": ("_numbers", "mask", "_t"),
 }
 
 

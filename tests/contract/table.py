@@ -43,9 +43,21 @@ register_probes()
 CONTINUOUS = {"env__name": "Pendulum-v1", "env__max_t": 40}
 TWO_ACTIONS = {"env__name": "ProbeReachPoint-v0"}
 CHOICES = {"env__name": "ProbeMatchChoices-v0"}
+MIXED = {"env__name": "ProbeChooseAndAim-v0"}
+PARAMETRISED = {"env__name": "ProbeMoveByParameter-v0"}
 BITS = {"env__name": "ProbeMatchBits-v0"}
 PARTS = {"env__name": "ProbeMatchParts-v0"}
 IMAGES = {"env__name": "ProbeMatchImage-v0"}
+SCENE = {"env__name": "ProbeMatchScene-v0"}
+AIM_IN_SCENE = {"env__name": "ProbeAimInScene-v0"}
+MASKED = {
+    "env__name": "ProbeTakeAllowed-v0",
+    "env__action_mask": "info.action_mask",
+}
+MASKED_PAIR = {
+    "env__name": "ProbeTakeAllowedPair-v0",
+    "env__action_mask": "allowed",
+}
 AIMED_BY_IMAGES = {"env__name": "ProbeAimByImage-v0"}
 
 
@@ -162,6 +174,19 @@ NOISY = {
 }
 
 
+ENCODERS = {
+    "image": {"type": "ConvNet", **CONV, "fc_hid_layers": [4]},
+    "room": {"type": "Embedding", "dim": 2},
+}
+ENCODED = keys_of_net(parts=ENCODERS)
+STACKED_SCENE = {
+    **SCENE,
+    "env__normalize_obs": True,
+    "env__frame_op": "concat",
+    "env__frame_op_len": 2,
+}
+
+
 def past(memory: str, **keys: Any) -> Data:
     """An on-policy memory, with a replay memory for self-imitation."""
     replay = {"sil_replay_name": "PrioritizedReplay", **SAMPLES, **keys}
@@ -218,7 +243,23 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "gumbel_softmax": alike(PPO(pdtype("GumbelSoftmax"))),
         "multi_discrete": PPO(CHOICES),
         "multi_binary": alike(PPO(BITS)),
+        "mixed": PPO(MIXED, FREE_LOG_STD, NORMALIZED, bounded=False),
+        "mixed_shared": alike(PPO(PARAMETRISED, SHARED, bounded=False)),
+        "mixed_recurrent": alike(PPO(MIXED, RNN, bounded=False)),
         "dict_obs": PPO(PARTS),
+        "scene": PPO(STACKED_SCENE),
+        "scene_by_roles": PPO(
+            SCENE,
+            keys_of_net(obs=["image", "sign"], critic_obs=["room"], critic_parts={}),
+        ),
+        "scene_recurrent": PPO(SCENE, ENCODED, RNN, keys_of_net(parts=ENCODERS)),
+        "images_recurrent": PPO(IMAGES, net("RecurrentNet", RECURRENT, shared=True)),
+        "masked": PPO(MASKED),
+        "masked_shared_epsilon_greedy": PPO(
+            MASKED, SHARED, NORMALIZED, exploring("epsilon_greedy")
+        ),
+        "masked_choices": PPO(MASKED_PAIR),
+        "masked_recurrent": PPO(MASKED_PAIR, RNN),
         "random_policy": alike(PPO(TWO_ACTIONS, action_policy="random")),
         "epsilon_greedy": PPO(exploring("epsilon_greedy")),
         "boltzmann": alike(PPO(exploring("boltzmann"))),
@@ -263,9 +304,11 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     "Reinforce": {
         "recurrent": REINFORCE(RNN),
         "discrete": REINFORCE(),
+        "masked": alike(REINFORCE(MASKED)),
         "continuous": alike(REINFORCE(CONTINUOUS, {"env__max_t": 20}, bounded=False)),
         "multi_discrete": alike(REINFORCE(CHOICES)),
         "multi_binary": alike(REINFORCE(BITS, pdtype("Bernoulli"))),
+        "mixed": alike(REINFORCE(PARAMETRISED, bounded=False)),
         "epsilon_greedy": alike(REINFORCE(exploring("epsilon_greedy"))),
         "cross_entropy": REINFORCE(
             {"agent__memory": {"name": "OnPolicyCrossEntropy", "cross_entropy": 0.5}},
@@ -275,6 +318,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     "ActorCritic": {
         "recurrent": A2C(RNN),
         "gae": A2C(),
+        "masked": alike(A2C(MASKED_PAIR, SHARED)),
         "scheduled_numbers": alike(A2C(gamma=decay(0.9, 0.99), lam=decay(0.8, 1.0))),
         "n_step": A2C(SHARED, lam=None, num_step_returns=3),
         "episodes": A2C(EPISODES),
@@ -282,9 +326,11 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "beta": alike(A2C(TWO_ACTIONS, pdtype("Beta"))),
         "multi_discrete": alike(A2C(CHOICES, pdtype("MultiCategorical"))),
         "multi_binary": alike(A2C(BITS)),
+        "mixed": alike(A2C(MIXED, pdtype("Product"), bounded=False)),
     },
     "SARSA": {
         "epsilon_greedy": SARSA(),
+        "masked": SARSA(MASKED),
         "boltzmann_episodes": SARSA(
             exploring("boltzmann"),
             {**SHORT, "agent__memory": {"name": "OnPolicyReplay"}},
@@ -295,6 +341,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     },
     "PQN": {
         "layer_norm": PQN(),
+        "masked": PQN(MASKED),
         "written_out": PQN(keys_of_net(layer_norm=False), lam=1.0),
         "boltzmann_normalized": PQN(STACKED, exploring("boltzmann"), lam=0.0),
         "batch_norm": PQN(keys_of_net(layer_norm=False, batch_norm=True), GENTLE),
@@ -306,6 +353,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     },
     "VMPO": {
         "separate": VMPO(),
+        "masked": alike(VMPO(MASKED_PAIR)),
         "scheduled_numbers": VMPO(
             TWO_ACTIONS,
             eps_eta=decay(0.5, 0.01),
@@ -321,6 +369,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "multivariate": VMPO(TWO_ACTIONS, pdtype("MultivariateNormal"), bounded=False),
         "multi_discrete": VMPO(CHOICES),
         "multi_binary": alike(VMPO(BITS)),
+        "mixed": VMPO(MIXED, bounded=False),
         "norm_layers": VMPO(NORM_LAYERS),
         "images": VMPO(IMAGES, net("ConvNet", CONV)),
         "recurrent": VMPO(RNN),
@@ -332,6 +381,8 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     },
     "DQN": {
         "replaced": DQN(),
+        "masked": DQN(MASKED, NORMALIZED, BY_PRIORITY, num_step_returns=3),
+        "scene": DQN(STACKED_SCENE, BY_PRIORITY, ENCODED),
         "scheduled_numbers": DQN(
             {"agent__memory": {**PRIORITIZED, "alpha": decay(0.2, 0.8)}},
             keys_of_net(update_type="polyak", polyak_coef=decay(0.5, 0.05)),
@@ -350,6 +401,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
             exploring("boltzmann"),
             keys_of_net(update_type="polyak", polyak_coef=0.1, update_frequency=1),
         ),
+        "masked_recurrent": DOUBLE(MASKED, net("RecurrentNet", RECURRENT, **DELAYED)),
         "prioritized_dueling": DOUBLE(
             BY_PRIORITY, keys_of_net(type="DuelingMLPNet"), num_step_returns=3
         ),
@@ -365,6 +417,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     },
     "C51": {
         "plain": C51(num_atoms=11, v_min=0.0, v_max=20.0),
+        "masked": alike(C51(MASKED, num_atoms=11, double=True)),
         "rainbow": C51(
             BY_PRIORITY,
             NOISY,
@@ -385,6 +438,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     },
     "QRDQN": {
         "plain": QRDQN(num_quantiles=8),
+        "masked": QRDQN(MASKED, num_quantiles=4),
         "prioritized": QRDQN(
             STACKED, BY_PRIORITY, num_quantiles=5, kappa=0.0, double=True
         ),
@@ -394,6 +448,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     "IQN": {
         "residual": alike(IQN(SIMBA, num_quantiles=4)),
         "plain": IQN(num_quantiles=4, num_samples=6, num_target_samples=5),
+        "scene": alike(IQN(SCENE, ENCODED, num_quantiles=4)),
         "rainbow": IQN(
             BY_PRIORITY,
             NOISY,
@@ -408,6 +463,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     },
     "MunchausenDQN": {
         "plain": MUNCHAUSEN(),
+        "masked": alike(MUNCHAUSEN(MASKED)),
         "prioritized_dueling": MUNCHAUSEN(
             BY_PRIORITY, keys_of_net(type="DuelingMLPNet"), munchausen_tau=0.5
         ),
@@ -416,6 +472,8 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "continuous": SAC(TWO_ACTIONS),
         "normalized": SAC(CONTINUOUS, NORMALIZED),
         "discrete": SAC(),
+        "masked": SAC(MASKED),
+        "scene": SAC(AIM_IN_SCENE, ENCODED),
         "gumbel_softmax": SAC(pdtype("GumbelSoftmax")),
         "prioritized_symlog_delayed": SAC(
             CONTINUOUS, BY_PRIORITY, symlog=True, policy_delay=2
@@ -474,6 +532,14 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         ),
         "half_precision": REDQ(TWO_ACTIONS, HALF, num_critics=3, policy_delay=2),
         "pixels": alike(REDQ(FROM_PIXELS, num_critics=3, policy_delay=2)),
+        "droq_pixels": alike(
+            REDQ(
+                AIMED_BY_IMAGES,
+                net("ConvNet", CONV, critic_dropout=0.1, **FOLLOWED),
+                num_critics=2,
+                policy_delay=2,
+            )
+        ),
     },
     "TQC": {
         "continuous": TQC(TWO_ACTIONS, num_critics=3, num_quantiles=5),
@@ -543,12 +609,16 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "prioritized": PPOSIL(
             past("OnPolicyBatchReplay"), training_batch_iter=2, training_iter=2
         ),
+        "mixed": alike(
+            PPOSIL(PARAMETRISED, past("OnPolicyBatchReplay"), bounded=False)
+        ),
     },
     "Random": {
         "discrete": Row(random()),
         "continuous": alike(Row(random(**CONTINUOUS))),
         "multi_discrete": alike(Row(random(**CHOICES))),
         "multi_binary": alike(Row(random(**BITS))),
+        "mixed": alike(Row(random(**MIXED))),
     },
 }
 """By algorithm: its kinds of action spaces, and the keys that change what it does."""

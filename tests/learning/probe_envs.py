@@ -185,6 +185,175 @@ class MatchParts(Probe):
         return float((action == self._wanted).mean())
 
 
+class MatchScene(Probe):
+    """Four steps, an image with a bright half, a sign and a room. Reward +1 for action
+    1 where the right half is bright, or the left one with a negative sign, else for
+    action 0; −1 for the other one."""
+
+    observation_space: spaces.Space[Any] = spaces.Dict(
+        {
+            "image": spaces.Box(0, 255, (16, 14, 3), np.uint8),
+            "sign": spaces.Box(-1.0, 1.0, (1,), np.float64),
+            "room": spaces.Discrete(3, start=1),
+        }
+    )
+    length = 4
+
+    def draw(self) -> dict[str, Any]:
+        half, negative = self.np_random.integers(2, size=2)
+        self._wanted = int(half) ^ int(negative)
+        image = self.np_random.integers(0, 100, (16, 14, 3)).astype(np.uint8)
+        image[:, 7 * half : 7 * half + 7] += 100
+        return {
+            "image": image,
+            "sign": np.array([1.0 - 2.0 * negative]),
+            "room": int(self.np_random.integers(1, 4)),
+        }
+
+    def reward(self, action: Any) -> float:
+        return 1.0 if int(action) == self._wanted else -1.0
+
+
+class AimInScene(MatchScene):
+    """MatchScene with a number as an action. The best one is ½ in place of 1, and −½ in
+    place of 0. The reward is minus the squared distance to it."""
+
+    action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def reward(self, action: Any) -> float:
+        return -float((float(action[0]) - (self._wanted - 0.5)) ** 2)
+
+
+class TakeAllowed(Probe):
+    """Four steps, a number for each of three actions, which are counted from 5, and a
+    mask of them in the info. The reward is the number of the action. An action that is
+    not allowed raises an error. The last state of an episode allows none."""
+
+    observation_space: spaces.Space[Any] = spaces.Box(-1.0, 1.0, (3,), np.float32)
+    action_space: spaces.Space[Any] = spaces.Discrete(3, start=5)
+    length = 4
+
+    def reset(self, *, seed=None, options=None) -> tuple[Any, dict[str, Any]]:
+        obs, _ = super().reset(seed=seed)
+        return obs, self.info()
+
+    def step(self, action: Any) -> StepResult:
+        obs, reward, terminated, truncated, _ = super().step(action)
+        return obs, reward, terminated, truncated, self.info()
+
+    def info(self) -> dict[str, Any]:
+        """The mask of the state."""
+        return {"action_mask": self.mask}
+
+    def draw(self) -> Any:
+        self._numbers = self.np_random.uniform(-1, 1, 3).astype(np.float32)
+        self.mask = self.np_random.integers(0, 2, 3).astype(np.int8)
+        self.mask[self.np_random.integers(3)] = 1
+        if self._t == self.length:
+            self.mask[:] = 0
+        return self._numbers.copy()
+
+    def reward(self, action: Any) -> float:
+        index = int(action) - 5
+        if not self.mask[index]:
+            raise ValueError(f"action {action} is not allowed: {self.mask}")
+        return float(self._numbers[index])
+
+
+class TakeAllowedPair(TakeAllowed):
+    """TakeAllowed with two choices, of three and of two, and the mask as a part of the
+    observation. The reward is the mean of both numbers."""
+
+    observation_space = spaces.Dict(
+        {
+            "numbers": spaces.Box(-1.0, 1.0, (5,), np.float32),
+            "allowed": spaces.MultiBinary(5),
+        }
+    )
+    action_space = spaces.MultiDiscrete([3, 2])
+
+    def info(self) -> dict[str, Any]:
+        return {}
+
+    def draw(self) -> Any:
+        first = super().draw()
+        second = self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        self._numbers = np.concatenate([first, second])
+        others = np.zeros(2, np.int8)
+        if self._t < self.length:
+            others = self.np_random.integers(0, 2, 2).astype(np.int8)
+            others[self.np_random.integers(2)] = 1
+        self.mask = np.concatenate([self.mask, others])
+        return {"numbers": self._numbers.copy(), "allowed": self.mask.copy()}
+
+    def reward(self, action: Any) -> float:
+        index = np.asarray(action) + np.array([0, 3])
+        if not self.mask[index].all():
+            raise ValueError(f"action {action} is not allowed: {self.mask}")
+        return float(self._numbers[index].mean())
+
+
+class ChooseAndAim(Probe):
+    """Four steps, obs ±1 twice. The choice, 5 or 6, must follow the sign of the first,
+    and the number must be half of the second. The reward is ½ for the right choice,
+    minus half of the squared distance of the number in half ranges."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = spaces.Dict(
+        {
+            "choice": spaces.Discrete(2, start=5),
+            "number": spaces.Box(-3.0, 3.0, (), np.float64),
+        }
+    )
+    length = 4
+
+    def draw(self) -> Obs:
+        self._obs = self.np_random.choice([-1.0, 1.0], 2).astype(np.float32)
+        return self._obs.copy()
+
+    def reward(self, action: Any) -> float:
+        is_right = (action["choice"] == 6) == (self._obs[0] > 0)
+        distance = float(action["number"]) / 3 - 0.5 * float(self._obs[1])
+        return 0.5 * is_right - 0.5 * distance**2
+
+
+class MoveByParameter(Probe):
+    """Four steps, and three moves with a number each: a parametrised action. The
+    observation names a move. That move earns 1 minus the squared distance of its own
+    number to (−½, 0, ½); the other numbers do nothing, and another move earns 0."""
+
+    observation_space = spaces.Discrete(3)
+    action_space = spaces.Tuple(
+        [
+            spaces.Discrete(3),
+            spaces.Tuple([spaces.Box(-1.0, 1.0, (1,), np.float32)] * 3),
+        ]
+    )
+    length = 4
+
+    def draw(self) -> int:
+        self._named = int(self.np_random.integers(3))
+        return self._named
+
+    def reward(self, action: Any) -> float:
+        move, numbers = action
+        if move != self._named:
+            return 0.0
+        distance = float(numbers[move][0]) - 0.5 * (self._named - 1)
+        return 1.0 - distance**2
+
+
+class ActionInTuple(gymnasium.ActionWrapper[Any, Any, Any]):
+    """The environment with its action as the only part of a Tuple."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.action_space = spaces.Tuple([env.action_space])
+
+    def action(self, action: Any) -> Any:
+        return action[0]
+
+
 class ReachPoint(Probe):
     """Four steps, obs ±1 twice.
 
@@ -283,6 +452,12 @@ PROBES: dict[str, type[gymnasium.Env[Any, Any]]] = {
     "ProbeMatchChoices-v0": MatchChoices,
     "ProbeMatchBits-v0": MatchBits,
     "ProbeMatchParts-v0": MatchParts,
+    "ProbeMatchScene-v0": MatchScene,
+    "ProbeAimInScene-v0": AimInScene,
+    "ProbeTakeAllowed-v0": TakeAllowed,
+    "ProbeTakeAllowedPair-v0": TakeAllowedPair,
+    "ProbeChooseAndAim-v0": ChooseAndAim,
+    "ProbeMoveByParameter-v0": MoveByParameter,
     "ProbeReachPoint-v0": ReachPoint,
     "ProbeNearPoint-v0": NearPoint,
     "ProbeRecallCue-v0": RecallCue,

@@ -13,6 +13,7 @@ from slm_lab.studies.trial import Trial, TrialTask
 BENCHMARKS = {
     "demo.json": ("ppo_cartpole", 300.0),
     "benchmark/ppo/ppo_cartpole.json": ("ppo_cartpole", 475.0),
+    "benchmark/ppo/ppo_cartpole_batch.json": ("ppo_cartpole_batch", 475.0),
     "benchmark/a2c/a2c_gae_cartpole.json": ("a2c_gae_cartpole", 450.0),
     "benchmark/a2c/a2c_gae_acrobot.json": ("a2c_gae_acrobot", -92.0),
     "benchmark/reinforce/reinforce_cartpole.json": ("reinforce_cartpole", 400.0),

@@ -188,8 +188,8 @@ def test_the_policy_learns_to_look_before_it_acts(changes, tmp_path):
 
 
 IMAGE_NETS: dict[str, dict[str, Any]] = {
-    "ConvNet": {"conv_hid_layers": [[8, 4, 2]], "fc_hid_layers": [16]},
-    "ResNet": {"channels": [4, 8], "num_blocks": 1, "fc_hid_layers": [16]},
+    "ConvNet": {"conv_hid_layers": [[8, 4, 2]], "fc_hid_layers": [32]},
+    "ResNet": {"channels": [4, 8], "num_blocks": 1, "fc_hid_layers": [32]},
     "TorchArcNet": {
         "arc": {
             "modules": {
@@ -223,6 +223,63 @@ def test_the_policy_learns_to_look_at_images(net, tmp_path):
         "ProbeMatchImage-v0", tmp_path, seed=0, frames=4000, agent__net=block
     )
     assert final_return(session) > 3.5  # of 4
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("net", ["MLPNet", pytest.param("RecurrentNet", marks=SLOW)])
+def test_the_policy_learns_what_an_image_and_a_number_say_together(net, tmp_path):
+    """Neither of both tells anything alone."""
+    optim = {"name": "GlobalAdam", "lr": 3e-3}
+    image = {"type": "ConvNet", "conv_hid_layers": [[8, 5, 3]], "normalize": True}
+    layers = {"hid_layers": [32]}
+    if net == "RecurrentNet":
+        layers = {"rnn_hidden_size": 32}
+    block = {
+        "type": net,
+        **layers,
+        "parts": {"image": {**image, "fc_hid_layers": [16]}},
+        "optim_spec": optim,
+    }
+    session = train(
+        "ProbeMatchScene-v0", tmp_path, seed=0, frames=12_000, agent__net=block
+    )
+    assert final_return(session) > 3.5  # of 4
+
+
+MASKS = {
+    "ProbeTakeAllowed-v0": ("info.action_mask", [3]),
+    "ProbeTakeAllowedPair-v0": ("allowed", [3, 2]),
+}
+"""By environment, its mask and the values of its choices."""
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("learner", ["PPO", pytest.param("ActorCritic", marks=SLOW)])
+@pytest.mark.parametrize("env", MASKS)
+def test_the_best_of_the_allowed_actions_is_learned(env, learner, tmp_path):
+    mask, sizes = MASKS[env]
+    session = train(
+        env,
+        tmp_path,
+        seed=0,
+        frames=12_000,
+        learner=learner,
+        env__action_mask=mask,
+        agent__net__optim_spec={"name": "GlobalAdam", "lr": 3e-3},
+    )
+    generator = np.random.default_rng(0)
+    numbers = generator.uniform(-1, 1, (500, sum(sizes)))
+    allowed = generator.integers(0, 2, numbers.shape)
+    starts = np.cumsum(sizes) - sizes
+    allowed[:, starts] = 1
+    obs = np.concatenate([numbers, allowed], 1).astype(np.float32)
+    action = session.agent.actor.act_greedily(obs).reshape(500, -1)
+    for index, (start, size) in enumerate(zip(starts, sizes, strict=True)):
+        part = slice(start, start + size)
+        worth = np.where(allowed[:, part], numbers[:, part], -2)
+        taken = worth[np.arange(500), action[:, index]]
+        assert (taken > -2).all()
+        assert (worth.max(1) - taken).mean() < 0.1
 
 
 @pytest.mark.medium
@@ -566,17 +623,21 @@ def test_an_actor_finds_the_best_action_and_the_critics_its_value(name, tmp_path
     assert_allclose(torch.stack(q), 0.0, atol=0.1)
 
 
+FADING = {"name": "linear_decay", "start_val": 1.0, "end_val": 0.1, "end_step": 4000}
+"""Noise that covers all actions at first, as in arXiv:2107.09645."""
+
+
 @pytest.mark.medium
 @pytest.mark.parametrize(
     ("name", "net"),
     [
         ("SoftActorCritic", "ConvNet"),
-        ("SoftActorCritic", "ResNet"),
         ("TD3", "ConvNet"),
         ("CrossQ", "ConvNet"),
+        pytest.param("SoftActorCritic", "ResNet", marks=SLOW),
+        pytest.param("SoftActorCritic", "TorchArcNet", marks=SLOW),
         pytest.param("TQC", "ConvNet", marks=SLOW),
         pytest.param("REDQ", "ConvNet", marks=SLOW),
-        pytest.param("SoftActorCritic", "TorchArcNet", marks=SLOW),
     ],
 )
 def test_an_actor_finds_the_action_that_an_image_asks_for(name, net, tmp_path):
@@ -588,26 +649,33 @@ def test_an_actor_finds_the_action_that_an_image_asks_for(name, net, tmp_path):
         "normalize": True,
         "update_type": "polyak",
         "polyak_coef": 0.05,
-        "optim_spec": {"name": "GlobalAdam", "lr": 3e-3},
+        "optim_spec": {"name": "GlobalAdam", "lr": 1e-3},
     }
+    exploration = {}
+    if name == "TD3":
+        # otherwise its actor ends at the bounds before the critics know the middle
+        block["layer_norm"] = True
+        exploration = {"agent__algorithm__explore_var_spec": FADING}
     session = train(
         "ProbeAimByImage-v0",
         tmp_path,
         0,
         6000,
         name,
-        **OF_ACTORS[name],
+        agent__algorithm__training_start_step=500,
+        agent__memory__max_size=6000,
         agent__net=block,
+        **exploration,
     )
     images = np.full((2, 2, 12, 12), 50, np.uint8)
     images[0, :, :, :6] += 100
     images[1, :, :, 6:] += 100
     best = np.array([[-0.5, 0.5], [0.5, -0.5]], np.float32)
     assert_allclose(session.agent.actor.act_greedily(images), best, atol=0.2)
+    critic = session.agent.learner.critic
     with torch.no_grad():
-        critic = session.agent.learner.critic
-        obs = torch.from_numpy(images)
-        (q_best, *_) = critic.q_values(obs, torch.from_numpy(best))
-        (q_other, *_) = critic.q_values(obs, torch.from_numpy(-best))
-    assert_allclose(q_best, 0.0, atol=0.3)
-    assert_allclose(q_other, -2.0, atol=0.6)
+        of_best, of_worse = (
+            critic.q_values(torch.from_numpy(images), torch.from_numpy(action))[0]
+            for action in (best, -best)
+        )
+    assert_allclose(of_worse - of_best, -2.0, atol=0.7)

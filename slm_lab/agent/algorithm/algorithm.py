@@ -190,6 +190,8 @@ class BuildContext:
     correction: VTrace | None = None
     """Corrects rollouts of a policy older than the learner's; None takes them as
     fresh."""
+    steps_on_device: bool = False
+    """Whether the environment's steps are tensors on the networks' device."""
 
     @property
     def has_mask(self) -> bool:

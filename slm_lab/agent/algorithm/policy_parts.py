@@ -8,6 +8,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from slm_lab.agent.algorithm.algorithm import (
+    Actor,
     AgentParts,
     BuildContext,
     Learner,
@@ -17,6 +18,7 @@ from slm_lab.agent.algorithm.loss import ValueLoss
 from slm_lab.agent.algorithm.policy_actor import PolicyActor, ScheduledExploration
 from slm_lab.agent.algorithm.policy_pass import PolicyPass, TorchPass
 from slm_lab.agent.algorithm.report import number
+from slm_lab.agent.algorithm.tensor_actor import TensorActor
 from slm_lab.agent.distribution.exploration import ExplorationPolicy, Generators
 from slm_lab.agent.distribution.family import DistributionFamily, distribution_family
 from slm_lab.agent.from_spec.networks import (
@@ -167,7 +169,7 @@ def assemble(
     state = None
     if recurrent is not None:
         state = RecurrentState(context.num_envs, recurrent.state_size)
-    actor = PolicyActor(
+    actor: Actor = PolicyActor(
         network=network,
         family=family,
         action_policy=action_policy,
@@ -175,6 +177,8 @@ def assemble(
         recurrent=state,
         warmup=warmup,
     )
+    if context.steps_on_device:
+        actor = TensorActor(network, family, context.seeds.action)
     return AgentParts(
         actor=actor,
         learner=learner,

@@ -9,7 +9,7 @@ from typing_extensions import override
 from slm_lab.agent.algorithm.algorithm import Actor, AgentParts, BuildContext, Learner
 from slm_lab.agent.batch import Act
 from slm_lab.agent.optim.optimizer import TrainState
-from slm_lab.core.masks import draw_allowed
+from slm_lab.core.actions import RandomActions
 from slm_lab.core.observation import ObservationLayout
 from slm_lab.core.types import Array, StateDict
 
@@ -26,40 +26,35 @@ class RandomActor(Actor):
     ) -> None:
         self._action_space = action_space
         self._layout = layout
-        self._space = gymnasium.vector.utils.batch_space(action_space, num_envs)
-        self._space.seed(seed)
+        self._actions = RandomActions(action_space, num_envs, seed, layout)
         self.version = 0
         self.explore_var = None
 
     @override
     def begin(self, num_envs: int) -> None:
         state = self.state_dict()
-        self._space = gymnasium.vector.utils.batch_space(self._action_space, num_envs)
+        self._actions = RandomActions(
+            self._action_space, num_envs, seed=0, layout=self._layout
+        )
         self.load_state_dict(state)
 
     @override
     def act(self, obs: Array, frame: int) -> Act:
         no_number = np.full(len(obs), np.nan, np.float32)
-        return Act(self._draw(obs), no_number, no_number, 0)
+        return Act(self._actions.draw(obs), no_number, no_number, 0)
 
     @override
     def act_greedily(self, obs: Array) -> Array:
         """A random draw: no action is more likely than another."""
-        return self._draw(obs)[: len(obs)]
-
-    def _draw(self, obs: Array) -> Array:
-        drawn = draw_allowed(self._layout, obs, self._space.np_random)
-        if drawn is None:
-            return np.asarray(self._space.sample())
-        return drawn.reshape(len(obs), *(self._action_space.shape or ()))
+        return self._actions.draw(obs)[: len(obs)]
 
     @override
     def state_dict(self) -> StateDict:
-        return {"generator": self._space.np_random.bit_generator.state}
+        return {"generator": self._actions.generator.bit_generator.state}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        self._space.np_random.bit_generator.state = state["generator"]
+        self._actions.generator.bit_generator.state = state["generator"]
 
 
 class Random(Learner[object]):

@@ -88,7 +88,7 @@ class VMPO(Learner[Rollout]):
         self._dual_optimizer = dual_optimizer
         self._generator = generator
         self._estimator = AdvantageEstimator(self.network, self.family, correction)
-        self._columns = OF_BOUNDS[: self.family.kind.num_bounds]
+        self._columns = OF_BOUNDS[: self.family.num_bounds]
 
     @classmethod
     def build(cls, context: BuildContext) -> AgentParts:
@@ -96,7 +96,7 @@ class VMPO(Learner[Rollout]):
         spec = context.algorithm(VMPOSpec)
         transform = ValueTransform(False, spec.normalize_v_targets)
         parts = build_with_critic(context, transform)
-        num_bounds = parts.family.kind.num_bounds
+        num_bounds = parts.family.num_bounds
         if num_bounds == 1 and any(spec.changed("eps_alpha_cov")):
             logger.warning(
                 "agent.algorithm.eps_alpha_cov = %g changes nothing: the action "

@@ -7,7 +7,8 @@ dimensions."""
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Self, final
+from functools import reduce
+from typing import NamedTuple, Self, final
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from slm_lab.agent.device import moved
 class Distribution(ABC):
     """A batch of distributions over actions."""
 
-    num_bounds: ClassVar[int] = 1
+    num_bounds: int = 1
     """K: the parts of it whose change can be bounded, each for itself."""
 
     @abstractmethod
@@ -186,8 +187,12 @@ _HERMITE = (_NODES, _WEIGHTS / _WEIGHTS.sum())
 
 
 def standard_normal(like: Tensor, generator: torch.Generator) -> Tensor:
-    """N(0, 1) of the shape and on the device of `like`; `generator` is on the CPU."""
-    return moved(torch.randn(like.shape, generator=generator), like.device)
+    """N(0, 1) of the shape and on the device of `like`; `generator` is there or on the
+    CPU."""
+    device = generator.device
+    return moved(
+        torch.randn(like.shape, generator=generator, device=device), like.device
+    )
 
 
 @final
@@ -497,3 +502,75 @@ class TanhPoint(Distribution):
     @override
     def kl_from(self, old: Self) -> Tensor:
         return torch.zeros_like(self._action[..., :1])
+
+
+class RowColumns(NamedTuple):
+    """Where a row (K,) of float32 has one part of an action."""
+
+    columns: slice
+    is_number: bool
+    """Whether its actions are (B,), without an axis."""
+    dtype: torch.dtype
+    """The type of its actions."""
+
+    def action_in(self, rows: Tensor) -> Tensor:
+        """Its actions, (B,) or (B, A), in rows (B, K)."""
+        action = rows[..., self.columns].to(self.dtype)
+        if self.is_number:
+            return action.squeeze(-1)
+        return action
+
+    def as_columns(self, action: Tensor) -> Tensor:
+        """Its actions as columns of rows, (B, A)."""
+        if self.is_number:
+            action = action.unsqueeze(-1)
+        return action.float()
+
+
+@final
+class Product(Distribution):
+    """Independent parts of an action, side by side in rows (B, K) of float32: p(a) =
+    Π_k p_k(a_k)."""
+
+    def __init__(
+        self, parts: Sequence[Distribution], places: Sequence[RowColumns]
+    ) -> None:
+        self.parts = parts
+        self._places = places
+        self.num_bounds = max(part.num_bounds for part in parts)
+
+    @override
+    def sample(self, generator: torch.Generator) -> Tensor:
+        return self._rows([part.sample(generator) for part in self.parts])
+
+    @override
+    def log_prob(self, action: Tensor) -> Tensor:
+        """Σ_k log p_k(a_k), (B,)."""
+        pairs = zip(self.parts, self._places, strict=True)
+        return _sum([part.log_prob(place.action_in(action)) for part, place in pairs])
+
+    @override
+    def entropy(self) -> Tensor:
+        """Σ_k H_k, (B,)."""
+        return _sum([part.entropy() for part in self.parts])
+
+    @override
+    def mode(self) -> Tensor:
+        return self._rows([part.mode() for part in self.parts])
+
+    @override
+    def kl_from(self, old: Self) -> Tensor:
+        """The sums over the parts. A part with one KL adds it to the first of two."""
+        pairs = zip(self.parts, old.parts, strict=True)
+        kl = [part.kl_from(before) for part, before in pairs]
+        return _sum(
+            [pad(of_part, (0, self.num_bounds - of_part.shape[-1])) for of_part in kl]
+        )
+
+    def _rows(self, actions: Sequence[Tensor]) -> Tensor:
+        pairs = zip(self._places, actions, strict=True)
+        return torch.cat([place.as_columns(action) for place, action in pairs], -1)
+
+
+def _sum(terms: Sequence[Tensor]) -> Tensor:
+    return reduce(torch.add, terms)

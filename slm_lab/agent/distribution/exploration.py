@@ -6,7 +6,7 @@ Learning, which needs gradients, has `distributions`. The recorded log-probabili
 that of the exploring policy."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, final
 
 import gymnasium
@@ -24,7 +24,8 @@ from slm_lab.agent.distribution.distributions import (
     Distribution,
     TanhPoint,
 )
-from slm_lab.agent.distribution.family import DistributionFamily
+from slm_lab.agent.distribution.family import DistributionFamily, FamilyPart
+from slm_lab.core.actions import MixedActions
 from slm_lab.core.errors import LabError
 from slm_lab.core.state import HasState
 from slm_lab.core.types import Array, FloatArray, IntArray, StateDict
@@ -107,15 +108,15 @@ def masked_epsilon_greedy(
     the same numbers, and where all are allowed the same actions."""
     greedy = logits.argmax(-1)
     allowed = logits > ALLOWED
-    count = allowed.sum(-1)
+    # a terminal state may allow none, and no action is taken there
+    count = allowed.sum(-1).clip(min=1)
     u = generators.array.random(len(greedy))
     p_other = epsilon / count
     explores = u < epsilon
-    rank = np.zeros(len(greedy), np.int64)
-    if epsilon > 0:
-        rank = np.minimum(u / epsilon * count, count - 1).astype(np.int64)
+    share = np.divide(u, epsilon, out=np.zeros(len(greedy)), where=explores)
+    rank = (share * count).astype(np.int64)
     # the action of this rank among those allowed
-    explored = (np.add.accumulate(allowed, -1) <= rank[:, None]).sum(-1)
+    explored = (np.add.accumulate(allowed[:, :-1], -1) <= rank[:, None]).sum(-1)
     action = np.where(explores, explored, greedy)
     p = np.where(action == greedy, 1 - epsilon + p_other, p_other)
     return action, np.log(p, dtype=np.float32)
@@ -199,6 +200,15 @@ def exploration_policy(
 ) -> ExplorationPolicy:
     """The exploration that `action_policy` names; with a mask among allowed actions.
     Raises LabError where it does not fit."""
+    if isinstance(action_space, MixedActions) and action_policy not in EXPLORATIONS:
+        pairs = zip(family.parts, action_space.parts, strict=True)
+        return _by_parts(
+            family.parts,
+            [
+                exploration_policy(action_policy, part.family, space, has_mask)
+                for part, space in pairs
+            ],
+        )
     if action_policy == "random":
         return _uniform(family, action_space)
     if action_policy != "default":
@@ -214,9 +224,34 @@ def exploration_policy(
         return exploration.policy
     if family.greedy:
         return lambda logits, _, generators: epsilon_greedy(logits, 0.0, generators)
-    if family.kind in DRAWS:
-        return DRAWS[family.kind]
-    return lambda params, _, generators: from_family(family, params, generators)
+
+    def by_torch(
+        params: FloatArray, _: float, generators: Generators
+    ) -> tuple[Array, FloatArray]:
+        return from_family(family, params, generators)
+
+    return DRAWS.get(family.kind, by_torch)
+
+
+def _by_parts(
+    parts: Sequence[FamilyPart], policies: Sequence[ExplorationPolicy]
+) -> ExplorationPolicy:
+    """Each part of an action by its own policy."""
+
+    def draw(
+        params: FloatArray, variable: float, generators: Generators
+    ) -> tuple[FloatArray, FloatArray]:
+        """Rows (B, K), and the sums of the log-probabilities of the parts, (B,)."""
+        drawn = [
+            policy(part.arrays_in(params), variable, generators)
+            for part, policy in zip(parts, policies, strict=True)
+        ]
+        columns = [action.reshape(len(params), -1) for action, _ in drawn]
+        rows = np.concatenate(columns, 1, dtype=np.float32)
+        log_prob: FloatArray = np.add.reduce([of_part for _, of_part in drawn], 0)
+        return rows, log_prob
+
+    return draw
 
 
 def _uniform(

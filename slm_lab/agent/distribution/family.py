@@ -22,11 +22,14 @@ from slm_lab.agent.distribution.distributions import (
     LogNormal,
     MultiCategorical,
     MultivariateNormal,
+    Product,
+    RowColumns,
     TanhNormal,
     TanhPoint,
 )
+from slm_lab.core.actions import MixedActions
 from slm_lab.core.errors import LabError
-from slm_lab.core.types import Array
+from slm_lab.core.types import Array, FloatArray
 
 ActionSpace: TypeAlias = gymnasium.Space[Any]
 
@@ -47,10 +50,46 @@ class DistributionFamily:
     the observation."""
     greedy: bool = False
     """Whether actions are the mode, unless an action policy says otherwise."""
+    parts: tuple["FamilyPart", ...] = ()
+    """The parts of a product."""
+
+    @property
+    def num_bounds(self) -> int:
+        """K of its distributions, see `Distribution.num_bounds`."""
+        if self.parts:
+            return max(part.family.num_bounds for part in self.parts)
+        return self.kind.num_bounds
 
     def __call__(self, params: Tensor) -> Distribution:
         """The distributions with parameters (B, param_dim)."""
         return self.make(params)
+
+
+@dataclass(frozen=True)
+class FamilyPart:
+    """One part of a product."""
+
+    family: DistributionFamily
+    params: tuple[slice, ...]
+    """Its columns of the parameters: those of the net, then those of ln σ."""
+    place: RowColumns
+    """Its columns of an action."""
+
+    def params_in(self, params: Tensor) -> Tensor:
+        """Its parameters among those of the product, (B, param_dim)."""
+        return torch.cat([params[..., columns] for columns in self.params], -1)
+
+    def arrays_in(self, params: FloatArray) -> FloatArray:
+        """`params_in` of arrays."""
+        return np.concatenate([params[..., columns] for columns in self.params], -1)
+
+    def write_into(self, params: FloatArray, of_part: FloatArray) -> None:
+        """Writes its columns of the product's parameters, (B, param_dim)."""
+        start = 0
+        for columns in self.params:
+            end = start + columns.stop - columns.start
+            params[:, columns] = of_part[:, start:end]
+            start = end
 
 
 def distribution_family(action_space: ActionSpace, pdtype: str) -> DistributionFamily:
@@ -176,6 +215,70 @@ def _bound(values: Array, pdtype: str, which: str) -> Callable[[torch.device], T
     return cache(partial(moved, torch.as_tensor(values, dtype=torch.float32)))
 
 
+def _product(space: MixedActions) -> DistributionFamily:
+    """Independent parts, each with the default distribution of its space. Its
+    parameters are the logits of choices, for a mask; then the other outputs of the net;
+    then every ln σ."""
+    families = [distribution_family(part, "default") for part in space.parts]
+    kinds = (spaces.Discrete, spaces.MultiDiscrete)
+    is_choice = [isinstance(part, kinds) for part in space.parts]
+    scales = [_num_scales(family) for family in families]
+    widths = [
+        family.param_dim - num_scales
+        for family, num_scales in zip(families, scales, strict=True)
+    ]
+    # the choices first
+    order = sorted(range(len(families)), key=lambda k: not is_choice[k])
+    params: dict[int, tuple[slice, ...]] = {}
+    end = 0
+    for k in order:
+        params[k] = (slice(end, end + widths[k]),)
+        end += widths[k]
+    for k, num_scales in enumerate(scales):
+        if num_scales:
+            params[k] = (*params[k], slice(end, end + num_scales))
+            end += num_scales
+    places = [
+        RowColumns(columns, family.action_shape == (), TORCH_TYPES[family.action_dtype])
+        for columns, family in zip(space.columns, families, strict=True)
+    ]
+    parts = tuple(
+        FamilyPart(family, params[k], places[k]) for k, family in enumerate(families)
+    )
+
+    def make(values: Tensor) -> Product:
+        return Product([part.family(part.params_in(values)) for part in parts], places)
+
+    def initial_scale(log_std: float) -> Tensor:
+        scales = [family.initial_scale for family in families if family.initial_scale]
+        return torch.cat([scale(log_std) for scale in scales])
+
+    return DistributionFamily(
+        kind=Product,
+        make=make,
+        param_dim=end,
+        action_shape=space.shape or (),
+        action_dtype=np.float32,
+        initial_scale=initial_scale if any(scales) else None,
+        parts=parts,
+    )
+
+
+def _num_scales(family: DistributionFamily) -> int:
+    """How many of its last parameters are ln σ."""
+    if family.initial_scale is None:
+        return 0
+    return len(family.initial_scale(0.0))
+
+
+TORCH_TYPES: Mapping[type[np.generic], torch.dtype] = {
+    np.int64: torch.int64,
+    np.int8: torch.int8,
+    np.float32: torch.float32,
+}
+"""The types of actions in NumPy and in torch."""
+
+
 def squashed_family(
     action_space: ActionSpace, pdtype: str = "default"
 ) -> DistributionFamily:
@@ -237,5 +340,6 @@ FAMILIES: Mapping[type[ActionSpace], Mapping[str, Builder]] = {
         "LogNormal": _log_normal,
         "MultivariateNormal": _multivariate_normal,
     },
+    MixedActions: {"Product": _product},
 }
 """The families of each action space, the default first."""

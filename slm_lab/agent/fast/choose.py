@@ -23,7 +23,7 @@ from slm_lab.agent.algorithm.td3 import TD3
 from slm_lab.agent.algorithm.temperature import TunedTemperature
 from slm_lab.agent.algorithm.vmpo import VMPO
 from slm_lab.agent.fast.distributions import (
-    ARRAY_DISTRIBUTIONS,
+    array_family,
     deterministic_sample,
     squashed_sample,
 )
@@ -115,7 +115,7 @@ def write_out_steps(learner: Learner[Any]) -> None:
 def write_out_pass(learner: PPO | VMPO | ActorCritic | Reinforce) -> None:
     """Policy gradients are written out for the distributions that are."""
     nets = traced_nets(learner.network.nets)
-    kind = ARRAY_DISTRIBUTIONS.get(learner.family.kind)
+    kind = array_family(learner.family)
     value_loss = None
     if not isinstance(learner, Reinforce):
         value_loss = elementwise(learner.value_loss_fn)

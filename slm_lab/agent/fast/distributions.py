@@ -3,9 +3,9 @@ entropies written out."""
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from functools import cached_property
-from typing import NamedTuple, final
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import NamedTuple, TypeAlias, final
 
 import numpy as np
 from torch import Tensor
@@ -18,6 +18,7 @@ from slm_lab.agent.distribution.distributions import (
     Distribution,
 )
 from slm_lab.agent.distribution.exploration import normal_log_prob
+from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.core.types import FloatArray
 
 UNIT_NORMAL_ENTROPY = np.float32(0.5 + 0.5 * math.log(2 * math.pi))
@@ -172,6 +173,84 @@ ARRAY_DISTRIBUTIONS: Mapping[type[Distribution], type[ArrayDistribution]] = {
     DiagonalNormal: ArrayNormal,
 }
 """Distributions that are written out, by their class in torch."""
+
+
+ArrayFamily: TypeAlias = Callable[[FloatArray, Tensor], ArrayDistribution]
+"""Makes distributions from parameters (B, param_dim) and an action of each."""
+
+
+def array_family(family: DistributionFamily) -> ArrayFamily | None:
+    """The distributions of a family by NumPy; None if they are not written out."""
+    if not family.parts:
+        return ARRAY_DISTRIBUTIONS.get(family.kind)
+    kinds = [array_family(part.family) for part in family.parts]
+    written = [kind for kind in kinds if kind is not None]
+    if len(written) < len(kinds):
+        return None
+    return partial(ArrayProduct, family, written)
+
+
+@final
+class ArrayProduct(ArrayDistribution):
+    """`Product` from the parameters of all parts, (B, param_dim)."""
+
+    def __init__(
+        self,
+        family: DistributionFamily,
+        kinds: Sequence[ArrayFamily],
+        params: FloatArray,
+        action: Tensor,
+    ) -> None:
+        self._family = family
+        self._parts = [
+            kind(part.arrays_in(params), part.place.action_in(action))
+            for part, kind in zip(family.parts, kinds, strict=True)
+        ]
+        self.log_prob = _sum([part.log_prob for part in self._parts])
+
+    @cached_property
+    @override
+    def entropy(self) -> FloatArray:
+        return _sum([part.entropy for part in self._parts])
+
+    @override
+    def log_prob_gradient(self, grad: FloatArray) -> FloatArray:
+        return self._joined([part.log_prob_gradient(grad) for part in self._parts])
+
+    @override
+    def entropy_gradient(self, grad: np.float32) -> FloatArray:
+        return self._joined([part.entropy_gradient(grad) for part in self._parts])
+
+    @override
+    def divergence_from(self, old_params: FloatArray) -> Divergence:
+        divergences = [
+            written.divergence_from(part.arrays_in(old_params))
+            for written, part in zip(self._parts, self._family.parts, strict=True)
+        ]
+        mean = np.zeros(self._family.num_bounds, np.float32)
+        for divergence in divergences:
+            mean[: len(divergence.mean)] += divergence.mean
+
+        def gradient(grad: FloatArray) -> FloatArray:
+            return self._joined(
+                [divergence.gradient(grad) for divergence in divergences]
+            )
+
+        return Divergence(mean, gradient)
+
+    def _joined(self, gradients: Sequence[FloatArray]) -> FloatArray:
+        """The gradients of the parts' parameters as those of the product's."""
+        shape = (len(gradients[0]), self._family.param_dim)
+        # in the order of the first in memory: of one part it is that very gradient
+        joined = np.empty_like(gradients[0], np.float32, shape=shape)
+        for part, gradient in zip(self._family.parts, gradients, strict=True):
+            part.write_into(joined, gradient)
+        return joined
+
+
+def _sum(terms: Sequence[FloatArray]) -> FloatArray:
+    total: FloatArray = np.add.reduce(terms, 0)
+    return total
 
 
 class ArraySample(NamedTuple):

@@ -27,7 +27,7 @@ from slm_lab.agent.algorithm.replay_actor_critic import (
 )
 from slm_lab.agent.batch import Transitions
 from slm_lab.agent.fast import losses
-from slm_lab.agent.fast.distributions import ArrayDistribution, ArraySample
+from slm_lab.agent.fast.distributions import ArrayFamily, ArraySample
 from slm_lab.agent.fast.losses import Elementwise, Term
 from slm_lab.agent.fast.networks import TracedNet, add_gradient
 from slm_lab.agent.net.return_distribution import QuantileReturn
@@ -62,7 +62,7 @@ class ArrayPass(PolicyPass):
     def __init__(
         self,
         nets: Sequence[TracedNet],
-        kind: type[ArrayDistribution],
+        kind: ArrayFamily,
         value_loss: Elementwise | None,
         obs: Tensor,
         action: Tensor,

@@ -3,9 +3,11 @@
 from typing import Any
 
 from slm_lab.agent.from_spec.schedule import schedule_of
+from slm_lab.agent.memory.device_rollout import DeviceRollout
 from slm_lab.agent.memory.episodes import OnPolicyReplay
 from slm_lab.agent.memory.imitation import PastEpisodes, ReturnRing, SelfImitationMemory
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
+from slm_lab.agent.memory.on_policy import OnPolicyBatchReplay
 from slm_lab.agent.memory.replay import Replay
 from slm_lab.agent.memory.sampler import (
     PrioritizedSampler,
@@ -38,6 +40,9 @@ def build_memory(spec: MemorySpec, layout: MemoryLayout) -> Memory[Any]:
 
 def _registered(spec: MemorySpec, layout: MemoryLayout) -> Memory[Any]:
     kind = MEMORIES.load(spec.name)
+    if layout.steps_on_device:
+        assert kind is OnPolicyBatchReplay
+        return DeviceRollout(layout)
     if kind is Replay:
         assert isinstance(spec, ReplaySpec)
         return _replay(spec, layout)

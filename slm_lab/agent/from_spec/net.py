@@ -210,6 +210,7 @@ def _conv_net(
         heads,
         generator=generator,
         sees_obs=num_actions > 0,  # an action is as exact as an observation
+        dropout=spec.dropout,
     )
     return kind(body, tail)
 

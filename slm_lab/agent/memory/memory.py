@@ -135,6 +135,9 @@ class MemoryLayout:
     device: torch.device | None = None
     """The device of the networks; None: the CPU."""
 
+    steps_on_device: bool = False
+    """Whether steps are tensors on `device`."""
+
     @property
     def rollouts_keep_raw(self) -> bool:
         """Whether rollouts are kept after training on them, and something is

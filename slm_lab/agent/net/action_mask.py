@@ -13,11 +13,22 @@ from slm_lab.core.observation import ObservationLayout
 from slm_lab.core.types import Array, FloatArray
 
 
+def mask_first(values: Tensor, allowed: Tensor) -> Tensor:
+    """Values (B, P), of which the first A belong to choices, with those that are not
+    `allowed` (B, A) masked."""
+    num_choices = allowed.shape[-1]
+    masked = torch.where(allowed, values[..., :num_choices], MASKED_LOGIT)
+    if num_choices == values.shape[-1]:
+        return masked
+    return torch.cat([masked, values[..., num_choices:]], -1)
+
+
 @final
 class ActionMask:
     """Reads the mask in rows of observations, or in packed rows. A logit, or a Q, of
     an action that is not allowed becomes `MASKED_LOGIT`: its probability and the
-    gradient through it are zero, and it is never the greatest."""
+    gradient through it are zero, and it is never the greatest. Where actions have other
+    parts too, their parameters follow the logits, and have no mask."""
 
     def __init__(self, layout: ObservationLayout) -> None:
         columns = mask_columns(layout)
@@ -25,12 +36,19 @@ class ActionMask:
         self._columns = columns
 
     def on_arrays(self, values: FloatArray, obs: Array) -> FloatArray:
-        """Values (B, A) of actions for rows (B, D), masked."""
-        return np.where(obs[:, self._columns] != 0, values, np.float32(MASKED_LOGIT))
+        """Values (B, A) of actions for rows (B, D), or (B, P) with those of other
+        parts, masked."""
+        allowed = obs[:, self._columns] != 0
+        num_choices = allowed.shape[-1]
+        choices = values[:, :num_choices]
+        masked = np.where(allowed, choices, np.float32(MASKED_LOGIT))
+        if num_choices == values.shape[-1]:
+            return masked
+        return np.hstack([masked, values[:, num_choices:]])
 
     def __call__(self, values: Tensor, obs: Tensor) -> Tensor:
-        """Values (B, A) of actions for rows (B, D), masked."""
-        return torch.where(obs[:, self._columns] != 0, values, MASKED_LOGIT)
+        """`on_arrays` of tensors."""
+        return mask_first(values, obs[:, self._columns] != 0)
 
     def greatest_entropy(self, obs: Tensor) -> Tensor:
         """The entropy of actions that are all alike likely among those allowed, as a

@@ -13,7 +13,6 @@ from slm_lab.agent.net.body import Body, BodyNet
 from slm_lab.agent.net.dueling import DuelingNet
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.core.observation import ObservationLayout, Part
-from slm_lab.core.types import Shape
 
 TORCH_TYPES = {
     name: getattr(torch, name)
@@ -185,9 +184,3 @@ def as_vector(numbers: Tensor, part: Part) -> Tensor:
         return flat.float()
     columns = zip(flat.long().unbind(1), part.sizes, strict=True)
     return torch.cat([one_hot(index, size) for index, size in columns], -1).float()
-
-
-def image_shape(layout: ObservationLayout, part: Part) -> Shape:
-    """The shape of an image part as an encoder sees it: (C, H, W) of all frames."""
-    channels, *sides = part.image_shape
-    return (channels * layout.frames, *sides)

@@ -75,6 +75,12 @@ class ActingNetwork:
         params = self._masked_arrays(params, obs)
         return Output(params, _missing_values(len(params)), *state)
 
+    def outputs(self, obs: Tensor) -> tuple[Tensor, Tensor | None]:
+        """`act` for observations on the network's device, without a gradient: the
+        parameters (N, param_dim), and V(s), (N,); None without a critic, or if it is
+        computed later."""
+        return self.policy(obs), None
+
     def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
         """Distribution parameters (B, param_dim), and raw values (B,) of a critic."""
         return (self.policy(obs),)
@@ -254,6 +260,13 @@ class PolicyValue(ActingNetwork):
             self.transform.decode(torch.from_numpy(raw_value[:, 0])).cpu().numpy()
         )
         return Output(params, value, *states)
+
+    @override
+    def outputs(self, obs: Tensor) -> tuple[Tensor, Tensor | None]:
+        if self._values_later:
+            return self.policy(obs), None
+        params, raw_value = self.forward(obs)
+        return params, self.transform.decode(raw_value)
 
     def step(
         self, policy_loss: Tensor, value_loss: Tensor, skip: Tensor | None = None

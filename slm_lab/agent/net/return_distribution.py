@@ -15,6 +15,7 @@ from slm_lab.agent.net.body import BodyNet
 from slm_lab.agent.net.dueling import DuelingNet
 from slm_lab.agent.net.layers import EmptyLinear, init_linear
 from slm_lab.agent.net.mlp import MLPNet
+from slm_lab.agent.net.parts import EncodedNet
 
 
 class ReturnDistribution(ABC):
@@ -179,7 +180,7 @@ class ReturnHead(ReturnNet):
         return outputs.view(*outputs.shape[:-1], -1, self.returns.size)
 
 
-SplitNet: TypeAlias = MLPNet | BodyNet | DuelingNet
+SplitNet: TypeAlias = MLPNet | BodyNet | DuelingNet | EncodedNet
 """A net that computes an embedding of the observation, and its outputs from it."""
 
 

@@ -1,13 +1,16 @@
 """Converts an agent's actions to an environment's. Only this module scales actions."""
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias, final
 
 import numpy as np
 from gymnasium import Space, spaces
 
+from slm_lab.core.actions import LARGEST_INDEX, MixedActions
 from slm_lab.core.errors import Problem, SpecError
 from slm_lab.core.types import Array, FloatArray
+from slm_lab.env.convert.mask import action_sizes
+from slm_lab.env.convert.nested import COMPOSITE, name_of_part, nested, parts_of
 
 
 class Scaling(NamedTuple):
@@ -19,6 +22,7 @@ class Scaling(NamedTuple):
     high: FloatArray
 
 
+@final
 class ActionConverter:
     """Scales bounded components of a Box from [-1, 1]; counts discrete actions from 0.
     A component with two finite bounds becomes low + (a + 1)/2 (high − low); others are
@@ -28,7 +32,9 @@ class ActionConverter:
     space: Space[Any]
     """The agent's action space, of one environment."""
 
-    def __init__(self, raw_space: Space[Any], env_name: str) -> None:
+    def __init__(self, raw_space: Space[Any], env_name: str, part: str = "") -> None:
+        """Raises SpecError for a space that is not supported, with the name of the
+        `part` of actions that it is."""
         self.scaling: Scaling | None = None
         """The scaling of a Box; None for other spaces."""
         self.start: Array | None = None
@@ -46,7 +52,7 @@ class ActionConverter:
         elif isinstance(raw_space, spaces.MultiBinary):
             self.space = spaces.MultiBinary(math.prod(raw_space.shape))
         else:
-            raise SpecError("env", [_unsupported(raw_space, env_name)])
+            raise SpecError("env", [_unsupported(raw_space, env_name, part)])
         self.shape: tuple[int, ...] = raw_space.shape or ()
         """The shape of one action of the environment."""
         self.dtype = raw_space.dtype
@@ -80,6 +86,56 @@ class ActionConverter:
         return action.astype(self.dtype, copy=False)
 
 
+@final
+class MixedConverter:
+    """Converts rows (K,) of actions with several parts. Each part is converted as an
+    action of its own."""
+
+    def __init__(self, raw_space: Space[Any], env_name: str) -> None:
+        """Raises SpecError for every part that is not supported."""
+        self._raw_space = raw_space
+        self.parts: dict[str, ActionConverter] = {}
+        """The converter of each innermost part, by its name."""
+        problems: list[Problem] = []
+        for path, part in parts_of(raw_space):
+            name = name_of_part(path)
+            try:
+                self.parts[name] = ActionConverter(part, env_name, name)
+            except SpecError as error:
+                problems += error.problems
+                continue
+            problems += _without_a_row(part, env_name, name)
+        if problems:
+            raise SpecError("env", problems)
+        self.space = MixedActions([part.space for part in self.parts.values()])
+        """The agent's action space, of one environment."""
+
+    def convert(self, action: Array) -> Any:
+        """Rows (N, K) → actions of the N environments: dicts and tuples as those of the
+        raw space, with an array (N, …) for each part."""
+        parts = zip(self.parts.values(), self.space.columns, strict=True)
+        arrays = [part.convert(_typed(action[:, own], part)) for part, own in parts]
+        return nested(self._raw_space, iter(arrays))
+
+
+AnyActionConverter: TypeAlias = ActionConverter | MixedConverter
+
+
+def action_converter(raw_space: Space[Any], env_name: str) -> AnyActionConverter:
+    """The converter for this space of an environment. Raises SpecError for one that is
+    not supported."""
+    if isinstance(raw_space, COMPOSITE) and raw_space.spaces:
+        return MixedConverter(raw_space, env_name)
+    return ActionConverter(raw_space, env_name)
+
+
+def _typed(columns: Array, part: ActionConverter) -> Array:
+    """Columns (N, A) of a part in the type of the agent's space of it: an index is a
+    whole number."""
+    assert part.space.dtype is not None
+    return columns.astype(part.space.dtype)
+
+
 def _scaled(action: Array, scaling: Scaling) -> Array:
     raw = action * scaling.half_width
     raw += scaling.middle
@@ -94,14 +150,37 @@ def _unless_zero(start: Array) -> Array | None:
     return None
 
 
-def _unsupported(space: Space[Any], env_name: str) -> Problem:
-    kind = type(space).__name__
+def _unsupported(space: Space[Any], env_name: str, part: str) -> Problem:
+    kind = f"{type(space).__name__} space"
     if isinstance(space, spaces.Box):
-        kind = f"{kind} of {space.dtype}"
+        kind = f"Box of {space.dtype} space"
+    if isinstance(space, COMPOSITE):
+        kind = f"{kind} without parts"
+    subject = "its actions are"
+    if part:
+        subject = f'the part "{part}" of its actions is'
     return Problem(
         "env.name",
-        f"its actions are a {kind} space, which is not supported; supported are Box "
-        "of floats, Discrete, MultiDiscrete and MultiBinary; wrap the environment so "
-        "that it takes one of these",
+        f"{subject} a {kind}, which is not supported; supported are Box of floats, "
+        "Discrete, MultiDiscrete, MultiBinary, and Tuple or Dict of these; wrap the "
+        "environment so that it takes one of these",
         env_name,
     )
+
+
+def _without_a_row(space: Space[Any], env_name: str, part: str) -> list[Problem]:
+    """The problem of a part that has no numbers in a row of float32, or numbers too
+    large for it."""
+    fault = ""
+    if math.prod(space.shape or ()) == 0:
+        fault = "has no numbers; leave it out"
+    sizes = action_sizes(space)
+    if sizes is not None and sizes.max() > LARGEST_INDEX:
+        fault = (
+            f"has {sizes.max():,} values, and an agent chooses among at most "
+            f"{LARGEST_INDEX:,}; choose among fewer"
+        )
+    if not fault:
+        return []
+    message = f'the part "{part}" of its actions {fault}, in a wrapper'
+    return [Problem("env.name", message, env_name)]

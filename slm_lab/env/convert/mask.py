@@ -1,6 +1,6 @@
 """Which actions an environment allows now, as a part of its observations."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from slm_lab.core.errors import LabError, SpecError
 from slm_lab.core.types import Array, IntArray
+from slm_lab.env.convert.nested import COMPOSITE, name_of_part, parts_of
 from slm_lab.env.interface import NUMERIC, AnySpace, Env
 
 OBS = "obs"
@@ -27,8 +28,8 @@ class MaskReader:
     """Reads the mask at `place`: "info.KEY", or a key of the observation. A mask has a
     number for each value of each Discrete component of an action: 1 where it is
     allowed, 0 where not. It is one array, or one array per component in a list, Tuple
-    or Dict. Raises SpecError if actions have no such component, or the observation no
-    such key."""
+    or Dict. The mask of an action in parts may have the same parts. Raises SpecError if
+    actions have no such component, or the observation no such key."""
 
     def __init__(
         self,
@@ -41,6 +42,7 @@ class MaskReader:
         self.is_in_info = place.startswith(INFO)
         self.key = place.removeprefix(INFO)
         self._env_name = env_name
+        self._action_space = action_space
         sizes = action_sizes(action_space)
         if sizes is None:
             message = (
@@ -122,6 +124,9 @@ class MaskReader:
         return mask.astype(np.uint8)
 
     def _joined(self, value: Any) -> Array:
+        if self._is_nested(value):
+            parts = self._of_choices(self._action_space, value, ())
+            return np.concatenate(list(parts), -1)
         if isinstance(value, Mapping):
             value = list(value.values())
         try:
@@ -132,6 +137,69 @@ class MaskReader:
             raise self._fault(f"is no array: {error}") from None
         # one number per value, in as many axes as the action has
         return mask.ravel() if mask.size == self.num_values else mask
+
+    def _is_nested(self, value: Any) -> bool:
+        """Whether it has parts as the action has, and not the numbers of all in one."""
+        if not isinstance(self._action_space, COMPOSITE):
+            return False
+        if not isinstance(value, Sequence):
+            return isinstance(value, Mapping)
+        return any(np.ndim(part) for part in value) and not self._has_components(value)
+
+    def _of_choices(
+        self, space: AnySpace, value: Any, path: tuple[str, ...]
+    ) -> Iterator[Array]:
+        """The masks of all choices in actions of `space`, in order, (…, n) each."""
+        sizes = action_sizes(space)
+        if sizes is None:
+            return
+        if isinstance(space, COMPOSITE):
+            for key, part in self._masked_parts(space, value, path):
+                yield from self._of_choices(*part, (*path, key))
+            return
+        values = int(sizes.sum())
+        if isinstance(value, Sequence) and any(np.ndim(part) for part in value):
+            value = np.concatenate([np.asarray(part) for part in value], -1)
+        mask = np.asarray(value)
+        if mask.size == values:
+            mask = mask.ravel()
+        if mask.shape[-1:] != (values,):
+            raise self._fault(
+                f'has the shape {mask.shape} in the part "{name_of_part(path)}", which '
+                f"has {values} values"
+            )
+        yield mask
+
+    def _masked_parts(
+        self, space: AnySpace, value: Any, path: tuple[str, ...]
+    ) -> Iterator[tuple[str, tuple[AnySpace, Any]]]:
+        """The parts of `space` that have choices, by name, each with its mask."""
+        where = ""
+        if path:
+            where = f' in the part "{name_of_part(path)}"'
+        if isinstance(space, spaces.Dict):
+            keys = [key for key, part in space.items() if has_choices(part)]
+            missing = keys
+            if isinstance(value, Mapping):
+                missing = [key for key in keys if key not in value]
+            if missing:
+                raise self._fault(f"has no {', '.join(map(str, missing))}{where}")
+            for key in keys:
+                yield str(key), (space[key], value[key])
+            return
+        assert isinstance(space, spaces.Tuple)
+        parts = space.spaces
+        choices = [k for k, part in enumerate(parts) if has_choices(part)]
+        length = len(value) if isinstance(value, Sequence) else 0
+        if length == len(parts):
+            value = [value[k] for k in choices]
+        elif length != len(choices):
+            raise self._fault(
+                f"has the length {length}{where}, and {len(choices)} of {len(parts)} "
+                "parts of the action are choices"
+            )
+        for k, mask in zip(choices, value, strict=True):
+            yield str(k), (parts[k], mask)
 
     def _has_components(self, value: Sequence[Any]) -> bool:
         """Whether it is one array for each of several components."""
@@ -145,13 +213,22 @@ class MaskReader:
 
 
 def action_sizes(space: AnySpace) -> IntArray | None:
-    """The number of values of each component of an action that is a choice; None if
-    none is."""
-    if isinstance(space, spaces.Discrete):
-        return np.array([space.n], np.int64)
-    if isinstance(space, spaces.MultiDiscrete):
-        return space.nvec.ravel().astype(np.int64)
-    return None
+    """The number of values of each component of an action that is a choice, of all
+    parts in order; None if none is."""
+    sizes: list[IntArray] = []
+    for _, part in parts_of(space):
+        if isinstance(part, spaces.Discrete):
+            sizes.append(np.array([part.n], np.int64))
+        elif isinstance(part, spaces.MultiDiscrete):
+            sizes.append(part.nvec.ravel().astype(np.int64))
+    if not sizes:
+        return None
+    return np.concatenate(sizes)
+
+
+def has_choices(space: AnySpace) -> bool:
+    """Whether an action of `space` has a component that is a choice."""
+    return action_sizes(space) is not None
 
 
 class ActionMasks(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):

@@ -23,6 +23,7 @@ from slm_lab.core.observation import (
 from slm_lab.core.types import Array
 from slm_lab.env.convert.image import ImageConverter, channels_are_last, is_image
 from slm_lab.env.convert.mask import MASK, ActionMasks
+from slm_lab.env.convert.nested import COMPOSITE, name_of_part, parts_of
 from slm_lab.env.convert.observation import (
     SUPPORTED,
     discrete_parts,
@@ -39,15 +40,13 @@ from slm_lab.env.interface import (
     typed,
 )
 
-COMPOSITE = (spaces.Dict, spaces.Tuple)
-"""The spaces whose observations have parts, at any depth."""
-
 LARGEST_GRID = 12
 """Pixels per side up to which an image becomes numbers of a vector, such as the view of
 MiniGrid. A larger one keeps its bytes and axes."""
 
 WORTH_BYTES = 1024
-"""Bytes that a row of bytes must save in an observation without images."""
+"""Bytes that a row of bytes must save in an observation of several parts without
+images."""
 
 Channels = Literal["first", "last"] | None
 
@@ -118,7 +117,8 @@ class RowConverter:
         self._mask_sizes = mask_sizes
         self._env_name = env_name
         parts = list(parts_of(space))
-        self._in_bytes = _wants_bytes([part for _, part in parts])
+        masked = (MASK,) if mask_sizes else None
+        self._in_bytes = _wants_bytes([part for path, part in parts if path != masked])
         images = {
             path: ImageConverter(part, image_size, channels)
             for path, part in parts
@@ -228,6 +228,8 @@ def _wants_bytes(parts: Sequence[AnySpace]) -> bool:
     """Whether observations with these parts are rows of bytes."""
     if any(is_image(part) and _is_large(part) for part in parts):
         return True
+    if len(parts) == 1:
+        return False
     of_floats = sum(spaces.flatdim(part) for part in parts) * FLOAT32.itemsize
     of_bytes = sum(_num_bytes(part) for part in parts)
     return of_floats - of_bytes >= WORTH_BYTES
@@ -276,11 +278,6 @@ class ObservationRows(
         """One observation with parts → (D,). Raises LabError if they do not match the
         space."""
         return self.converter.row(observation)
-
-
-def name_of_part(path: tuple[str, ...]) -> str:
-    """The name of the part at `path`, as specs write it."""
-    return ".".join(path)
 
 
 def bare_env(env: Env) -> Env:
@@ -344,17 +341,6 @@ def check_parts(space: AnySpace, env_name: str) -> None:
             unsupported(part, env_name, path, usable) for path, part in unusable.items()
         ]
         raise SpecError("env", problems)
-
-
-def parts_of(
-    space: AnySpace, path: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], AnySpace]]:
-    """The innermost spaces of `space`, each with the keys of its path."""
-    inner = space.spaces if isinstance(space, COMPOSITE) else ()
-    for key, part in inner.items() if isinstance(inner, Mapping) else enumerate(inner):
-        yield from parts_of(part, (*path, str(key)))
-    if not inner:
-        yield path, space
 
 
 def leaves(

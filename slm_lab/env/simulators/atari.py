@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from slm_lab.core.errors import Problem, SpecError
 from slm_lab.core.types import Array, IntArray
+from slm_lab.env import foreign
 from slm_lab.env.lookup import ATARI_VECTOR
 from slm_lab.env.vector import autoreset
 from slm_lab.env.vector.raw import RawStep, check_actions, env_seeds
@@ -257,15 +258,15 @@ def make_native_atari(
 ) -> "AtariEnvs":
     """`num_envs` games in ale-py's own threads."""
     arguments = keys.model_dump(exclude={*autoreset.ONLY_SINGLE, "reward_clipping"})
-    env = autoreset.native_env(
-        entry,
+    made = foreign.make_in_mode(
+        foreign.vector_creator(entry),
         game=entry.kwargs["game"],
         num_envs=num_envs,
         # scores need raw rewards; the learner's are clipped later
         reward_clipping=False,
         **arguments,
     )
-    return AtariEnvs(env, seed)
+    return AtariEnvs(made.env, seed)
 
 
 class AtariEnvs(autoreset.SameStepEnvs):
@@ -273,7 +274,7 @@ class AtariEnvs(autoreset.SameStepEnvs):
     reports a lost life like the end of a game, and at the end the lives of the next
     game. Only a new game changes the number of frames before the game."""
 
-    def __init__(self, env: autoreset.GymnasiumVectorEnv, seed: int) -> None:
+    def __init__(self, env: foreign.GymnasiumVectorEnv, seed: int) -> None:
         super().__init__(env, seed)
         self._began: IntArray = np.zeros(self.num_envs, np.int64)
 

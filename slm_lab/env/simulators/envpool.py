@@ -21,7 +21,8 @@ from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.core.state import SavedFields
 from slm_lab.core.types import Array, BoolArray, IntArray, StateDict
 from slm_lab.env.convert.image import is_image
-from slm_lab.env.convert.parts import COMPOSITE, RowConverter, check_parts
+from slm_lab.env.convert.nested import COMPOSITE
+from slm_lab.env.convert.parts import RowConverter, check_parts
 from slm_lab.env.extras import known_warnings_ignored
 from slm_lab.env.failure import close_all
 from slm_lab.env.interface import AnySpace, Env

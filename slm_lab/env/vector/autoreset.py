@@ -1,25 +1,35 @@
 """Gymnasium's vector environments, which have autoreset modes.
 
 They start a new episode in the step after the end (NEXT_STEP), in the same step
-(SAME_STEP) or never. The lab uses only SAME_STEP: NEXT_STEP adds a step to every
-episode that no agent took. The native CartPole has only NEXT_STEP, so the lab has its
-own class."""
+(SAME_STEP), or when `reset` is told so (DISABLED). The lab uses SAME_STEP or DISABLED:
+NEXT_STEP adds a step to every episode that no agent took. One that has only NEXT_STEP
+is made once per copy, where each is reset alone. The native CartPole is one of these,
+so the lab has its own class."""
 
-import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, final
 
-import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from gymnasium.vector import AutoresetMode
 from typing_extensions import override
 
-from slm_lab.core.errors import undone_on_failure
-from slm_lab.core.registry import load_target
+from slm_lab.core.errors import LabError, SpecError, undone_on_failure
 from slm_lab.core.state import SavedFields
-from slm_lab.core.types import Array, StateDict
+from slm_lab.core.types import Array, BoolArray, FloatArray, StateDict
 from slm_lab.env.failure import close_all
+from slm_lab.env.foreign import (
+    OWN_OF_NATIVE,
+    GymnasiumVectorEnv,
+    InMode,
+    final_rows,
+    host_array,
+    make_in_mode,
+    own_mode,
+    takes,
+    takes_mode,
+    vector_creator,
+)
 from slm_lab.env.interface import Env
 from slm_lab.env.lookup import step_limit
 from slm_lab.env.vector.cartpole import CartPoleEnvs, OneCartPole
@@ -35,8 +45,6 @@ from slm_lab.env.vector.raw import (
 from slm_lab.env.vector.workers import Workers
 from slm_lab.spec.schema.env import EnvSpec
 
-GymnasiumVectorEnv: TypeAlias = gymnasium.vector.VectorEnv[Any, Any, Any]
-
 Vectorisation: TypeAlias = Literal["native", "sync", "async"]
 
 NATIVE_CARTPOLE = "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv"
@@ -45,15 +53,24 @@ NATIVE_CARTPOLE = "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv"
 ONLY_SINGLE = frozenset({"render_mode", "mode", "difficulty"})
 """Keys that no native version has: rendering, and the variants of an Atari game."""
 
-OWN_OF_NATIVE = frozenset({"max_episode_steps", "autoreset_mode", "num_envs"})
-"""Arguments of native versions that the lab sets. A single environment may have its own
-of these names."""
-
 NATIVE_PARTS = (
     "the observations of its native vector version come in parts (Dict or Tuple)"
 )
 """Why a native version is rejected after its construction; single environments flatten
 parts."""
+
+
+NO_LIMIT = (
+    "its native vector version takes no max_episode_steps; use vectorization_mode "
+    '"sync"'
+)
+
+
+MASK_IGNORED = (
+    'is in autoreset mode DISABLED, and its reset with options {"reset_mask": …} '
+    "changed environments outside of the mask; reset only those in it, and return the "
+    "observations of all"
+)
 
 
 def choose_mode(spec: EnvSpec, entry: GymnasiumSpec) -> Vectorisation:
@@ -83,19 +100,19 @@ def native_fault(entry: GymnasiumSpec) -> str | None:
         creator = vector_creator(entry)
     except ImportError as error:
         return f"its native vector version does not import ({error})"
-    if _takes_mode(creator):
+    if takes_mode(creator):
         return None
-    return _same_step_fault(_own_mode(creator))
+    return _mode_fault(own_mode(creator))
 
 
-def _same_step_fault(mode: AutoresetMode | None) -> str | None:
+def _mode_fault(mode: AutoresetMode | None) -> str | None:
     """Why a native version that has only this mode cannot be used; None if it can."""
-    if mode is AutoresetMode.SAME_STEP:
+    if mode in (AutoresetMode.SAME_STEP, AutoresetMode.DISABLED):
         return None
     if mode is not None:
         return (
             f"its native vector version only resets in mode {mode.name}; the lab "
-            "needs SAME_STEP"
+            "needs SAME_STEP or DISABLED"
         )
     return (
         "its native vector version takes no argument autoreset_mode, and its metadata "
@@ -103,53 +120,31 @@ def _same_step_fault(mode: AutoresetMode | None) -> str | None:
     )
 
 
-def _takes_mode(creator: Callable[..., object]) -> bool:
-    return "autoreset_mode" in inspect.signature(creator).parameters
-
-
-def _own_mode(creator: Callable[..., object]) -> AutoresetMode | None:
-    """The mode in the metadata of a class; None if there is none."""
-    base = gymnasium.vector.VectorEnv
-    if not isinstance(creator, type) or not issubclass(creator, base):
-        return None
-    if creator.metadata is base.metadata:
-        # the dict of the base is no class's own: ale-py writes its mode into it
-        return None
-    mode = creator.metadata.get("autoreset_mode")
-    if isinstance(mode, AutoresetMode):
-        return mode
-    return None
-
-
-def vector_creator(entry: GymnasiumSpec) -> Callable[..., GymnasiumVectorEnv]:
-    """The class or function of the native vector version of `entry`."""
-    target: Any = entry.vector_entry_point
-    creator: Callable[..., GymnasiumVectorEnv]
-    creator = target
-    if isinstance(target, str):
-        creator = load_target(target)
-    return creator
-
-
 def make_native(spec: EnvSpec, entry: GymnasiumSpec, seed: int) -> RawEnvs:
     """The native vector version of `entry`, for which `native_fault` must be None."""
-    arguments = {**entry.kwargs, **spec.arguments}
-    limit = step_limit(spec, entry)
     if entry.vector_entry_point == NATIVE_CARTPOLE:
+        arguments = {**entry.kwargs, **spec.arguments}
+        limit = step_limit(spec, entry)
         if spec.num_envs == 1:
             return OneCartPole(seed, limit, **arguments)
         return CartPoleEnvs(spec.num_envs, seed, limit, **arguments)
-    if limit is not None:
-        arguments["max_episode_steps"] = limit
-    return SameStepEnvs(native_env(entry, num_envs=spec.num_envs, **arguments), seed)
+    made = make_native_in_mode(spec, entry)
+    if made.mode is AutoresetMode.DISABLED:
+        return MaskedResetEnvs(made.env, seed)
+    return SameStepEnvs(made.env, seed)
 
 
-def native_env(entry: GymnasiumSpec, **arguments: Any) -> GymnasiumVectorEnv:
-    """The native vector version of `entry`, made with `arguments`."""
+def make_native_in_mode(spec: EnvSpec, entry: GymnasiumSpec) -> InMode:
+    """The native vector version of `entry`. Raises SpecError if it cannot have the step
+    limit."""
     creator = vector_creator(entry)
-    if _takes_mode(creator):
-        arguments["autoreset_mode"] = AutoresetMode.SAME_STEP
-    return creator(**arguments)
+    arguments = {**entry.kwargs, **spec.arguments}
+    limit = step_limit(spec, entry)
+    if limit is not None:
+        if not takes(creator, "max_episode_steps"):
+            raise SpecError.of("env", "env.max_t", NO_LIMIT, limit)
+        arguments["max_episode_steps"] = limit
+    return make_in_mode(creator, num_envs=spec.num_envs, **arguments)
 
 
 def make_async(
@@ -168,7 +163,7 @@ class SameStepEnvs(SavedFields, RawEnvs):
     """A Gymnasium vector environment in SAME_STEP mode. One that is written in C
     exposes no state; its steps are counted."""
 
-    saved: ClassVar = {"steps": "_steps"}
+    saved: ClassVar = {"steps": "_steps", "root_seed": "_root_seed"}
 
     def __init__(self, env: GymnasiumVectorEnv, seed: int) -> None:
         self.num_envs = env.num_envs
@@ -189,21 +184,19 @@ class SameStepEnvs(SavedFields, RawEnvs):
     def reset(self) -> Array:
         obs, _ = self.env.reset(seed=self._seed)
         self._seed = None
-        return np.array(obs)
+        return host_array(obs).copy()
 
     @override
-    def step(self, action: Array) -> RawStep:
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        obs = np.array(obs)
-        reward = np.asarray(reward, np.float64)
+    def step(self, action: Any) -> RawStep:
+        results = self.env.step(action)
+        info = results[4]
+        obs, reward, terminated, truncated = _arrays(*results[:4])
         self._steps += 1
         done = terminated | truncated
         if not np.count_nonzero(done):
             return RawStep(obs, reward, terminated, truncated)
         done_index = done.nonzero()[0]
-        # An object array from Gymnasium, a dense one from ALE; other rows are invalid
-        # in both.
-        final_obs = np.stack([info["final_obs"][i] for i in done_index])
+        final_obs = final_rows(self.env, info, done_index)
         over = None
         if CONTINUES in info:
             over = ~info[CONTINUES][done_index]
@@ -222,13 +215,54 @@ class SameStepEnvs(SavedFields, RawEnvs):
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        super().load_state_dict(state)
+        # an older checkpoint has no seed: then it is that of this run
+        super().load_state_dict({"root_seed": self._root_seed, **state})
         # new episodes start with seeds that were not used before
         self._seed = self._seeds([self._root_seed, self._steps])
 
     @override
     def close(self) -> None:
         close_all([self.env.close], type(self.env).__name__)
+
+
+@final
+class MaskedResetEnvs(SameStepEnvs):
+    """A Gymnasium vector environment in DISABLED mode, which resets the rows in the
+    option "reset_mask"."""
+
+    @override
+    def step(self, action: Any) -> RawStep:
+        obs, reward, terminated, truncated = _arrays(*self.env.step(action)[:4])
+        self._steps += 1
+        done = terminated | truncated
+        if not np.count_nonzero(done):
+            return RawStep(obs, reward, terminated, truncated)
+        done_index = done.nonzero()[0]
+        begun, _ = self.env.reset(options={"reset_mask": done.copy()})
+        begun = host_array(begun).copy()
+        if not np.array_equal(begun[~done], obs[~done], equal_nan=True):
+            raise LabError(f"{type(self.env).__name__} {MASK_IGNORED}")
+        return RawStep(
+            obs=begun,
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            done_index=done_index,
+            final_obs=obs[done_index],
+        )
+
+
+def _arrays(
+    obs: Any, reward: Any, terminated: Any, truncated: Any
+) -> tuple[Array, FloatArray, BoolArray, BoolArray]:
+    """The results of a step as arrays: a simulator may return those of JAX, or tensors.
+    The observations are new."""
+    return (
+        host_array(obs).copy(),
+        host_array(reward).astype(np.float64, copy=False),
+        host_array(terminated),
+        host_array(truncated),
+    )
 
 
 class AsyncEnvs(SameStepEnvs):

@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from slm_lab.core.types import Array, StateDict
 from slm_lab.env.changing import FrameClock, follow_clock
+from slm_lab.env.convert.nested import COMPOSITE, element
 from slm_lab.env.failure import close_all
 from slm_lab.env.interface import (
     Env,
@@ -53,6 +54,7 @@ class SyncEnvs(RawEnvs):
         self.num_envs = len(envs)
         self.observation_space = envs[0].observation_space
         self.action_space = envs[0].action_space
+        self._is_nested = isinstance(self.action_space, COMPOSITE)
         self.exact_state = has_exact_state(envs[0])
         self.envs = list(envs)
         self._marks = marks_in(marks, len(envs))
@@ -86,7 +88,11 @@ class SyncEnvs(RawEnvs):
         return obs
 
     @override
-    def step(self, action: Array) -> RawStep:
+    def step(self, action: Any) -> RawStep:
+        actions = action
+        if self._is_nested:
+            space = self.action_space
+            actions = [element(space, action, i) for i in range(self.num_envs)]
         obs = np.empty(self._obs_shape, self._obs_dtype)
         reward = np.empty(self.num_envs)
         terminated = np.empty(self.num_envs, np.bool_)
@@ -97,7 +103,7 @@ class SyncEnvs(RawEnvs):
         index = 0
         try:
             for env_step in self._env_steps:
-                result = env_step(action[index])
+                result = env_step(actions[index])
                 try:
                     row, number, ended, cut, info = result
                     is_plain = (
@@ -121,7 +127,9 @@ class SyncEnvs(RawEnvs):
                 ) = result
                 index += 1
         except BaseException as error:
-            error.add_note(step_failure_note(str(self.envs[index]), index, action))
+            name = str(self.envs[index])
+            note = step_failure_note(name, index, self.num_envs, actions[index])
+            error.add_note(note)
             raise
         self._steps += 1
         if self._first:

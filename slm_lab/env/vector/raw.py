@@ -97,8 +97,9 @@ class RawEnvs(HasState):
         environments."""
 
     @abstractmethod
-    def step(self, action: Array) -> RawStep:
-        """One action per environment, in the environment's own units."""
+    def step(self, action: Any) -> RawStep:
+        """One action per environment, in the environment's own units: an array (N, …),
+        or dicts and tuples of these, as of Gymnasium's vector environments."""
 
     def set_frame(self, frame: int) -> None:
         """Takes the trial's clock, by which arguments of single environments change:
@@ -127,12 +128,21 @@ def seeds_after(
     return [None if done else seed for done, seed in zip(restored, fresh, strict=True)]
 
 
-def step_failure_note(name: str, index: int, action: Array) -> str:
-    """The note for an exception of an environment's step."""
+def step_failure_note(name: str, index: int, num_envs: int, action: Any) -> str:
+    """The note for an exception of an environment's step, with its `action`."""
     return (
-        f"in step() of environment {index} of {len(action)} ({name}), "
-        f"with action {np.asarray(action[index]).tolist()}"
+        f"in step() of environment {index} of {num_envs} ({name}), "
+        f"with action {_plain(action)}"
     )
+
+
+def _plain(action: Any) -> Any:
+    """An action as Python's own numbers, in lists, dicts and tuples."""
+    if isinstance(action, Mapping):
+        return {key: _plain(part) for key, part in action.items()}
+    if isinstance(action, tuple):
+        return tuple(map(_plain, action))
+    return np.asarray(action).tolist()
 
 
 def reset_failure_note(name: str, index: int) -> str:
@@ -148,7 +158,9 @@ def check_actions(name: str, action: Array, space: gymnasium.Space[Any]) -> None
     unknown = (action < 0) | (action >= space.n)
     if np.count_nonzero(unknown):
         error = IndexError(f"there are {space.n} actions")
-        error.add_note(step_failure_note(name, int(unknown.argmax()), action))
+        index = int(unknown.argmax())
+        note = step_failure_note(name, index, len(action), action[index])
+        error.add_note(note)
         raise error
 
 

@@ -33,6 +33,7 @@ from slm_lab.core.process import (
 from slm_lab.core.text import bounded, error_text, one_line
 from slm_lab.core.types import Array, StateDict
 from slm_lab.env.changing import FrameClock, follow_clock
+from slm_lab.env.convert.nested import element
 from slm_lab.env.failure import (
     EnvironmentFailedError,
     as_exception,
@@ -248,7 +249,7 @@ class Workers(AsyncVectorEnv):
         start_resource_tracker()
         self.clock: Any = RawValue("q", 0)
         """The trial's clock, in memory that the workers see."""
-        self._action: Array | None = None
+        self._action: Any = None
         self._in_call = True
         self.processes = []
         parent = os.getpid()
@@ -326,7 +327,7 @@ class Workers(AsyncVectorEnv):
             return super().call(name, *args, **kwargs)
 
     @override
-    def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
+    def step(self, actions: Any) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
         self._action = actions  # for the message of a failure
         with self._call():
             return super().step(actions)
@@ -383,7 +384,8 @@ class Workers(AsyncVectorEnv):
         if report.in_reset:
             where = reset_failure_note(report.env, index)
         elif self._action is not None:
-            where = step_failure_note(report.env, index, self._action)
+            action = element(self.single_action_space, self._action, index)
+            where = step_failure_note(report.env, index, self.num_envs, action)
         if report.is_of_lab:
             error = LabError(report.text)
             error.add_note(where)

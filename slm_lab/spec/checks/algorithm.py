@@ -16,13 +16,17 @@ from slm_lab.spec.schema.memory import MemorySpec
 from slm_lab.spec.schema.meta import ACTORS
 from slm_lab.spec.schema.rules import known
 
-ActionKind: TypeAlias = Literal["discrete", "box", "multi_discrete", "multi_binary"]
+ActionKind: TypeAlias = Literal[
+    "discrete", "box", "multi_discrete", "multi_binary", "mixed"
+]
+"""The kind of an action space; a mixed one is a Tuple or Dict of parts."""
 
 PDTYPES_OF_SPACE: dict[ActionKind, frozenset[str]] = {
     "discrete": DISCRETE,
     "box": CONTINUOUS | {"Deterministic"},
     "multi_discrete": frozenset({"MultiCategorical"}),
     "multi_binary": frozenset({"Bernoulli"}),
+    "mixed": frozenset({"Product"}),
 }
 
 

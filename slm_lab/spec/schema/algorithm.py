@@ -34,6 +34,7 @@ ActionPdtype: TypeAlias = Literal[
     "GumbelSoftmax",
     "MultiCategorical",
     "Bernoulli",
+    "Product",
 ]
 ActionPolicy: TypeAlias = Literal[
     "default", "random", "epsilon_greedy", "boltzmann", "gaussian"
@@ -52,6 +53,7 @@ OF_POLICIES = CONTINUOUS | {
     "GumbelSoftmax",
     "MultiCategorical",
     "Bernoulli",
+    "Product",
 }
 EXPLORING_CHOICES = frozenset({"epsilon_greedy", "boltzmann"})
 """Action policies with an exploration variable, for n discrete actions."""
@@ -147,6 +149,10 @@ class AlgorithmSpec(ChangingBlock):
 
     RECORDS_STEPS: ClassVar[bool] = True
     """Whether a GPU can replay its gradient steps as CUDA graphs."""
+
+    KEEPS_STEPS_ON_DEVICE: ClassVar[bool] = False
+    """Whether it can act and learn on steps that are tensors on a GPU, without the
+    host."""
 
     UNROLLS: ClassVar[type[MemorySpec] | None] = None
     """The base model of memories that actors' unrolls fill; None: unknown, so that no

@@ -35,6 +35,7 @@ class ConvNetSpec(NetSpec):
     SEES_IMAGES = True
     NEEDS_IMAGES = True
     HAS_EMBEDDING = True
+    HAS_DROPOUT = True
 
     conv_hid_layers: layers.ConvLayers = Field(
         description="one [out channels, kernel, stride, padding, dilation] per layer; "
@@ -101,6 +102,7 @@ class ResNetSpec(NetSpec):
     SEES_IMAGES = True
     NEEDS_IMAGES = True
     HAS_EMBEDDING = True
+    HAS_DROPOUT = True
 
     channels: Annotated[Widths, Len(1)] = Field(
         (16, 32, 32), description="channels of each stage, at least one"

@@ -172,7 +172,7 @@ class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds *
         None, description="how copies are stepped; null: native if available, else sync"
     )
     backend: Annotated[
-        Literal["gymnasium", "envpool"],
+        Literal["gymnasium", "envpool", "torch"],
         NoEffect(
             'vectorization_mode "{own.vectorization_mode}" steps single environments, '
             "those of Gymnasium where it has them",
@@ -180,8 +180,8 @@ class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds *
         ),
     ] = Field(
         "gymnasium",
-        description="library that steps the environment; envpool replaces a native "
-        "vector version",
+        description="library that steps the environment: envpool in place of a native "
+        "vector version; torch for classic control, all copies at once",
     )
     wrappers: Annotated[AnyList, AfterValidator(_named_wrappers)] = Field(
         (),
@@ -251,11 +251,11 @@ class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds *
 
     @model_validator(mode="after")
     def _can_be_made_one_by_one(self) -> Self:
-        pooled = self.backend == "envpool" and self.vectorization_mode is None
-        if self.single_only and (pooled or self.vectorization_mode == "native"):
-            key, other = (
-                ("backend", "gymnasium") if pooled else ("vectorization_mode", "sync")
-            )
+        is_together = self.backend != "gymnasium" and self.vectorization_mode is None
+        if self.single_only and (is_together or self.vectorization_mode == "native"):
+            key, other = ("vectorization_mode", "sync")
+            if is_together:
+                key, other = ("backend", "gymnasium")
             message = f'cannot be used with {self.single_only}; use "{other}"'
             raise key_error(key, message, getattr(self, key))
         return self

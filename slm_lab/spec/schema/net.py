@@ -194,7 +194,8 @@ class NetSpec(EncoderBlock):
     dropout: Annotated[
         float,
         Refused(
-            "is for the hidden layers of an MLPNet; remove it",
+            "is for the fully connected layers of MLPNet, ConvNet and ResNet; remove "
+            "it",
             unless="HAS_DROPOUT",
         ),
         Refused(

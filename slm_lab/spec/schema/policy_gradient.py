@@ -59,6 +59,7 @@ class ActorCriticSpec(OnPolicyLearningSpec):
     PDTYPES = OF_POLICIES
     CRITIC = "may_share"
     HAS_TARGETS = False
+    KEEPS_STEPS_ON_DEVICE = True
 
     lam: Annotated[float | None, MAY_CHANGE] = Field(
         None, ge=0, le=1, description="λ of GAE (arXiv:1506.02438)"
@@ -95,6 +96,7 @@ class PPOSpec(MinibatchLearningSpec):
     PDTYPES = OF_POLICIES
     CRITIC = "may_share"
     HAS_TARGETS = False
+    KEEPS_STEPS_ON_DEVICE = True
     ALIASES: ClassVar[Mapping[str, str]] = {"clip_val_loss": "clip_vloss"}
     LEGACY: ClassVar[Mapping[str, str]] = {
         "training_frequency": "PPO trains every time_horizon steps"

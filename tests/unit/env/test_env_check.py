@@ -319,20 +319,3 @@ def test_an_id_that_only_the_old_gym_knows_is_said_to_be_one(
     assert_refused(
         "OfGym-v0", "env.name = …: it is registered with the old package gym; register"
     )
-
-
-@pytest.mark.parametrize("mode", [None, "native", "sync"])
-def test_an_id_without_a_single_version_is_one_line(
-    assert_refused, build, registered, mode
-):
-    def make(num_envs, autoreset_mode):
-        raise AssertionError
-
-    registered("Vector-v0", None, vector_entry_point=make)
-    refused = (
-        "env.name = …: it is registered without a single version, …register an "
-        "entry_point"
-    )
-    assert_refused("Vector-v0", refused, vectorization_mode=mode)
-    with pytest.raises(SpecError, match="without a single version"):
-        build("Vector-v0", vectorization_mode=mode)

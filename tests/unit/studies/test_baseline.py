@@ -11,6 +11,7 @@ import pytest
 
 from bench.random_returns import environments
 from slm_lab.core.errors import LabError
+from slm_lab.core.observation import FLOAT32, ObservationLayout
 from slm_lab.env.vector_env import FinishedEpisodes
 from slm_lab.parallel.fork_server import CONTEXT, start
 from slm_lab.spec.schema.env import EnvSpec
@@ -29,6 +30,7 @@ from slm_lab.studies.baseline import (
     measured_key,
     shipped_random_return,
 )
+from tests.learning.probe_envs import register_probes
 from tests.support import parse, ppo
 
 
@@ -49,6 +51,7 @@ class Countdown:
     """Environment i ends every i + 1 steps with a return of 10 i."""
 
     action_space = gymnasium.spaces.Discrete(2)
+    layout = ObservationLayout((1,), FLOAT32)
 
     def __init__(self, num_envs):
         self.num_envs, self.t, self.closed = num_envs, 0, False
@@ -82,6 +85,13 @@ def countdown(monkeypatch):
 
     monkeypatch.setattr("slm_lab.env.make.make_env", make_env)
     return made
+
+
+def test_the_random_agent_obeys_a_mask():
+    """The environment raises an error for an action that it does not allow."""
+    register_probes()
+    masked = env_spec(name="ProbeTakeAllowed-v0", action_mask="info.action_mask")
+    assert mean_return(masked, 400) == pytest.approx(0, abs=0.25)
 
 
 def test_the_random_return_of_cartpole_is_what_is_known_of_it():

@@ -23,6 +23,7 @@ from slm_lab.agent.distribution.family import (
     FAMILIES,
     distribution_family,
 )
+from slm_lab.core.actions import MixedActions
 from tests.support import seeded
 
 LOW = torch.tensor([-1.0, -1.0, 0.0])
@@ -164,6 +165,9 @@ SPACES = {
     spaces.MultiDiscrete: spaces.MultiDiscrete([2, 3]),
     spaces.MultiBinary: spaces.MultiBinary(4),
     spaces.Box: spaces.Box(-1.0, 1.0, (2,), np.float32),
+    MixedActions: MixedActions(
+        [spaces.MultiBinary(2), spaces.Discrete(3), spaces.MultiDiscrete([2, 3])]
+    ),
 }
 
 

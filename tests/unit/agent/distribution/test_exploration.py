@@ -6,11 +6,13 @@ import torch
 from gymnasium import spaces
 from numpy.testing import assert_allclose, assert_array_equal
 
+from slm_lab.agent.distribution.distributions import MASKED_LOGIT
 from slm_lab.agent.distribution.exploration import (
     Generators,
     boltzmann,
     epsilon_greedy,
     exploration_policy,
+    masked_epsilon_greedy,
 )
 from slm_lab.agent.distribution.family import distribution_family
 from tests.support import parse, ppo, rows, run_session
@@ -53,6 +55,35 @@ def test_epsilon_greedy_takes_the_best_but_for_epsilon(epsilon):
     expected[0, 1] += 1 - epsilon
     expected[1, 0] += 1 - epsilon
     check_frequencies(epsilon_greedy, epsilon, expected)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.2, 1.0])
+def test_epsilon_greedy_with_a_mask_that_allows_all_is_epsilon_greedy(epsilon):
+    logits = np.random.default_rng(0).normal(size=(999, 4)).astype(np.float32)
+    masked = masked_epsilon_greedy(logits, epsilon, Generators(3))
+    for one, other in zip(
+        masked, epsilon_greedy(logits, epsilon, Generators(3)), strict=True
+    ):
+        assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0])
+def test_epsilon_greedy_with_a_mask_is_epsilon_greedy_among_what_it_allows(epsilon):
+    logits = np.tile(np.array([1, MASKED_LOGIT, 3, 2], np.float32), (MANY, 1))
+    action, log_prob = masked_epsilon_greedy(logits, epsilon, Generators(0))
+    expected = np.array([epsilon / 3, 0, 1 - epsilon + epsilon / 3, epsilon / 3])
+    assert_allclose(np.bincount(action, minlength=4) / MANY, expected, atol=0.01)
+    assert_allclose(np.exp(log_prob), expected[action], rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["default", "random", "boltzmann", "epsilon_greedy"])
+def test_no_policy_chooses_an_action_that_is_masked(name):
+    family = distribution_family(DISCRETE, "default")
+    policy = exploration_policy(name, family, DISCRETE, has_mask=True)
+    logits = np.tile(np.array([MASKED_LOGIT, 1, MASKED_LOGIT, 0], np.float32), (999, 1))
+    action, log_prob = policy(logits, 1.0, Generators(0))
+    assert set(action.tolist()) == {1, 3}
+    assert (log_prob > -2).all()
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 4.0])

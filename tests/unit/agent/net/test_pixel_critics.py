@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
@@ -10,7 +11,13 @@ from slm_lab.agent.from_spec.net import build_net
 from slm_lab.agent.from_spec.networks import build_critics
 from slm_lab.agent.net.layers import BatchRenorm, Head
 from slm_lab.core.errors import LabError
-from slm_lab.core.observation import BYTE, FLOAT32, ObservationLayout
+from slm_lab.core.observation import (
+    BYTE,
+    FLOAT32,
+    ObservationLayout,
+    PartSpace,
+    row_layout,
+)
 from slm_lab.spec.checks.observations import observation_problems
 from slm_lab.spec.schema.agent import net_for_role
 from tests.contract.parts_table import CONV, CONVOLUTIONS, STAGES
@@ -170,3 +177,27 @@ def test_other_algorithms_need_no_layer_after_the_image():
     block = {"type": "ConvNet", **CONV, "fc_hid_layers": [], **OPTIM}
     agent = parse(ppo(agent__net=block)).agent
     assert not observation_problems(agent, PIXELS, discrete=False)
+
+
+PARTS = row_layout(
+    [
+        PartSpace("camera", (2, 12, 12), np.dtype(np.uint8)),
+        PartSpace("speed", (3,), FLOAT32),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("net", "keys"), [("ConvNet", CONV), ("MLPNet", {"hid_layers": [8]})]
+)
+def test_the_action_joins_the_features_of_the_parts(net, keys):
+    critic = critics(net=net, layout=PARTS, keys=keys)
+    rows = images(PARTS.shape)
+    speed = PARTS.part("speed")
+    rows[:, speed.start : speed.end] = randn(8, 3).view(torch.uint8)
+    action = randn(8, NUM_ACTIONS)
+    q_net = critic.nets[0]
+    tail = q_net.tail if net == "ConvNet" else q_net.net
+    both = torch.cat([q_net.body(rows), action], -1)
+    assert_close(critic.q_values(rows, action)[0], without_norms(tail, both))
+    assert tail.in_size == q_net.body.width + NUM_ACTIONS

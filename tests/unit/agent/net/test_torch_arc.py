@@ -12,6 +12,7 @@ from slm_lab.agent.fast.networks import array_net
 from slm_lab.agent.from_spec.net import arc_problems
 from slm_lab.agent.net.layers import BatchRenorm
 from slm_lab.core.errors import LabError
+from slm_lab.core.observation import FLOAT32, ObservationLayout
 from slm_lab.spec.schema.torch_layers import layers as layers_of_torch
 from tests.support import parse, ppo, randn, soft
 from tests.unit.agent.net.building import (
@@ -267,10 +268,15 @@ def arc_spec(*layers, **keys):
     return {"type": "TorchArcNet", "arc": arc(*layers), "optim_spec": optim, **keys}
 
 
+def seen(shape):
+    """Observations without parts."""
+    return ObservationLayout(shape, FLOAT32)
+
+
 def problems(spec, shape, *, discrete=True):
     return [
         (each.path, each.message)
-        for each in arc_problems(parse(spec).agent, shape, discrete)
+        for each in arc_problems(parse(spec).agent, seen(shape), discrete)
     ]
 
 

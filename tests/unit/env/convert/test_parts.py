@@ -7,12 +7,12 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 from slm_lab.core.errors import LabError, SpecError
 from slm_lab.env.convert.image import is_image
 from slm_lab.env.convert.observation import ObservationConverter
-from slm_lab.env.convert.parts import join_parts
+from slm_lab.env.convert.parts import RowConverter, join_parts
 from slm_lab.env.vector.raw import env_seeds
 
 SHAPES = st.lists(st.integers(1, 3), max_size=3).map(tuple)
@@ -67,6 +67,9 @@ class Sampled(gymnasium.Env):
     def reset(self, *, seed=None, options=None):
         self.observation_space.seed(seed)
         return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), 0.0, False, False, {}
 
 
 def is_only_image(space):
@@ -362,3 +365,105 @@ def test_a_native_environment_with_parts_falls_back_to_sync(build, registered, d
     ) as caught:
         build(name, vectorization_mode="native")
     assert caught.value.problems[0].path == "env.vectorization_mode"
+
+
+SCENE = spaces.Dict(
+    {
+        "camera": spaces.Box(0, 255, (20, 16, 3), np.uint8),
+        "depth": spaces.Box(0, 60000, (4,), np.uint16),
+        "pose": spaces.Box(-1.0, 1.0, (2, 2), np.float64),
+        "room": spaces.Discrete(5, start=2),
+        "lamps": spaces.MultiBinary(3),
+    }
+)
+
+
+def scene(seed):
+    SCENE.seed(seed)
+    return SCENE.sample()
+
+
+def test_an_observation_with_an_image_is_a_row_of_bytes_with_every_part_in_it():
+    converter = RowConverter(SCENE, "X")
+    observed = scene(seed=3)
+    row = converter.row(observed)
+    layout = converter.layout
+    assert row.dtype == np.uint8
+    assert row in converter.row_space
+    numbers = {part.name: layout.view(row[None], part)[0] for part in layout.parts}
+    assert_array_equal(numbers["camera"], np.moveaxis(observed["camera"], -1, 0))
+    assert_array_equal(numbers["depth"], observed["depth"], strict=True)
+    assert_array_equal(numbers["pose"], observed["pose"].ravel().astype(np.float32))
+    assert_array_equal(numbers["room"], [observed["room"] - 2])
+    assert_array_equal(numbers["lamps"], observed["lamps"])
+
+
+def test_a_row_of_bytes_is_no_longer_than_the_parts_as_the_environment_gives_them():
+    observed = scene(seed=0)
+    raw_bytes = sum(np.asarray(part).nbytes for part in observed.values())
+    assert RowConverter(SCENE, "X").row(observed).nbytes <= raw_bytes
+
+
+def test_a_batch_of_parts_is_the_rows_of_each():
+    converter = RowConverter(SCENE, "X")
+    scenes = [scene(seed) for seed in range(4)]
+    parts = {key: np.stack([each[key] for each in scenes]) for key in SCENE}
+    rows = converter.rows(parts, count=4)
+    assert_array_equal(rows, np.stack([converter.row(each) for each in scenes]))
+
+
+def test_a_part_that_is_missing_in_a_batch_is_zeros():
+    converter = RowConverter(SCENE, "X")
+    whole = {key: np.asarray(part)[None] for key, part in scene(seed=1).items()}
+    without = {key: part for key, part in whole.items() if key != "camera"}
+    rows = converter.rows(without, count=1)
+    for part in converter.layout.parts:
+        expected = converter.layout.view(converter.rows(whole, count=1), part)
+        if part.name == "camera":
+            expected = np.zeros_like(expected)
+        assert_array_equal(converter.layout.view(rows, part), expected)
+
+
+def test_many_values_of_an_index_are_one_number_in_the_row():
+    space = spaces.Dict(word=spaces.Discrete(1000), pose=POSE)
+    converter = RowConverter(space, "X")
+    assert converter.layout.shape == (12,)
+    row = converter.row({"word": 999, "pose": [0.5, -0.5]})
+    assert converter.layout.view(row[None], converter.layout.part("word"))[0] == 999
+
+
+def test_images_in_rows_are_resized_and_their_channels_come_first():
+    space = spaces.Dict(camera=spaces.Box(0, 255, (40, 30, 3), np.uint8), pose=POSE)
+    converter = RowConverter(space, "X", image_size=(15, 20))
+    assert converter.layout.part("camera").shape == (3, 20, 15)
+    white = {"camera": np.full((40, 30, 3), 255), "pose": [0, 0]}
+    image = converter.layout.view(
+        converter.row(white)[None], converter.layout.part("camera")
+    )
+    assert (image == 255).all()
+
+
+def test_statistics_of_a_row_are_of_its_floats_alone(build, registered):
+    name = registered("Scene-v0", lambda: Sampled(SCENE))
+    env = build(name, num_envs=3, normalize_obs=True)
+    env.reset()
+    assert env.layout.num_floats == 4
+    assert env.statistics.shape == (1 + 2 * 4,)
+    for part in env.layout.parts:
+        before = env.layout.view(env.raw_obs, part)
+        after = env.layout.view(env.obs, part)
+        expected = before
+        if part.dtype == np.float32:
+            deviation = np.sqrt(before.var(0) + 1e-8)
+            expected = (before - before.mean(0)) / deviation
+        assert_allclose(after, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_joined_rows_are_the_last_rows_one_after_another(build, registered):
+    name = registered("Scene-v0", lambda: Sampled(SCENE))
+    env = build(name, num_envs=1, frame_op="stack", frame_op_len=3)
+    first = env.reset().reshape(3, env.layout.row_size)
+    assert_array_equal(first, first[-1:].repeat(3, 0))
+    second = env.step(np.zeros(1, np.int64)).obs.reshape(first.shape)
+    assert_array_equal(second[:2], first[1:])
+    assert (second[2] != first[2]).any()

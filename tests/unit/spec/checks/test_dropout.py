@@ -8,11 +8,13 @@ from tests.unit.spec.problems import assert_problem
 OF_CRITIC = {"agent__net__critic_dropout": 0.1}
 OF_BOTH = {"agent__net__dropout": 0.1}
 HYDRA = {"type": "HydraMLPNet", "hid_layers": [[8], [6], [5]]}
+IMAGES = {"type": "ResNet", "update_type": "polyak", "polyak_coef": 0.01}
 OWN = {"type": "MLPNet", "hid_layers": [8], "dropout": 0.1}
 NO_MASKS = "agent.net.{} = 0.1: {} draws no masks of dropout; …; remove it"
 OF_ACTOR = "agent.net.{} = 0.1: the actor of {} has no dropout; set critic_dropout, …"
 TAKEN = (
-    "agent.net.critic_dropout = 0.1: is for the hidden layers of an MLPNet; remove it"
+    "agent.net.critic_dropout = 0.1: is for the fully connected layers of MLPNet, "
+    "ConvNet and ResNet; remove it"
 )
 
 
@@ -24,6 +26,7 @@ TAKEN = (
             for name in ("SoftActorCritic", "REDQ", "TQC", "TD3")
         ),
         (soft("REDQ", agent__critic_net=OWN), None),
+        (soft("REDQ", agent__net={**IMAGES, "critic_dropout": 0.1}), None),
         (soft("REDQ", agent__net={**HYDRA, "critic_dropout": 0.1}), TAKEN),
         (soft("REDQ", **OF_BOTH), OF_ACTOR.format("dropout", "REDQ")),
         (

@@ -1,0 +1,230 @@
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from slm_lab.agent.distribution.distributions import MASKED_LOGIT
+from slm_lab.agent.from_spec.net import build_net
+from slm_lab.agent.net.action_mask import ActionMask
+from slm_lab.agent.net.layers import Head
+from slm_lab.agent.net.parts import EncodedNet, PartsBody
+from slm_lab.agent.net.recurrent import RecurrentNet
+from slm_lab.agent.recurrent_state import pack_obs
+from slm_lab.core.errors import LabError
+from slm_lab.core.observation import BYTE, FLOAT32, ObservationLayout
+from slm_lab.env.convert.mask import MASK
+from slm_lab.env.convert.parts import RowConverter
+from slm_lab.spec import builtin  # noqa: F401
+from slm_lab.spec.schema.agent import NET
+from tests.support import seeded
+
+SCENE = spaces.Dict(
+    {
+        "camera": spaces.Box(0, 255, (20, 16, 3), np.uint8),
+        "pose": spaces.Box(-1.0, 1.0, (2,), np.float64),
+        "room": spaces.Discrete(4, start=1),
+        "dials": spaces.MultiDiscrete([2, 3]),
+        "lamps": spaces.MultiBinary(3),
+    }
+)
+CONV = {"conv_hid_layers": [[4, 5, 3]], "normalize": True}
+CONVERTER = RowConverter(SCENE, "X")
+
+
+def scenes(count):
+    SCENE.seed(0)
+    return [SCENE.sample() for _ in range(count)]
+
+
+def rows_of(observed, converter=CONVERTER):
+    return torch.from_numpy(np.stack([converter.row(each) for each in observed]))
+
+
+def net_of(layout=CONVERTER.layout, **keys):
+    spec = NET.validate({"type": "MLPNet", "hid_layers": [8], **keys})
+    return build_net(spec, layout, [Head(2)], seeded(0))
+
+
+def part_of(key, observed):
+    return torch.from_numpy(np.stack([each[key] for each in observed]))
+
+
+def test_by_default_images_are_convolved_and_all_else_is_one_vector():
+    observed = scenes(5)
+    net = net_of()
+    assert isinstance(net, EncodedNet)
+    features = net.body(rows_of(observed))
+    (encoder,) = net.body.encoders
+    image = part_of("camera", observed).movedim(-1, 1)
+    parts = {
+        "dials": torch.cat(
+            [
+                torch.eye(size)[part_of("dials", observed)[:, index]]
+                for index, size in enumerate((2, 3))
+            ],
+            1,
+        ),
+        "lamps": part_of("lamps", observed).float(),
+        "pose": part_of("pose", observed).float(),
+        "room": torch.eye(4)[part_of("room", observed) - 1],
+    }
+    plain = [parts[part.name] for part in CONVERTER.layout.parts if part.name in parts]
+    torch.testing.assert_close(features, torch.cat([*plain, encoder(image)], 1))
+    outputs = net.net.forward(features)
+    torch.testing.assert_close(net.forward(rows_of(observed)), outputs)
+
+
+def test_a_net_sees_the_parts_that_obs_names_alone():
+    observed = scenes(3)
+    net = net_of(obs=["pose", "room"])
+    seen = net.forward(rows_of(observed))
+    others = [
+        {**each, "camera": each["camera"] // 2, "lamps": 1 - each["lamps"]}
+        for each in observed
+    ]
+    torch.testing.assert_close(net.forward(rows_of(others)), seen, rtol=0, atol=0)
+    moved = [{**each, "pose": -each["pose"]} for each in observed]
+    assert (net.forward(rows_of(moved))[0] != seen[0]).any()
+
+
+def test_an_embedding_is_the_row_of_its_table():
+    net = net_of(parts={"dials": {"type": "Embedding", "dim": 5}}, obs=["dials"])
+    observed = scenes(6)
+    features = net.body(rows_of(observed))
+    (embedding,) = net.body.encoders
+    first, second = embedding.tables
+    dials = part_of("dials", observed)
+    expected = torch.cat([first[dials[:, 0]], second[dials[:, 1]]], 1)
+    torch.testing.assert_close(features, expected)
+
+
+def test_the_frames_of_an_image_are_channels_and_of_other_parts_the_newest_counts():
+    frames = 3
+    size = CONVERTER.layout.row_size
+    layout = CONVERTER.layout.joined(frames, (frames * size,), np.dtype(np.uint8))
+    observed = scenes(frames)
+    joined = rows_of(observed).reshape(1, -1)
+    body = net_of(layout).body
+    assert isinstance(body, PartsBody)
+    image = body.read(joined, "camera")
+    cameras = part_of("camera", observed).movedim(-1, 1)
+    assert torch.equal(image, cameras.reshape(1, -1, 20, 16))
+    pose = body.read(joined, "pose")
+    assert torch.equal(pose, part_of("pose", observed)[-1:].float())
+
+
+def test_parts_by_name_are_the_row():
+    observed = scenes(4)
+    body = net_of(parts={"camera": {"type": "ConvNet", **CONV}}).body
+    rows = rows_of(observed)
+    by_name = {name: body.read(rows, name) for name in body.names}
+    torch.testing.assert_close(body(by_name), body(rows), rtol=0, atol=0)
+
+
+def test_a_flat_vector_of_parts_is_seen_as_before_without_encoders():
+    space = spaces.Dict(
+        pose=spaces.Box(-1, 1, (3,), np.float32), room=spaces.Discrete(2)
+    )
+    converter = RowConverter(space, "X")
+    assert converter.layout.dtype == np.float32
+    plain = net_of((5,))
+    net = net_of(converter.layout)
+    assert type(net) is type(plain)
+    encoded = net_of(converter.layout, parts={"pose": {"type": "MLPNet"}})
+    assert isinstance(encoded, EncodedNet)
+
+
+def test_a_recurrent_net_on_bytes_computes_what_it_does_on_floats():
+    """The rows differ; the numbers in them do not."""
+    generator = np.random.default_rng(0)
+    numbers = generator.integers(0, 9, (6, 5)).astype(np.uint8)
+    spec = NET.validate(
+        {"type": "RecurrentNet", "rnn_hidden_size": 4, "fc_hid_layers": [3]}
+    )
+    layouts = [ObservationLayout((5,), dtype) for dtype in (BYTE, FLOAT32)]
+    nets = [build_net(spec, each, [Head(2)], seeded(0)) for each in layouts]
+    state = generator.normal(size=(6, 4)).astype(np.float32)
+    starts = np.array([True, False, False, True, False, False])
+    outputs = []
+    for net, layout in zip(nets, layouts, strict=True):
+        assert isinstance(net, RecurrentNet)
+        rows = torch.from_numpy(pack_obs(numbers.astype(layout.dtype), state, starts))
+        assert rows.dtype == (torch.uint8 if layout.dtype == BYTE else torch.float32)
+        outputs.append([*net.forward(rows), *net.step(rows)])
+    torch.testing.assert_close(*outputs, rtol=0, atol=0)
+
+
+def test_a_recurrent_net_sees_images_by_convolutions():
+    image = ObservationLayout((2, 20, 20), BYTE)
+    spec = NET.validate(
+        {
+            "type": "RecurrentNet",
+            "rnn_hidden_size": 4,
+            "parts": {"obs": {"type": "ConvNet", **CONV}},
+        }
+    )
+    net = build_net(spec, image, [Head(3)], seeded(0))
+    obs = np.random.default_rng(0).integers(0, 255, (2, 2, 20, 20)).astype(np.uint8)
+    state = np.zeros((2, 4), np.float32)
+    rows = torch.from_numpy(pack_obs(obs, state, np.ones(2, np.bool_)))
+    output, hidden = net.step(rows)
+    features = net.body.body(torch.from_numpy(obs))
+    _, expected = net.cell(features.unsqueeze(1), torch.zeros(1, 2, 4))
+    torch.testing.assert_close(hidden, expected[0])
+    torch.testing.assert_close(
+        net.advance(torch.from_numpy(obs), torch.zeros(2, 4)), (output, hidden)
+    )
+
+
+REFUSED = {
+    "an unknown part": (
+        {"obs": ["pose", "rooms"]},
+        "agent.net.obs.1 = 'rooms': the observation has no such part; it has",
+    ),
+    "no part": ({"obs": []}, "agent.net.obs = []: must name a part"),
+    "an encoder of an unknown part": (
+        {"parts": {"x": {"type": "MLPNet"}}},
+        "agent.net.parts.x = 'x': the observation has no such part",
+    ),
+    "an encoder of a part that is not seen": (
+        {"obs": ["pose"], "parts": {"room": {"type": "MLPNet"}}},
+        "agent.net.parts.room = 'room': is not seen; add it to agent.net.obs",
+    ),
+    "an embedding of numbers": (
+        {"parts": {"pose": {"type": "Embedding"}}},
+        "agent.net.parts.pose.type = 'Embedding': only a Discrete or MultiDiscrete",
+    ),
+    "convolutions of a vector": (
+        {"parts": {"pose": {"type": "ConvNet", **CONV}}},
+        "agent.net.parts.pose.type = 'ConvNet': takes observations that are images",
+    ),
+    "too large a kernel": (
+        {"parts": {"camera": {"type": "ConvNet", "conv_hid_layers": [[4, 30]]}}},
+        "agent.net.parts.camera.conv_hid_layers.0",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_parts_that_cannot_be_are_named_with_their_place(what):
+    keys, message = REFUSED[what]
+    with pytest.raises(LabError) as caught:
+        net_of(**keys)
+    assert message.replace("'", '"') in str(caught.value).replace("'", '"')
+
+
+def test_values_of_actions_that_are_not_allowed_are_never_the_greatest():
+    space = spaces.Dict(
+        {"obs": spaces.Box(-1, 1, (2,), np.float32), MASK: spaces.MultiBinary(3)}
+    )
+    converter = RowConverter(space, "X", mask_sizes=(3,))
+    mask = ActionMask(converter.layout)
+    rows = np.array([[0.5, 0.5, 1, 0, 1], [0.5, 0.5, 0, 1, 0]], np.float32)
+    values = np.array([[1.0, 5.0, 2.0], [9.0, -7.0, 8.0]], np.float32)
+    expected = np.where(rows[:, 2:] != 0, values, np.float32(MASKED_LOGIT))
+    np.testing.assert_array_equal(mask.on_arrays(values, rows), expected)
+    masked = mask(torch.from_numpy(values), torch.from_numpy(rows))
+    np.testing.assert_array_equal(masked.numpy(), expected)
+    shares = mask.greatest_entropy(torch.from_numpy(rows))
+    expected_shares = torch.tensor([np.log(2) / np.log(3), 0.0], dtype=torch.float32)
+    torch.testing.assert_close(shares, expected_shares)

@@ -1,0 +1,170 @@
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from numpy.testing import assert_array_equal
+
+from slm_lab.core.errors import LabError, SpecError
+from slm_lab.core.masks import draw_allowed, mask_columns
+from slm_lab.env.convert.mask import MaskReader
+from tests.learning.probe_envs import TakeAllowed, TakeAllowedPair, register_probes
+
+register_probes()
+
+BOX = spaces.Box(-1.0, 1.0, (3,), np.float32)
+IN_INFO = {"name": "ProbeTakeAllowed-v0", "action_mask": "info.action_mask"}
+AS_PART = {"name": "ProbeTakeAllowedPair-v0", "action_mask": "allowed"}
+
+
+def reader(action_space, place="info.mask", observation_space=BOX):
+    return MaskReader(place, observation_space, action_space, "Env-v0")
+
+
+def allowed_in(env, rows):
+    """The mask in rows of observations."""
+    return rows[:, mask_columns(env.layout)]
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        [1, 0, 1],
+        np.array([True, False, True]),
+        np.array([1.0, 0.0, 1.0]),
+        np.array([[1], [0], [1]]),
+    ],
+)
+def test_a_mask_may_have_any_type_of_numbers(mask):
+    assert_array_equal(reader(spaces.Discrete(3)).read(mask), [1, 0, 1])
+
+
+PAIR = spaces.MultiDiscrete([2, 3])
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        [0, 1, 1, 0, 1],
+        ([0, 1], [1, 0, 1]),
+        [np.array([0, 1]), np.array([1, 0, 1])],
+        {"first": [0, 1], "second": [1, 0, 1]},
+    ],
+)
+def test_the_mask_of_several_choices_is_one_array_or_one_for_each(mask):
+    assert_array_equal(reader(PAIR).read(mask), [0, 1, 1, 0, 1])
+
+
+FAULTS = {
+    "another length": ([1, 1], "has the shape (2,), and actions have 5 values"),
+    "no array": ([[1], [1, 1]], "is no array"),
+    "other numbers": ([2, 1, 1, 1, 1], "it may have 0 and 1 alone"),
+    "no numbers": (list("abcde"), "it may have 0 and 1 alone"),
+    "nothing allowed": ([0, 0, 1, 1, 1], "allows no action of component 0"),
+    "nothing allowed in the last": ([1, 1, 0, 0, 0], "no action of component 1"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_mask_that_is_none_is_refused_by_name(fault):
+    mask, message = FAULTS[fault]
+    with pytest.raises(LabError) as caught:
+        reader(PAIR).read(mask)
+    start = 'env.action_mask = "info.mask": the mask of Env-v0 '
+    assert str(caught.value).startswith(start)
+    assert message in str(caught.value)
+
+
+def test_masks_are_for_choices():
+    with pytest.raises(SpecError, match="masks are for Discrete and MultiDiscrete"):
+        reader(BOX)
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        (BOX, 'the observation has no part "allowed"; it has no parts'),
+        (spaces.Dict(a=BOX, b=BOX), 'has no part "allowed"; it has a, b'),
+    ],
+)
+def test_a_part_that_does_not_exist_is_no_mask(space, message):
+    with pytest.raises(SpecError, match=message):
+        reader(spaces.Discrete(3), "allowed", space)
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("keys", [IN_INFO, AS_PART])
+def test_every_state_has_its_own_mask_the_last_of_an_episode_too(build, keys, mode):
+    env = build(**keys, num_envs=3, vectorization_mode=mode)
+    obs = env.reset()
+    generator = np.random.default_rng(0)
+    for step in range(1, 9):
+        drawn = draw_allowed(env.layout, obs, generator)
+        taken = env.step(drawn.reshape(3, *env.action_space.shape))
+        allowed = allowed_in(env, taken.next_obs)
+        assert (allowed.sum(1) == 0).all() == (step % 4 == 0)
+        obs = taken.obs
+        assert allowed_in(env, obs).any(1).all()
+
+
+def test_the_mask_is_a_part_beside_what_the_environment_shows(build):
+    env = build(**IN_INFO)
+    raw = TakeAllowed()
+    seed = int(np.random.SeedSequence(0).generate_state(1, np.uint32)[0]) >> 1
+    obs, info = raw.reset(seed=seed)
+    row = env.reset()
+    assert row.dtype == np.float32
+    assert_array_equal(row[0], [*obs, *info["action_mask"]])
+
+
+def test_a_mask_is_not_normalised(build):
+    env = build(**AS_PART, num_envs=4, normalize_obs=True)
+    env.reset()
+    assert env.statistics.shape == (1 + 2 * 5,)
+    assert_array_equal(allowed_in(env, env.obs), allowed_in(env, env.raw_obs))
+
+
+class Forgetful(TakeAllowed):
+    def info(self):
+        return {} if self._t else super().info()
+
+
+class Stuck(TakeAllowedPair):
+    def draw(self):
+        return {"numbers": np.zeros(5), "allowed": np.array([0, 0, 0, 1, 1])}
+
+
+@pytest.mark.parametrize(
+    ("class_", "place", "message"),
+    [
+        (Forgetful, "info.action_mask", "the info of step() of %s has no action_mask"),
+        (Stuck, "allowed", "allows no action of component 0"),
+    ],
+)
+def test_an_environment_without_its_mask_fails_with_one_line(
+    build, class_, place, message
+):
+    name = f"Probe{class_.__name__}-v0"
+    if name not in gymnasium.registry:
+        gymnasium.register(name, class_)
+    env = build(name, action_mask=place)
+
+    def play():
+        env.reset()
+        env.step(draw_allowed(env.layout, env.obs, np.random.default_rng(0))[:, 0])
+
+    with pytest.raises(LabError) as caught:
+        play()
+    text = str(caught.value)
+    assert (message % name if "%" in message else message) in text
+    assert "\n" not in text
+
+
+def test_draws_are_uniform_among_the_allowed_values(build):
+    env = build(**AS_PART)
+    row = env.reset().copy()
+    row[:, mask_columns(env.layout)] = [1, 0, 1, 0, 1]
+    drawn = draw_allowed(env.layout, row.repeat(4000, 0), np.random.default_rng(seed=5))
+    assert set(drawn[:, 1].tolist()) == {1}
+    counts = np.bincount(drawn[:, 0], minlength=3)
+    assert counts[1] == 0
+    assert abs(counts[0] / len(drawn) - 0.5) < 0.02
