@@ -7,7 +7,6 @@ its step limit as truncated only. So an environment that Gymnasium has too gets 
 limit, and this module counts its steps. One that envpool alone has keeps its limit,
 which its rewards and observations may depend on."""
 
-import ctypes
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeAlias, final
@@ -72,9 +71,6 @@ DRAWING = {
     "render_camera_id": Argument(int),
 }
 """Arguments of every pool that are no keys of its configuration."""
-
-OPENGL = ("libEGL.so.1", "libGL.so.1")
-"""The libraries that MuJoCo draws with. Without them envpool ends the process."""
 
 SAME_KEYS = (
     "img_height",
@@ -401,7 +397,7 @@ class PooledEnv(gymnasium.Env[Any, Any]):
     def __init__(
         self, task: str, render_mode: str | None = None, **arguments: Any
     ) -> None:
-        """Raises UsageError if it is to draw without OpenGL."""
+        """Raises UsageError if it is to draw MuJoCo."""
         self.render_mode = render_mode
         self._arguments = {"render_mode": render_mode, "num_threads": 1, **arguments}
         self._task = task
@@ -453,27 +449,25 @@ def _first(values: Any) -> Any:
 
 def _make_pool(task: str, arguments: Mapping[str, Any], seeds: list[int]) -> EnvPool:
     """The pool of `task` with an environment for each seed. Raises UsageError if it is
-    to draw without OpenGL."""
+    to draw MuJoCo."""
     if arguments.get("render_mode") is not None or arguments.get("from_pixels"):
-        _load_opengl(task)
-    return import_envpool().make_gymnasium(
+        _refuse_mujoco(task)
+    pool = import_envpool().make_gymnasium(
         task, num_envs=len(seeds), env_seed=seeds, **arguments
     )
+    with known_warnings_ignored():
+        _ = pool.observation_space  # made, with warnings, when it is first read
+    return pool
 
 
-def _load_opengl(task: str) -> None:
-    """Loads the libraries in which MuJoCo finds OpenGL. Raises UsageError if one is
-    missing and `task` needs it."""
-    for library in OPENGL:
-        try:
-            ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
-        except OSError as error:
-            module, *_ = import_envpool().registration.registry.specs[task]
-            if ".mujoco." in module:
-                raise UsageError(
-                    f"{task} cannot be drawn: {error}; install EGL and OpenGL "
-                    "(libegl1 and libgl1 in Debian and Ubuntu)"
-                ) from error
+def _refuse_mujoco(task: str) -> None:
+    """Raises UsageError if MuJoCo draws `task`: without a window of its own envpool may
+    end the process."""
+    module, *_ = import_envpool().registration.registry.specs[task]
+    if ".mujoco." in module:
+        raise UsageError(
+            f"{task} cannot be drawn: envpool ends the process when it draws MuJoCo"
+        )
 
 
 def _maker(
