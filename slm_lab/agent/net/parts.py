@@ -6,7 +6,7 @@ from typing import NamedTuple, final
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import one_hot
+from torch.nn.functional import embedding, one_hot
 from typing_extensions import override
 
 from slm_lab.agent.net.body import Body, BodyNet
@@ -48,11 +48,15 @@ class IndexEmbedding(nn.Module):
         self.tables = nn.ParameterList([nn.Parameter(table) for table in tables])
 
     @override
-    def forward(self, one_hots: Tensor) -> Tensor:
-        """One-hots side by side, (B, Σ sizes), to (B, K · dim)."""
-        parts = torch.split(one_hots, self.sizes, -1)
-        pairs = zip(parts, self.tables, strict=True)
-        return torch.cat([part @ table for part, table in pairs], -1)
+    def forward(self, numbers: Tensor) -> Tensor:
+        """Indices (B, K), or floats that are one-hots side by side, (B, Σ sizes), to
+        (B, K · dim)."""
+        if numbers.is_floating_point():
+            parts = torch.split(numbers, self.sizes, -1)
+            pairs = zip(parts, self.tables, strict=True)
+            return torch.cat([part @ table for part, table in pairs], -1)
+        columns = zip(numbers.long().unbind(1), self.tables, strict=True)
+        return torch.cat([embedding(index, table) for index, table in columns], -1)
 
 
 @final
@@ -124,6 +128,8 @@ class PartsBody(Body):
     def _input(self, numbers: Tensor, part: Part) -> Tensor:
         if self.sees_image(part.name):
             return numbers
+        if isinstance(self._encoders[part.name].module, IndexEmbedding):
+            return numbers.flatten(1)
         return as_vector(numbers, part)
 
     def sees_image(self, name: str) -> bool:

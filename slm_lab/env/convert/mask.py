@@ -55,6 +55,7 @@ class MaskReader:
         self.num_values = sum(self.sizes)
         """A, the values of all components."""
         self._starts = np.cumsum(sizes) - sizes
+        self._has_parts = isinstance(observation_space, spaces.Dict)
         self.others = self._others(observation_space)
         """The parts beside the mask."""
         mask = spaces.MultiBinary(self.num_values)
@@ -72,9 +73,9 @@ class MaskReader:
                 )
                 raise SpecError.of("env", "env.action_mask", message, self.place)
             del parts[self.key]
-        elif MASK in parts:
+        if MASK in parts:
             message = (
-                f'the observation has a part "{MASK}" itself; name that, or leave it '
+                f'the observation has another part "{MASK}"; name that, or leave it '
                 "out with gymnasium.wrappers:FilterObservation"
             )
             raise SpecError.of("env", "env.action_mask", message, self.place)
@@ -82,8 +83,10 @@ class MaskReader:
 
     def parts(self, obs: Any) -> dict[str, Any]:
         """The parts of an observation of the environment beside the mask."""
-        if not isinstance(obs, Mapping) or self.others.keys() == {OBS}:
+        if not self._has_parts:
             return {OBS: obs}
+        if not isinstance(obs, Mapping):
+            return {}
         return {key: part for key, part in obs.items() if key != self.key}
 
     def find(self, obs: Any, info: Mapping[str, Any], method: str) -> Any:

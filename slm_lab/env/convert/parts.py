@@ -341,6 +341,32 @@ def check_parts(space: AnySpace, env_name: str) -> None:
             unsupported(part, env_name, path, usable) for path, part in unusable.items()
         ]
         raise SpecError("env", problems)
+    _check_names(space, env_name)
+
+
+MOST_VALUES = 2**31 - 1
+"""The most values of an index in a row."""
+
+
+def _check_names(space: AnySpace, env_name: str) -> None:
+    """Raises SpecError if two parts have one name, or an index too many values."""
+    names: set[str] = set()
+    for path, part in parts_of(space):
+        name = name_of_part(path)
+        problem = None
+        if name in names:
+            problem = f'two parts of its observations are called "{name}"; rename one'
+        names.add(name)
+        values = 0
+        if path and isinstance(part, spaces.Discrete | spaces.MultiDiscrete):
+            values = int(discrete_parts(part)[1].max())
+        if values > MOST_VALUES:
+            problem = (
+                f'its observation "{name}" has more than {MOST_VALUES:,} values; wrap '
+                "the environment so that it has fewer"
+            )
+        if problem is not None:
+            raise SpecError.of("env", "env.name", problem, env_name)
 
 
 def leaves(

@@ -84,9 +84,29 @@ def part_problems(
         if name not in net.parts:
             place = path
         yield from _encoder_problems(place, encoder, layout, seen[name])
+    yield from _wide_indices(path, seen, encoders)
     if net.NEEDS_IMAGES and not any(part.is_image for part in seen.values()):
         message = f"takes images, and there is none among {', '.join(seen)}; use MLPNet"
         yield Problem(f"{path}.type", message, net.type)
+
+
+WIDEST_ONE_HOT = 65_536
+
+
+def _wide_indices(
+    path: str, seen: Mapping[str, Part], encoders: Mapping[str, EncoderBlock]
+) -> Iterator[Problem]:
+    """Indices whose one-hots would be longer than any layer should see."""
+    for name, part in seen.items():
+        width = sum(part.sizes)
+        encoder = encoders.get(name)
+        is_embedded = encoder is not None and encoder.type == EMBEDDING
+        if width > WIDEST_ONE_HOT and not is_embedded:
+            message = (
+                f"is missing: the part has {width:,} values, too many for a one-hot; "
+                f'set {{"type": "{EMBEDDING}"}}'
+            )
+            yield Problem(f"{path}.parts.{name}", message)
 
 
 def _unknown_names(

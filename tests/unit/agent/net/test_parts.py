@@ -98,6 +98,17 @@ def test_an_embedding_is_the_row_of_its_table():
     torch.testing.assert_close(features, expected)
 
 
+def test_an_index_of_many_values_needs_an_embedding():
+    space = spaces.Dict(
+        word=spaces.Discrete(100_000), pose=spaces.Box(-1, 1, (2,), np.float32)
+    )
+    layout = RowConverter(space, "X").layout
+    with pytest.raises(LabError, match="100,000 values, too many for a one-hot"):
+        net_of(layout)
+    net = net_of(layout, parts={"word": {"type": "Embedding", "dim": 3}})
+    assert net.body.width == 2 + 3
+
+
 def test_the_frames_of_an_image_are_channels_and_of_other_parts_the_newest_counts():
     frames = 3
     size = CONVERTER.layout.row_size

@@ -168,3 +168,15 @@ def test_draws_are_uniform_among_the_allowed_values(build):
     counts = np.bincount(drawn[:, 0], minlength=3)
     assert counts[1] == 0
     assert abs(counts[0] / len(drawn) - 0.5) < 0.02
+
+
+def test_a_part_with_the_name_of_a_whole_observation_stays_a_part():
+    masks = reader(spaces.Discrete(2), "info.m", spaces.Dict(obs=BOX))
+    numbers = np.zeros(3, np.float32)
+    assert masks.parts({"obs": numbers}) == {"obs": numbers}
+
+
+def test_a_second_part_with_the_name_of_the_mask_is_refused():
+    space = spaces.Dict(mask=spaces.MultiBinary(2), action_mask=BOX)
+    with pytest.raises(SpecError, match='has another part "action_mask"; name that'):
+        reader(spaces.Discrete(2), "mask", space)

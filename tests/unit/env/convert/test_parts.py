@@ -467,3 +467,19 @@ def test_joined_rows_are_the_last_rows_one_after_another(build, registered):
     second = env.step(np.zeros(1, np.int64)).obs.reshape(first.shape)
     assert_array_equal(second[:2], first[1:])
     assert (second[2] != first[2]).any()
+
+
+TWO_NAMES = spaces.Dict({"a.b": POSE, "a": spaces.Dict(b=POSE)})
+HUGE = spaces.Dict(word=spaces.Discrete(2**40), pose=POSE)
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        (TWO_NAMES, 'two parts of its observations are called "a.b"; rename one'),
+        (HUGE, 'its observation "word" has more than 2,147,483,647 values'),
+    ],
+)
+def test_parts_that_no_row_can_hold_are_refused_by_name(space, message):
+    with pytest.raises(SpecError, match=message):
+        join_parts(Sampled(space), "X")
