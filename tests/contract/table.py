@@ -253,13 +253,15 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
             keys_of_net(obs=["image", "sign"], critic_obs=["room"], critic_parts={}),
         ),
         "scene_recurrent": PPO(SCENE, ENCODED, RNN, keys_of_net(parts=ENCODERS)),
-        "images_recurrent": PPO(IMAGES, net("RecurrentNet", RECURRENT, shared=True)),
+        "images_recurrent": alike(
+            PPO(IMAGES, net("RecurrentNet", RECURRENT, shared=True))
+        ),
         "masked": PPO(MASKED),
-        "masked_shared_epsilon_greedy": PPO(
-            MASKED, SHARED, NORMALIZED, exploring("epsilon_greedy")
+        "masked_shared_epsilon_greedy": alike(
+            PPO(MASKED, SHARED, NORMALIZED, exploring("epsilon_greedy"))
         ),
         "masked_choices": PPO(MASKED_PAIR),
-        "masked_recurrent": PPO(MASKED_PAIR, RNN),
+        "masked_recurrent": alike(PPO(MASKED_PAIR, RNN)),
         "random_policy": alike(PPO(TWO_ACTIONS, action_policy="random")),
         "epsilon_greedy": PPO(exploring("epsilon_greedy")),
         "boltzmann": alike(PPO(exploring("boltzmann"))),
@@ -330,7 +332,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     },
     "SARSA": {
         "epsilon_greedy": SARSA(),
-        "masked": SARSA(MASKED),
+        "masked": alike(SARSA(MASKED)),
         "boltzmann_episodes": SARSA(
             exploring("boltzmann"),
             {**SHORT, "agent__memory": {"name": "OnPolicyReplay"}},
@@ -341,7 +343,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     },
     "PQN": {
         "layer_norm": PQN(),
-        "masked": PQN(MASKED),
+        "masked": alike(PQN(MASKED)),
         "written_out": PQN(keys_of_net(layer_norm=False), lam=1.0),
         "boltzmann_normalized": PQN(STACKED, exploring("boltzmann"), lam=0.0),
         "batch_norm": PQN(keys_of_net(layer_norm=False, batch_norm=True), GENTLE),
@@ -401,7 +403,9 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
             exploring("boltzmann"),
             keys_of_net(update_type="polyak", polyak_coef=0.1, update_frequency=1),
         ),
-        "masked_recurrent": DOUBLE(MASKED, net("RecurrentNet", RECURRENT, **DELAYED)),
+        "masked_recurrent": alike(
+            DOUBLE(MASKED, net("RecurrentNet", RECURRENT, **DELAYED))
+        ),
         "prioritized_dueling": DOUBLE(
             BY_PRIORITY, keys_of_net(type="DuelingMLPNet"), num_step_returns=3
         ),
@@ -438,7 +442,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     },
     "QRDQN": {
         "plain": QRDQN(num_quantiles=8),
-        "masked": QRDQN(MASKED, num_quantiles=4),
+        "masked": alike(QRDQN(MASKED, num_quantiles=4)),
         "prioritized": QRDQN(
             STACKED, BY_PRIORITY, num_quantiles=5, kappa=0.0, double=True
         ),
