@@ -6,7 +6,7 @@ from typing import NamedTuple, final
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import embedding, one_hot
+from torch.nn.functional import embedding
 from typing_extensions import override
 
 from slm_lab.agent.net.body import Body, BodyNet
@@ -188,5 +188,12 @@ def as_vector(numbers: Tensor, part: Part) -> Tensor:
     flat = numbers.flatten(1)
     if not part.sizes or flat.is_floating_point():
         return flat.float()
-    columns = zip(flat.long().unbind(1), part.sizes, strict=True)
-    return torch.cat([one_hot(index, size) for index, size in columns], -1).float()
+    columns = zip(flat.unbind(1), part.sizes, strict=True)
+    return torch.cat([_one_hot(index, size) for index, size in columns], -1)
+
+
+def _one_hot(index: Tensor, size: int) -> Tensor:
+    """(B,) to (B, size). torch's own looks at the indices, which a recorded step cannot
+    do."""
+    values = torch.arange(size, device=index.device)
+    return (index.unsqueeze(-1) == values).float()

@@ -4,6 +4,7 @@ packages."""
 import importlib.util
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import gymnasium
 import pytest
@@ -172,7 +173,12 @@ def test_an_id_like_no_other_gets_no_wrong_hint(assert_refused, name):
         "write package.module:Id-v0 for an environment of a package; for your own "
         "module add"
     )
-    assert_refused(name, f"…: there is no such environment; {hint}")
+    of_pool = ""
+    if find_spec("envpool") is None:
+        of_pool = (
+            'envpool has many more: pip install "slm-lab[envpool]", then envpool:ID; '
+        )
+    assert_refused(name, f"…: there is no such environment; {of_pool}{hint}")
 
 
 @pytest.mark.parametrize(

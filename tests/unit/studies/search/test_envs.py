@@ -56,8 +56,8 @@ def test_the_wrappers_that_a_search_may_set_are_checked_too():
 
 
 def test_a_missing_package_is_reported_with_what_to_install(monkeypatch):
-    def missing(name):
-        if name == "Acrobot-v1":
+    def missing(spec):
+        if spec.name == "Acrobot-v1":
             raise MissingExtraError("run: pip install x")
 
     monkeypatch.setattr(module, "find_env", missing)
