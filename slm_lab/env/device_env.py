@@ -43,7 +43,13 @@ def make_device_env(spec: EnvSpec, seed: int, device: str) -> "DeviceEnv | None"
     factory = EnvFactory.of(spec)
     envs: TensorEnvs | None
     if is_batched(spec):
-        envs = make_batched(spec, factory.entry, factory.make_single, seed, device)
+        envs = make_batched(
+            spec=spec,
+            entry=factory.entry,
+            make_one=factory.make_single,
+            seed=seed,
+            device=device,
+        )
     else:
         envs = _foreign_tensors(factory, seed)
     if envs is None:

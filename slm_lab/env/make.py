@@ -152,11 +152,11 @@ class EnvFactory(NamedTuple):
                 env = _masked(env, spec.action_mask, spec.name)
                 mask_sizes = env.reader.sizes
             return join_parts(
-                env,
-                spec.name,
-                spec.image_downsize,
-                spec.image_channels,
-                mask_sizes,
+                env=env,
+                env_name=spec.name,
+                image_size=spec.image_downsize,
+                channels=spec.image_channels,
+                mask_sizes=mask_sizes,
             )
 
     def try_last_numbers(self) -> None:

@@ -296,12 +296,12 @@ def measure_random_return(
         began = time.monotonic()
         actions = RandomActions(env.action_space, num_envs, SEED, env.layout)
         parts = play_episodes.finished_episodes(
-            env,
-            actions.draw,
-            per_env,
-            spec.name,
-            play_episodes.step_bound(spec),
-            is_over,
+            env=env,
+            choose_action=actions.draw,
+            per_env=per_env,
+            name=spec.name,
+            max_steps=play_episodes.step_bound(spec),
+            stop=is_over,
         )
         for index, episode_return, episode_length, _ in parts:
             returns[counts[index], index] = episode_return

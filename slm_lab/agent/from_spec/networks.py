@@ -215,7 +215,7 @@ def build_critics(
     heads = [Head(num_values * size, net_spec.init_std, per_action=size)]
 
     def build_critic() -> nn.Module:
-        net = build_net(net_spec, layout, heads, generator, num_inputs)
+        net = build_net(net_spec, layout, heads, generator, num_actions=num_inputs)
         if returns is None:
             return net
         return ReturnHead(net, returns)

@@ -50,7 +50,14 @@ def encoding_body(
         raise LabError(str(problem))
     seen = parts_seen(spec, layout)
     encoders = {
-        name: _encoder(spec, block, layout, seen[name], generator, build_body)
+        name: _encoder(
+            spec=spec,
+            block=block,
+            layout=layout,
+            part=seen[name],
+            generator=generator,
+            build_body=build_body,
+        )
         for name, block in encoders_of(spec, layout).items()
     }
     if layout.parts:

@@ -319,7 +319,13 @@ def join_parts(
         if is_image(part):
             return gymnasium.wrappers.TransformObservation(env, itemgetter(key), part)
     if isinstance(space, COMPOSITE):
-        converter = RowConverter(space, env_name, image_size, channels, mask_sizes)
+        converter = RowConverter(
+            space=space,
+            env_name=env_name,
+            image_size=image_size,
+            channels=channels,
+            mask_sizes=mask_sizes,
+        )
         return ObservationRows(env, converter)
     return env
 
