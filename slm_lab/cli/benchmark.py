@@ -148,7 +148,7 @@ def _row(request: BenchmarkRequest, row: SuiteRow) -> PlannedRow:
     if row.env is not None and row.file in {*recipes(), *GAMES}:
         name = row.env
     elif row.env is not None:
-        sets = (f"env={row.env}", *sets)
+        sets = (f"env.name={row.env}", *sets)
     source = replace(
         request.source, spec_file=row.file, spec_name=name, sets=sets, seed=None
     )

@@ -21,8 +21,9 @@ from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.run_dir import safe_name
 from slm_lab.studies.run import check_machine, check_spaces
 
-ONE_SESSION = ("meta.max_session=1", "meta.max_run=1")
-"""What makes a training of a spec whose Sessions are independent seeds."""
+ONE_RUN = "meta.max_run=1"
+ONE_SESSION = "meta.max_session=1"
+"""What makes one training of a spec that repeats it, or whose Sessions are seeds."""
 
 
 class PlannedRow(NamedTuple):
@@ -120,14 +121,15 @@ def planned_row(
     seeds: Sequence[int],
     bound: float | None,
 ) -> PlannedRow:
-    """A row whose spec is checked, with one Session if these would be independent.
+    """A row whose spec is checked. It is one training, even where the spec repeats it.
     Raises SpecError, UsageError."""
-    spec = source.load()
     typed = {parse_setting(text).key for text in source.sets}
-    if spec.meta.distributed is False:
-        added = [text for text in ONE_SESSION if text.partition("=")[0] not in typed]
-        source = replace(source, sets=(*source.sets, *added))
-        spec = source.load(warn=False)
+    added = [ONE_RUN]
+    if source.load(warn=False).meta.distributed is False:
+        added.append(ONE_SESSION)
+    missing = [text for text in added if parse_setting(text).key not in typed]
+    source = replace(source, sets=(*source.sets, *missing))
+    spec = source.load()
     where = source.where(spec)
     if spec.meta.max_run > 1 or (
         spec.meta.distributed is False and spec.meta.max_session > 1

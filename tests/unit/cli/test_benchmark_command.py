@@ -57,7 +57,7 @@ def test_a_suite_is_trained_once_with_every_seed(folder):
         assert result.evaluation.episodes == 2
         assert result.curve.frame[-1] <= 600
         assert result.curve.episode_return
-        assert result.sets == ["meta.max_session=1", "meta.max_run=1"]
+        assert result.sets == ["meta.max_run=1", "meta.max_session=1"]
         assert result.random_return == pytest.approx(22, abs=3)
     assert made[5].final_return != made[6].final_return
     folders = run_folders(folder)
