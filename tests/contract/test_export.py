@@ -237,6 +237,23 @@ def test_every_kind_of_space_and_net_is_exported(kind, suffix, tmp_path, monkeyp
     assert agent.export(tmp_path / f"policy.{suffix}").values < 1e-5
 
 
+class AllowsNothing(Sampled):
+    """An environment whose masks allow no action."""
+
+    def __init__(self):
+        mask = Box(0, 0, (2,), np.int8)
+        super().__init__(spaces.Dict(allowed=mask, pose=VECTOR), TWO)
+
+
+@pytest.mark.medium
+def test_a_fault_of_the_environment_is_one_line_of_the_export(tmp_path, monkeypatch):
+    entry = EnvSpec("AllowsNothing-v0", AllowsNothing)
+    monkeypatch.setitem(gymnasium.registry, entry.id, entry)
+    spec = parse(ppo(env__name=entry.id, env__action_mask="allowed"))
+    with pytest.raises(LabError, match="AllowsNothing-v0 allows no action"):
+        loaded_agent(spec).export(tmp_path / "policy.pt2")
+
+
 def test_an_input_has_the_name_of_its_part_or_one_that_no_other_has():
     parts = ["pose", "state", "obs.state", "action.aim", ""]
     assert _input_names(parts, ["action.aim", "values"]) == {
