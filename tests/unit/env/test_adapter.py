@@ -136,5 +136,5 @@ def test_a_needed_part_with_a_dot_in_its_key_is_missed_by_name(env_spec, registe
     adapter = PolicyAdapter(spec, ("robot.pose",))
     pose = np.ones(2, np.float32)
     assert_array_equal(adapter.batch({"robot.pose": pose}).obs, [[0, 0, 1, 1]])
-    with pytest.raises(ValueError, match='"robot.pose" is missing'):
+    with pytest.raises(ValueError, match=r'"robot\.pose" is missing'):
         adapter.batch({"friction": pose})
