@@ -2,7 +2,7 @@
 them."""
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -567,6 +567,21 @@ class NetSpec(EncoderBlock):
     @model_serializer(mode="wrap")
     def _with_variants(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         return {**handler(self), **self.schedule_data(), **self._variants}
+
+
+NetKind = TypeVar("NetKind", bound=NetSpec)
+
+
+def copied_as(kind: type[NetKind], net: NetSpec, **changes: Any) -> NetKind:
+    """A net of the class `kind` with those keys of `net` that such a net has, and
+    `changes`. It has the same places in the spec file."""
+    keys = {
+        key: value for key, value in net.own_keys().items() if key in kind.model_fields
+    }
+    copied = kind.model_validate({**keys, **changes})
+    copied._block = net._block
+    copied._file_keys = net._file_keys
+    return copied
 
 
 def _keys_of(role: Role, variants: Mapping[str, Any]) -> dict[str, Any]:

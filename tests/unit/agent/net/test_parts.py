@@ -280,6 +280,32 @@ def test_stacked_vectors_have_no_parts_to_name():
     )
 
 
+FILTERS = {
+    "ConvNet": {**CONV, "fc_hid_layers": [7]},
+    "DuelingConvNet": {**CONV, "fc_hid_layers": [7]},
+    "ResNet": {"channels": [4], "num_blocks": 1, "fc_hid_layers": [7]},
+}
+
+
+@pytest.mark.parametrize("kind", FILTERS)
+@pytest.mark.parametrize("obs", [None, ["camera"], ["pose", "camera"]])
+def test_a_net_of_images_sees_them_by_its_own_convolutions(kind, obs):
+    parts = {"pose": {"type": "MLPNet", "hid_layers": [5]}}
+    keys = {"type": kind, **FILTERS[kind], "obs": obs, "norm_place": "after"}
+    if obs != ["camera"]:
+        keys["parts"] = parts
+    net = build_net(NET.validate(keys), CONVERTER.layout, [Head(2)], seeded(0))
+    image = {**keys, "type": kind.removeprefix("Dueling"), "obs": None, "parts": {}}
+    alone = build_net(NET.validate(image), (3, 20, 16), [Head(2)], seeded(0))
+    body = next(each for each in net.modules() if isinstance(each, PartsBody))
+    shapes, expected = (
+        [value.shape for value in module.parameters()]
+        for module in (body.encoders[-1], alone.body)
+    )
+    assert shapes == expected
+    assert net.forward(rows_of(scenes(3)))[0].shape == (3, 2)
+
+
 def test_values_of_actions_that_are_not_allowed_are_never_the_greatest():
     space = spaces.Dict(
         {"obs": spaces.Box(-1, 1, (2,), np.float32), MASK: spaces.MultiBinary(3)}
