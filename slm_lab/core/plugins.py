@@ -21,9 +21,8 @@ INSTALLED = frozenset({"site-packages", "dist-packages"})
 ENVPOOL = "envpool:"
 PLAYGROUND = "playground/"
 PETTINGZOO = "pettingzoo:"
-WORDS = (ENVPOOL, PLAYGROUND, PETTINGZOO)
-"""The beginnings of names of environments that the lab itself finds. They name no
-module."""
+ZOO_FAMILIES = frozenset({"atari", "butterfly", "classic", "sisl"})
+"""The families of environments in PettingZoo itself."""
 
 
 def listed(value: Any) -> list[Any]:
@@ -95,16 +94,31 @@ def is_here(package: str) -> bool:
 def typed_modules(name: str) -> tuple[str, ...]:
     """The module of an environment that the user types as "my_env:MyEnv-v0", if it is
     here."""
-    module = "" if name.startswith(WORDS) else module_in(name)
+    module = module_in(name)
     if module and is_here(module.partition(".")[0]):
         return (module,)
     return ()
 
 
 def module_in(name: str) -> str:
-    """The module in the name of an environment, "package.module:Id-v0", or of a
-    wrapper; or ""."""
+    """The module in the name of an environment, "package.module:Id-v0" or
+    "pettingzoo:package.module", or of a wrapper; or "". The lab itself finds the
+    environments of envpool and of PettingZoo: their names have none."""
+    if name.startswith((ENVPOOL, PLAYGROUND)):
+        return ""
+    if name.startswith(PETTINGZOO):
+        module = zoo_module(name)
+        return "" if module.startswith("pettingzoo.") else module
     return name.rpartition(":")[0]
+
+
+def zoo_module(name: str) -> str:
+    """The module of "pettingzoo:MODULE". That of a family of PettingZoo may leave out
+    the package, as in "pettingzoo:sisl.pursuit_v5"."""
+    module = name.removeprefix(PETTINGZOO)
+    if module.partition(".")[0] in ZOO_FAMILIES:
+        return f"pettingzoo.{module}"
+    return module
 
 
 def is_covered(module: str, allowed: Sequence[str]) -> bool:

@@ -12,7 +12,8 @@ from slm_lab.core.types import Array, IntArray, StateDict
 class OnPolicyBatchReplay(Memory[Rollout]):
     """A rollout of `horizon` steps of every environment, in arrays that are allocated
     once. A next observation is kept only if it is not the following row: where an
-    episode was truncated, and after the last step."""
+    episode was truncated, and after the last step. A rollout in which agents were
+    absent is one column without their steps, see `Rollout.without`."""
 
     def __init__(self, layout: MemoryLayout) -> None:
         self._horizon = layout.horizon
@@ -27,6 +28,9 @@ class OnPolicyBatchReplay(Memory[Rollout]):
             "truncated": np.zeros(lead, np.bool_),
             "version": np.zeros(lead, np.int64),
         }
+        self._absent = np.zeros(lead, np.bool_)
+        self._may_be_absent = layout.may_be_absent
+        self._is_packed = layout.is_packed
         self._keeps_raw = layout.rollouts_keep_raw
         if self._keeps_raw:
             self._arrays["raw_obs"] = np.zeros_like(self._arrays["obs"])
@@ -41,6 +45,7 @@ class OnPolicyBatchReplay(Memory[Rollout]):
         t = self._t
         for name, value in step.fields(self._keeps_raw).items():
             self._arrays[name][t] = value
+        self._absent[t] = False if step.absent is None else step.absent
         last = t + 1 == self._horizon
         truncated = step.truncated
         if last or np.count_nonzero(truncated):
@@ -69,6 +74,13 @@ class OnPolicyBatchReplay(Memory[Rollout]):
     def ready(self) -> bool:
         return self._t == self._horizon
 
+    @property
+    @override
+    def num_samples(self) -> int:
+        if self._may_be_absent:
+            return self._absent.size - int(np.count_nonzero(self._absent))
+        return 1
+
     @override
     def take(self) -> Rollout:
         indices = torch.tensor(self._cut_indices, dtype=torch.int64)
@@ -82,6 +94,8 @@ class OnPolicyBatchReplay(Memory[Rollout]):
         self._t = 0
         self._cut_obs = []
         self._cut_indices = []
+        if self._absent.any():
+            return rollout.without(torch.from_numpy(self._absent), self._is_packed)
         return rollout
 
     @override
@@ -91,6 +105,7 @@ class OnPolicyBatchReplay(Memory[Rollout]):
             "arrays": {
                 name: array[: self._t].copy() for name, array in self._arrays.items()
             },
+            "absent": self._absent[: self._t].copy(),
             "cut_obs": list(self._cut_obs),
             "cut_places": [list(place) for place in self._cut_indices],
         }
@@ -100,5 +115,7 @@ class OnPolicyBatchReplay(Memory[Rollout]):
         self._t = int(state["t"])
         for name, array in self._arrays.items():
             array[: self._t] = state["arrays"][name]
+        # an older checkpoint has none
+        self._absent[: self._t] = state.get("absent", False)
         self._cut_obs = [np.asarray(obs) for obs in state["cut_obs"]]
         self._cut_indices = [(int(t), int(n)) for t, n in state["cut_places"]]
