@@ -1,4 +1,4 @@
-"""A parallel environment whose agents leave, join and come back: "pettingzoo:tests.team".
+"""A parallel environment whose agents leave, join and come back.
 
 It has the methods of PettingZoo's class, and needs no PettingZoo."""
 

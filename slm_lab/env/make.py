@@ -414,7 +414,7 @@ def _agents(
             teams[0] = Filmed(teams[0], spec.name, film)
         return AgentRows(
             copies=teams,
-            seat=factory.read,
+            seat=lambda seat: factory.read(wrap(seat, spec.wrapped_by)),
             entry=factory.entry,
             seeds=env_seeds(seed, spec.num_envs),
             marks=marks,

@@ -16,12 +16,12 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from typing_extensions import override
 
-from slm_lab.core.errors import LabError, Problem, SpecError
-from slm_lab.core.plugins import PETTINGZOO, zoo_module
+from slm_lab.core.errors import LabError, MissingExtraError, Problem, SpecError
+from slm_lab.core.plugins import PETTINGZOO, missing_module_message, zoo_module
 from slm_lab.core.process import running_import_of
 from slm_lab.core.registry import import_failure, nearest_name
 from slm_lab.env.convert.mask import MASK
-from slm_lab.env.extras import import_extra, known_warnings_ignored
+from slm_lab.env.extras import import_extra, known_warnings_ignored, pip_command
 from slm_lab.env.interface import AnySpace
 from slm_lab.spec.schema.env import EnvSpec
 
@@ -29,6 +29,8 @@ ParallelEnv: TypeAlias = Any
 """An environment with the methods of PettingZoo's class of this name."""
 
 EXTRA = "pettingzoo"
+INSTALLED_FAMILIES = ("butterfly", "sisl")
+"""The families whose libraries the extra installs."""
 
 RESET = "({agent: observation}, {agent: info})"
 STEP = "five dicts by agent: observations, rewards, terminations, truncations, infos"
@@ -66,38 +68,37 @@ def _imported(name: str, typed: str) -> Any:
     try:
         with running_import_of(name), known_warnings_ignored():
             return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            return import_extra(name, EXTRA)  # which fails, and names the command
-        message = _missing(name, is_own)
     except (Exception, SystemExit) as error:
-        message = f"the module {name} does not import: {import_failure(error)}"
-    raise SpecError.of("env", "env.name", message, typed)
+        missing = missing_module_message(name, error)
+        if missing is not None:
+            why = _missing_here(name) or missing
+            raise SpecError.of("env", "env.name", why, typed) from None
+        why = f"{name} does not import: {import_failure(error)}"
+        if is_own and isinstance(error, ModuleNotFoundError):
+            raise MissingExtraError(f"{why}; run: {_command(name)}") from error
+        raise SpecError.of("env", "env.name", why, typed) from error
 
 
-def _missing(name: str, is_own: bool) -> str:
-    """The message for a module that does not exist."""
-    if not is_own:
-        package = name.partition(".")[0]
-        if package == "mpe":
-            package = "mpe2"
-        message = f"there is no module {name}; "
-        if importlib.util.find_spec(package) is not None:
-            return message + f"{package} has others: {PETTINGZOO}{package}.NAME_vN"
-        return message + (
-            f"{package} is not installed (install it with pip, where its name may be "
-            f"another one); a module of this folder needs --import {package}"
-        )
-    family, _, _ = name.removeprefix("pettingzoo.").partition(".")
+def _command(name: str) -> str:
+    """The command that installs what a module of PettingZoo needs."""
+    family = name.split(".")[1]
+    if family in INSTALLED_FAMILIES:
+        return pip_command(EXTRA)
+    return f'pip install "pettingzoo[{family}]"'
+
+
+def _missing_here(name: str) -> str | None:
+    """The message for a module that PettingZoo does not have; None for others."""
+    package, _, rest = name.partition(".")
+    if package == "mpe":
+        return f"this family is a package now; write {PETTINGZOO}mpe2.{rest}"
+    if package != "pettingzoo":
+        return None
+    family = rest.partition(".")[0]
     folder = importlib.import_module(f"pettingzoo.{family}").__path__
-    known = [
-        f"{PETTINGZOO}{family}.{module.name}"
-        for module in pkgutil.iter_modules(folder)
-        if "_v" in module.name
-    ]
-    nearest = nearest_name(
-        f"{PETTINGZOO}{name.removeprefix('pettingzoo.')}", known, LIKENESS
-    )
+    modules = (module.name for module in pkgutil.iter_modules(folder))
+    known = [f"{PETTINGZOO}{family}.{name}" for name in modules if "_v" in name]
+    nearest = nearest_name(f"{PETTINGZOO}{rest}", known, LIKENESS)
     hint = f"did you mean {nearest}?"
     if nearest is None:
         hint = f"it has {', '.join(known)}"
@@ -114,12 +115,6 @@ def agents_problems(spec: EnvSpec) -> list[Problem]:
         )
         mode = spec.vectorization_mode
         problems.append(Problem("env.vectorization_mode", message, mode))
-    if spec.wrappers:
-        message = (
-            "these wrap environments of one agent; give a parallel_env that is wrapped "
-            f"by a module of your own: {PETTINGZOO}my_module"
-        )
-        problems.append(Problem("env.wrappers", message, list(spec.wrappers)))
     if spec.changing_argument is not None:
         path = f"env.{spec.changing_argument}"
         message = "an argument of a parallel environment stays; write a value"

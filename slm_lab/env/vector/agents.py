@@ -6,12 +6,14 @@ from typing import Any, final
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
+from gymnasium.utils.env_checker import data_equivalence
 from typing_extensions import override
 
+from slm_lab.core.errors import LabError
 from slm_lab.core.types import Array, StateDict
 from slm_lab.env.convert.nested import element
 from slm_lab.env.failure import close_all
-from slm_lab.env.interface import AnySpace, Env, checked_reset, checked_step
+from slm_lab.env.interface import AnySpace, Env, checked_reset, checked_step, name_of
 from slm_lab.env.pettingzoo import AgentStep, Joined, Team, TeamStep
 from slm_lab.env.state import has_exact_state, load_env_state, save_env_state
 from slm_lab.env.vector.raw import (
@@ -31,7 +33,7 @@ from slm_lab.env.vector.raw import (
 class Seat(gymnasium.Env[Any, Any]):
     """One agent as an environment that is not stepped by itself: it returns what a step
     of all agents has brought to it. So the wrappers of single environments serve
-    agents, too."""
+    agents, too, unless they change actions."""
 
     def __init__(
         self, observation_space: AnySpace, action_space: AnySpace, entry: GymnasiumSpec
@@ -40,6 +42,8 @@ class Seat(gymnasium.Env[Any, Any]):
         self.action_space = action_space
         self.spec = entry
         self.joined = Joined(None, {})
+        self.action: Any = None
+        """What the agent did in the step."""
         self.result: AgentStep
 
     @override
@@ -50,6 +54,11 @@ class Seat(gymnasium.Env[Any, Any]):
 
     @override
     def step(self, action: Any) -> AgentStep:
+        if action is not self.action and not data_equivalence(action, self.action):
+            raise LabError(
+                "env.wrappers changes actions, and by then the agents of "
+                f"{name_of(self)} have acted together; wrap the parallel environment"
+            )
         return self.result
 
 
@@ -127,8 +136,10 @@ class AgentRows(RawEnvs):
                 if agent not in result.acted:
                     obs[row] = self._filler
                     continue
-                self._seats[row].result = result.acted[agent]
-                step = self._rows[row].step(element(self.action_space, action, row))
+                seat = self._seats[row]
+                seat.action = element(self.action_space, action, row)
+                seat.result = result.acted[agent]
+                step = self._rows[row].step(seat.action)
                 (
                     obs[row],
                     reward[row],

@@ -14,7 +14,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails
 
-from slm_lab.core.plugins import PETTINGZOO
+from slm_lab.core.plugins import PETTINGZOO, code_name
 from slm_lab.spec.schema import bounds
 from slm_lab.spec.schema.block import (
     Block,
@@ -356,6 +356,7 @@ class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds *
 
     @property
     def code_names(self) -> tuple[str, ...]:
-        """The names that may have modules in them: the environment's, and its
-        wrappers'."""
-        return (self.name, *(name for name, _ in self.wrapped_by))
+        """The names that may have modules in them: the environment's, unless the lab
+        itself finds it, and its wrappers'."""
+        names = filter(None, [code_name(self.name)])
+        return (*names, *(name for name, _ in self.wrapped_by))
