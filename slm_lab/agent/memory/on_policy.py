@@ -6,7 +6,7 @@ from typing_extensions import override
 
 from slm_lab.agent.batch import RawRollout, Rollout, VectorStep
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
-from slm_lab.core.types import Array, IntArray, StateDict
+from slm_lab.core.types import Array, BoolArray, IntArray, StateDict
 
 
 class OnPolicyBatchReplay(Memory[Rollout]):
@@ -28,8 +28,9 @@ class OnPolicyBatchReplay(Memory[Rollout]):
             "truncated": np.zeros(lead, np.bool_),
             "version": np.zeros(lead, np.int64),
         }
-        self._absent = np.zeros(lead, np.bool_)
-        self._may_be_absent = layout.may_be_absent
+        self._absent: BoolArray | None = None
+        if layout.may_be_absent:
+            self._absent = np.zeros(lead, np.bool_)
         self._is_packed = layout.is_packed
         self._keeps_raw = layout.rollouts_keep_raw
         if self._keeps_raw:
@@ -45,7 +46,8 @@ class OnPolicyBatchReplay(Memory[Rollout]):
         t = self._t
         for name, value in step.fields(self._keeps_raw).items():
             self._arrays[name][t] = value
-        self._absent[t] = False if step.absent is None else step.absent
+        if self._absent is not None:
+            self._absent[t] = False if step.absent is None else step.absent
         last = t + 1 == self._horizon
         truncated = step.truncated
         if last or np.count_nonzero(truncated):
@@ -77,9 +79,9 @@ class OnPolicyBatchReplay(Memory[Rollout]):
     @property
     @override
     def num_samples(self) -> int:
-        if self._may_be_absent:
-            return self._absent.size - int(np.count_nonzero(self._absent))
-        return 1
+        if self._absent is None:
+            return 1
+        return self._absent.size - int(np.count_nonzero(self._absent))
 
     @override
     def take(self) -> Rollout:
@@ -94,18 +96,21 @@ class OnPolicyBatchReplay(Memory[Rollout]):
         self._t = 0
         self._cut_obs = []
         self._cut_indices = []
-        if self._absent.any():
+        if self._absent is not None and self._absent.any():
             return rollout.without(torch.from_numpy(self._absent), self._is_packed)
         return rollout
 
     @override
     def state_dict(self) -> StateDict:
+        absent = {}
+        if self._absent is not None:
+            absent["absent"] = self._absent[: self._t].copy()
         return {
+            **absent,
             "t": self._t,
             "arrays": {
                 name: array[: self._t].copy() for name, array in self._arrays.items()
             },
-            "absent": self._absent[: self._t].copy(),
             "cut_obs": list(self._cut_obs),
             "cut_places": [list(place) for place in self._cut_indices],
         }
@@ -115,7 +120,7 @@ class OnPolicyBatchReplay(Memory[Rollout]):
         self._t = int(state["t"])
         for name, array in self._arrays.items():
             array[: self._t] = state["arrays"][name]
-        # an older checkpoint has none
-        self._absent[: self._t] = state.get("absent", False)
+        if self._absent is not None:
+            self._absent[: self._t] = state["absent"]
         self._cut_obs = [np.asarray(obs) for obs in state["cut_obs"]]
         self._cut_indices = [(int(t), int(n)) for t, n in state["cut_places"]]
