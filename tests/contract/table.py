@@ -398,7 +398,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     "DQN": {
         "replaced": DQN(),
         "masked": DQN(MASKED, NORMALIZED, BY_PRIORITY, num_step_returns=3),
-        "agents": leaving(DQN(AGENTS, STACKED, num_step_returns=3)),
+        "agents": alike(leaving(DQN(AGENTS, STACKED, num_step_returns=3))),
         "scene": DQN(STACKED_SCENE, BY_PRIORITY, ENCODED),
         "scheduled_numbers": DQN(
             {"agent__memory": {**PRIORITIZED, "alpha": decay(0.2, 0.8)}},
