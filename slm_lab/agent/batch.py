@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -48,6 +49,9 @@ class VectorStep(NamedTuple):
     """(N, *obs_shape) the states that the step ended in"""
     raw: Unnormalized | None = None
     """Observations and reward before normalisation; None: nothing is normalised."""
+    absent: BoolArray | None = None
+    """(N,) the rows whose agent did not act. They are terminated, and nobody learns
+    from them. None: all acted."""
 
     @property
     def done(self) -> BoolArray:
@@ -93,7 +97,15 @@ class VectorStep(NamedTuple):
             terminated=self.terminated,
             truncated=self.truncated,
             next_obs=next_obs,
+            absent=self.absent,
         )
+
+    @property
+    def num_present(self) -> int:
+        """The rows whose agent acted."""
+        if self.absent is None:
+            return len(self.reward)
+        return len(self.reward) - int(np.count_nonzero(self.absent))
 
 
 @dataclass(frozen=True)
@@ -137,6 +149,40 @@ class Rollout:
         next_value = self.value.roll(-1, 0)
         next_value[self.bootstrap_t, self.bootstrap_n] = bootstrap_value
         return next_value
+
+    def without(self, absent: Tensor, packed: bool) -> "Rollout":
+        """The rollout without the steps that are `absent` (T, N), as one column (T', 1)
+        of what each environment did. Where the rollout ended, so does the episode, as
+        truncated: there, too, the state after the last step has a value. `packed` rows
+        of recurrent nets start a sequence where an environment's steps begin."""
+        n, t = (~absent).T.nonzero(as_tuple=True)
+        place = torch.full(absent.shape, -1)
+        place[t, n] = torch.arange(len(t))
+        steps = {
+            name: tensor[t, n].unsqueeze(1)
+            for name, tensor in vars(self).items()
+            if name not in BOOTSTRAP
+        }
+        is_last = torch.ones(len(t), dtype=torch.bool)
+        is_last[:-1] = n[1:] != n[:-1]
+        truncated = steps["truncated"]
+        truncated |= is_last[:, None] & ~steps["terminated"]
+        if packed:
+            starts = is_last.roll(1)
+            steps["obs"][starts, :, -1] = 1
+        places = place[self.bootstrap_t, self.bootstrap_n]
+        is_known = places >= 0
+        places = places[is_known]
+        return type(self)(
+            **steps,
+            bootstrap_obs=self.bootstrap_obs[is_known],
+            bootstrap_t=places,
+            bootstrap_n=torch.zeros_like(places),
+        )
+
+
+BOOTSTRAP = ("bootstrap_obs", "bootstrap_t", "bootstrap_n")
+"""The fields of a `Rollout` that have an axis (K,) in place of (T, N)."""
 
 
 @dataclass(frozen=True)

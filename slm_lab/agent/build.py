@@ -34,6 +34,7 @@ def build_agent(
     normalization: Normalization | None = None,
     make_memory: Callable[[MemoryLayout], Memory[Any]] | None = None,
     steps_on_device: bool = False,
+    may_be_absent: bool = False,
 ) -> Agent:
     """The agent that `spec` describes, for environments that each have observations of
     this layout and these actions.
@@ -42,7 +43,7 @@ def build_agent(
     older than the learner's. `normalization` is that of the environments, for memories
     that store raw values. `make_memory` replaces the memory that the spec asks for.
     With `steps_on_device` the environment's steps are tensors on the networks' device,
-    see `AlgorithmSpec.KEEPS_STEPS_ON_DEVICE`.
+    see `AlgorithmSpec.KEEPS_STEPS_ON_DEVICE`. For `may_be_absent` see `MemoryLayout`.
 
     Raises LabError when a part is unknown, not built yet, or does not fit the
     spaces."""
@@ -78,6 +79,8 @@ def build_agent(
         normalization=normalization,
         device=next(devices, None),
         steps_on_device=steps_on_device,
+        is_packed=parts.recurrent is not None,
+        may_be_absent=may_be_absent,
     )
     memory: Memory[Any] | None = None
     if make_memory is not None:

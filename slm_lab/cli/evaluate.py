@@ -57,7 +57,7 @@ def evaluate(source: RunSource) -> int:
     results = [(agent, _play(console, saved, agent, count)) for agent in agents]
     console.print(_table(results))
     for agent, episodes in results:
-        means = info_means(saved.spec.env.info_keys, episodes.info)
+        means = info_means(saved.spec.env.info_keys, episodes.info, saved.agents)
         known = [
             f"{name} {significant(mean)}"
             for name, mean in means.items()
@@ -146,10 +146,16 @@ def film_episodes(
 
 
 def describe_episode(episode: FinishedEpisodes, number: int) -> str:
-    """An episode of one environment as text."""
-    (episode_return,) = episode.episode_return
-    (length,) = episode.episode_length
-    return f"episode {number}: return {episode_return:.6g}, {length:,} steps"
+    """An episode of one environment as text; of several agents, those of each."""
+    returns = episode.episode_return
+    steps = f"{episode.episode_length.max():,} steps"
+    if len(returns) == 1:
+        return f"episode {number}: return {returns[0]:.6g}, {steps}"
+    spread = f"{returns.min():.6g} to {returns.max():.6g}"
+    return (
+        f"episode {number}: mean return of {len(returns)} agents "
+        f"{returns.mean():.6g} ({spread}), {steps}"
+    )
 
 
 def _print_part(console: Console, film: VideoFilm, how: str, steps: int) -> None:

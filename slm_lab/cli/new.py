@@ -32,7 +32,7 @@ def write_new(
     kind = f"{spec.agent.algorithm.name}, recipe {file.recipe.name}"
     print_line(screen, f"wrote {file.path}: {kind}")
     budget = spec.env.max_frame
-    steps = duration_text(budget / facts.play.steps_per_s)
+    steps = duration_text(budget / facts.frames_per_s)
     purpose = f"the budget of {budget:,} frames: {steps} of steps alone"
     _print_next(
         screen=screen, path=file.path, name=file.name, imports=imports, budget=purpose
@@ -53,6 +53,8 @@ def _print_facts(screen: Console, env: str, facts: EnvFacts) -> None:
             spread = float(np.std(play.returns))
         returns = f"{with_spread(float(np.mean(play.returns)), spread)} ({source})"
     print_line(screen, Text(env, "bold"))
+    if facts.agents:
+        print_line(screen, f"  {'agents':<14}{_some(facts.agents)}")
     for label, text in (
         ("observations", facts.observations),
         ("actions", facts.actions),
@@ -62,6 +64,18 @@ def _print_facts(screen: Console, env: str, facts: EnvFacts) -> None:
         print_line(screen, f"  {label:<14}{' '.join(text.split())}")
     for note in facts.notes:
         print_line(screen, Text(f"  note: {note}", "yellow"))
+
+
+MOST_NAMED = 6
+"""Agents that are named."""
+
+
+def _some(agents: Sequence[str]) -> str:
+    """The number of agents, and the names of the first."""
+    names = ", ".join(agents[:MOST_NAMED])
+    if agents[MOST_NAMED:]:
+        names += ", …"
+    return f"{len(agents)}: {names}"
 
 
 def _print_next(

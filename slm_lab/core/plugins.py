@@ -21,9 +21,8 @@ INSTALLED = frozenset({"site-packages", "dist-packages"})
 ENVPOOL = "envpool:"
 PLAYGROUND = "playground/"
 PETTINGZOO = "pettingzoo:"
-WORDS = (ENVPOOL, PLAYGROUND, PETTINGZOO)
-"""The beginnings of names of environments that the lab itself finds. They name no
-module."""
+ZOO_FAMILIES = frozenset({"atari", "butterfly", "classic", "sisl"})
+"""The families of environments in PettingZoo itself."""
 
 
 def listed(value: Any) -> list[Any]:
@@ -92,19 +91,60 @@ def is_here(package: str) -> bool:
     return any(os.path.exists(path) for path in (package, f"{package}.py"))
 
 
+def missing_module_message(module_name: str, error: BaseException) -> str | None:
+    """The message for a missing module; None if it fails for another reason."""
+    if not isinstance(error, ModuleNotFoundError) or error.name is None:
+        return None
+    if not f"{module_name}.".startswith(f"{error.name}."):
+        return None  # it exists, but another module is missing
+    package = module_name.partition(".")[0]
+    if error.name != package:
+        return f"the package {package} has no module {error.name}"
+    if is_here(package):
+        return (
+            "modules of this folder need an option: repeat the command with --import "
+            f"{package}"
+        )
+    return (
+        f"the package {package} is not installed; install it with pip (where its name "
+        "may be another one)"
+    )
+
+
 def typed_modules(name: str) -> tuple[str, ...]:
-    """The module of an environment that the user types as "my_env:MyEnv-v0", if it is
-    here."""
-    module = "" if name.startswith(WORDS) else module_in(name)
+    """The module of an environment that the user types as "my_env:MyEnv-v0" or
+    "pettingzoo:my_env", if it is here."""
+    module = module_in(code_name(name) or "")
     if module and is_here(module.partition(".")[0]):
         return (module,)
     return ()
 
 
 def module_in(name: str) -> str:
-    """The module in the name of an environment, "package.module:Id-v0", or of a
-    wrapper; or ""."""
+    """The module in "package.module:Id-v0" or "package.module:Class"; or ""."""
     return name.rpartition(":")[0]
+
+
+def code_name(env_name: str) -> str | None:
+    """The name of an environment with the module of its code before a colon, if it has
+    one; None if the lab itself finds it, in envpool or PettingZoo."""
+    if env_name.startswith((ENVPOOL, PLAYGROUND)):
+        return None
+    if not env_name.startswith(PETTINGZOO):
+        return env_name
+    module = zoo_module(env_name)
+    if module.startswith("pettingzoo."):
+        return None
+    return f"{module}:parallel_env"
+
+
+def zoo_module(name: str) -> str:
+    """The module of "pettingzoo:MODULE". That of a family of PettingZoo may leave out
+    the package, as in "pettingzoo:sisl.pursuit_v5"."""
+    module = name.removeprefix(PETTINGZOO)
+    if module.partition(".")[0] in ZOO_FAMILIES:
+        return f"pettingzoo.{module}"
+    return module
 
 
 def is_covered(module: str, allowed: Sequence[str]) -> bool:

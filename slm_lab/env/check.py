@@ -12,6 +12,7 @@ from slm_lab.env.changing import ArgumentSchedule
 from slm_lab.env.extras import known_warnings_ignored, require
 from slm_lab.env.foreign import OWN_OF_NATIVE, vector_creator
 from slm_lab.env.lookup import find_env
+from slm_lab.env.pettingzoo import agents_problems
 from slm_lab.env.pool_names import is_of_pool, is_pooled
 from slm_lab.env.simulators.atari import JOINED, atari_problems, is_atari
 from slm_lab.env.simulators.batched import batch_problems, is_batched
@@ -45,6 +46,8 @@ def check_env(spec: EnvSpec) -> list[Problem]:
         return list(error.problems)
     except MissingExtraError:
         return []
+    if spec.has_agents and agents_problems(spec):
+        return agents_problems(spec)
     if is_of_pool(entry) or is_pooled(spec):
         return _check_pooled(spec, entry)
     if (

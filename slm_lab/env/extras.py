@@ -49,6 +49,8 @@ def known_warnings_ignored() -> Iterator[None]:
         warnings.filterwarnings(
             "ignore", message=".*for an environment that doesn't natively.*"
         )
+        # PettingZoo 1.27, at an import of the module of an environment.
+        warnings.filterwarnings("ignore", "The old environment creation API")
         # SWIG, on the import of Box2D; as an error it would crash the interpreter.
         warnings.filterwarnings(
             "ignore", "builtin type .* has no __module__", DeprecationWarning

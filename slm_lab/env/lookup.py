@@ -21,7 +21,7 @@ from gymnasium.envs import registration
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 
 from slm_lab.core.errors import MissingExtraError, SpecError
-from slm_lab.core.plugins import PETTINGZOO, is_here
+from slm_lab.core.plugins import missing_module_message
 from slm_lab.core.process import running_import_of
 from slm_lab.core.registry import ENVS, import_failure
 from slm_lab.env.extras import (
@@ -30,6 +30,7 @@ from slm_lab.env.extras import (
     require,
 )
 from slm_lab.env.foreign import SingleCreator
+from slm_lab.env.pettingzoo import parallel_entry
 from slm_lab.env.pool_names import nearest_of_pool, pool_entry
 from slm_lab.spec.schema.env import EnvSpec
 
@@ -208,11 +209,10 @@ one."""
 
 def find_env(spec: EnvSpec) -> GymnasiumSpec:
     """The entry of the environment of `spec`, see `find_registered`, or the one that
-    envpool alone has. Raises MissingExtraError if the family is not installed,
-    SpecError if there is no such environment."""
-    if spec.name.startswith(PETTINGZOO):
-        message = "the lab does not train in environments of PettingZoo yet"
-        raise SpecError.of("env", "env.name", message, spec.name)
+    envpool or PettingZoo alone has. Raises MissingExtraError if the family is not
+    installed, SpecError if there is no such environment."""
+    if spec.has_agents:
+        return parallel_entry(spec)
     entry = pool_entry(spec)
     if entry is not None:
         return entry
@@ -273,26 +273,6 @@ def _import_registrar(module_name: str, name: str) -> None:
                 f"{why}"
             )
         raise SpecError.of("env", "env.name", message, name) from error
-
-
-def missing_module_message(module_name: str, error: BaseException) -> str | None:
-    """The message for a missing module; None if it fails for another reason."""
-    if not isinstance(error, ModuleNotFoundError) or error.name is None:
-        return None
-    if not f"{module_name}.".startswith(f"{error.name}."):
-        return None  # it exists, but another module is missing
-    package = module_name.partition(".")[0]
-    if error.name != package:
-        return f"the package {package} has no module {error.name}"
-    if is_here(package):
-        return (
-            "modules of this folder need an option: repeat the command with --import "
-            f"{package}"
-        )
-    return (
-        f"the package {package} is not installed; install it with pip (where its name "
-        "may be another one)"
-    )
 
 
 def _register_plug_in(env_id: str) -> None:

@@ -42,6 +42,7 @@ from slm_lab.env.extras import known_warnings_ignored, require
 from slm_lab.env.failure import as_exception, close_all
 from slm_lab.env.interface import AnySpace, Env, check_spaces, name_of
 from slm_lab.env.lookup import find_env, step_limit
+from slm_lab.env.pettingzoo import OneAgent
 from slm_lab.env.pool_names import is_of_pool, is_pooled
 from slm_lab.env.simulators.atari import (
     AtariKeys,
@@ -57,6 +58,7 @@ from slm_lab.env.simulators.envpool import (
     make_pooled_game,
 )
 from slm_lab.env.simulators.film import ATARI_FPS, Film, Filmed, fix_of_mujoco
+from slm_lab.env.vector.agents import AgentRows
 from slm_lab.env.vector.autoreset import (
     NATIVE_PARTS,
     choose_mode,
@@ -146,18 +148,36 @@ class EnvFactory(NamedTuple):
             env = wrap(env, spec.wrapped_by)
             _check_spaces_of(env)
             env = ResetOptions(env, spec.reset_options) if spec.reset_options else env
-            env = LastInfo(env, spec.info_keys) if spec.info_keys else env
-            mask_sizes: tuple[int, ...] = ()
-            if spec.action_mask is not None:
-                env = _masked(env, spec.action_mask, spec.name)
-                mask_sizes = env.reader.sizes
-            return join_parts(
-                env=env,
-                env_name=spec.name,
-                image_size=spec.image_downsize,
-                channels=spec.image_channels,
-                mask_sizes=mask_sizes,
-            )
+            return self.read(env)
+
+    def read(self, env: Env) -> Env:
+        """`env` with all that is read of it as one observation: its mask and its parts;
+        and the numbers of `info_keys`. Raises SpecError as `join_parts`."""
+        spec = self.spec
+        env = LastInfo(env, spec.info_keys) if spec.info_keys else env
+        mask_sizes: tuple[int, ...] = ()
+        if spec.action_mask is not None:
+            env = _masked(env, spec.action_mask, spec.name)
+            mask_sizes = env.reader.sizes
+        return join_parts(
+            env=env,
+            env_name=spec.name,
+            image_size=spec.image_downsize,
+            channels=spec.image_channels,
+            mask_sizes=mask_sizes,
+        )
+
+    def make_team(self, copy: int) -> Env:
+        """The parallel environment with the number `copy`, whose agents act
+        together."""
+        with printing_to(self.log):
+            agent = self._bare(copy, numbers={}).unwrapped
+        assert isinstance(agent, OneAgent)
+        team = agent.team
+        team.limit = step_limit(self.spec, self.entry)
+        if self.spec.reset_options:
+            return ResetOptions(team, self.spec.reset_options)
+        return team
 
     def try_last_numbers(self) -> None:
         """Makes the environment with the last values of its changing arguments. Raises
@@ -284,6 +304,8 @@ class Spaces(NamedTuple):
     """The agent's observations."""
     exact_state: bool
     """Whether a saved environment continues its episodes exactly."""
+    num_agents: int = 1
+    """The agents in one copy of the environment."""
 
 
 def describe_spaces(spec: EnvSpec) -> Spaces:
@@ -298,7 +320,12 @@ def describe_spaces(spec: EnvSpec) -> Spaces:
             has_low = bool(np.isfinite(space.low).all())
             has_high = bool(np.isfinite(space.high).all())
         actions = Actions(ACTION_KINDS[type(space)], has_low, has_high)
-        return Spaces(actions, env.layout, env.exact_state)
+        return Spaces(
+            actions=actions,
+            layout=env.layout,
+            exact_state=env.exact_state,
+            num_agents=env.num_agents,
+        )
 
 
 def _needs_its_mode(spec: EnvSpec) -> bool:
@@ -346,6 +373,8 @@ def _vectorise(
     if is_batched(spec):
         assert film is None, "torch draws nothing"
         return _arrays_of_torch(factory, seed)
+    if spec.has_agents:
+        return _agents(factory, seed, film=film, marks=marks)
     mode = choose_mode(spec, entry)
     assert film is None or (mode, spec.num_envs) == ("sync", 1), (
         "a film needs one environment"
@@ -372,6 +401,24 @@ def _vectorise(
             fps = ATARI_FPS / game.frameskip
         envs = [Filmed(envs[0], spec.name, film, fps)]
     return SyncEnvs(envs, env_seeds(seed, spec.num_envs), marks)
+
+
+def _agents(
+    factory: EnvFactory, seed: int, film: Film | None, marks: CopyMarks | None
+) -> RawEnvs:
+    spec = factory.spec
+    teams: list[Env] = []
+    with undone_on_failure(lambda: close_all([t.close for t in teams], spec.name)):
+        teams += map(factory.make_team, range(spec.num_envs))
+        if film is not None:
+            teams[0] = Filmed(teams[0], spec.name, film)
+        return AgentRows(
+            copies=teams,
+            seat=lambda seat: factory.read(wrap(seat, spec.wrapped_by)),
+            entry=factory.entry,
+            seeds=env_seeds(seed, spec.num_envs),
+            marks=marks,
+        )
 
 
 def _pooled(factory: EnvFactory, seed: int) -> RawEnvs:

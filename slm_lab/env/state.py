@@ -127,6 +127,29 @@ def _load_minatar(env: Any, state: StateDict) -> None:
     game.env.random = game.random
 
 
+def _save_team(team: Any) -> StateDict:
+    """The state of a parallel environment: its own, and what the lab knows of it."""
+    return {
+        "env": ENV_ADAPTERS[_key(team.env)].save(team.env),
+        "agents": list(team.agents),
+        "elapsed": team.elapsed,
+        "seen": deepcopy(team.seen),
+    }
+
+
+def _load_team(team: Any, state: StateDict) -> None:
+    ENV_ADAPTERS[_key(team.env)].load(team.env, state["env"])
+    team.agents = tuple(state["agents"])
+    team.elapsed = state["elapsed"]
+    team.seen = deepcopy(state["seen"])
+
+
+def _has_known_team(team: Any) -> bool:
+    """Whether the class of the parallel environment has an adapter."""
+    adapter = ENV_ADAPTERS.get(_key(team.env))
+    return adapter is not None and adapter.fits(team.env)
+
+
 def _end_checks(checker: Any, _: StateDict) -> None:
     checker.checked_reset = checker.checked_step = checker.checked_data_reuse = True
 
@@ -134,6 +157,9 @@ def _end_checks(checker: Any, _: StateDict) -> None:
 ENV_ADAPTERS: dict[str, StateAdapter] = {
     "ale_py.env:AtariEnv": StateAdapter(_save_game, _load_game, _has_no_sticky_actions),
     "minatar.gym:BaseEnv": StateAdapter(_save_minatar, _load_minatar),
+    "slm_lab.env.pettingzoo:Team": StateAdapter(
+        _save_team, _load_team, _has_known_team
+    ),
     "gymnasium.envs.classic_control.acrobot:AcrobotEnv": attributes("state"),
     "gymnasium.envs.classic_control.cartpole:CartPoleEnv": attributes(
         "state", "steps_beyond_terminated"
@@ -247,7 +273,7 @@ def _wrappers(env: Env) -> Iterator[gymnasium.Wrapper[Any, Any, Any, Any]]:
         env = env.env
 
 
-def _key(env: Env) -> str:
+def _key(env: object) -> str:
     return f"{type(env).__module__}:{type(env).__qualname__}"
 
 

@@ -73,6 +73,19 @@ class Step(NamedTuple):
     raw: Unnormalized | None = None
     """the observation acted on, reward and `next_obs` before normalisation; None
     without any"""
+    absent: BoolArray | None = None
+    """(N,) the rows whose agent did not act, which are no step: it has left, or has not
+    joined yet. They count as terminated. None: all acted"""
+    begun: BoolArray | None = None
+    """(N,) the rows of copies whose agents all began new episodes after the step; None
+    where each row is a copy"""
+
+    @property
+    def num_frames(self) -> int:
+        """The steps of agents in it."""
+        if self.absent is None:
+            return len(self.reward)
+        return len(self.reward) - int(np.count_nonzero(self.absent))
 
 
 @dataclass(frozen=True)
@@ -127,6 +140,17 @@ class Conversions:
         return self.normalizer.space(space)
 
 
+MOST_SHOWN = 16
+"""Agents of a copy whose returns are reported by name."""
+
+
+def shown_agents(agents: tuple[str, ...]) -> tuple[str, ...]:
+    """The agents whose returns are reported by name: all, or else some at even
+    distances."""
+    places = np.linspace(0, len(agents) - 1, min(len(agents), MOST_SHOWN))
+    return tuple(agents[round(place)] for place in places)
+
+
 class VectorEnv(HasState):
     """N environments of one kind, stepped together; an ended episode is reset in the
     same step. `observation_space` and `action_space` are the agent's spaces of ONE
@@ -148,6 +172,13 @@ class VectorEnv(HasState):
     num_info: int
     normalization: Normalization | None
     """Normalises by the current statistics; None without normalisers."""
+    num_agents: int = 1
+    """Rows of one copy of the environment."""
+    shown_agents: tuple[str, ...] = ()
+    """The agents of a copy whose returns are the last columns of
+    `FinishedEpisodes.info`."""
+    may_be_absent: bool = False
+    """Whether agents may leave before the others, or join later."""
 
     @property
     @abstractmethod
@@ -196,6 +227,15 @@ def check_num_envs(state: StateDict, num_envs: int) -> None:
         )
 
 
+class Ends(NamedTuple):
+    """The rows where a step ended something."""
+
+    over: IntArray
+    """(K,) an episode"""
+    begun: IntArray
+    """Those whose frames begin anew: of ended episodes, and of absent agents."""
+
+
 @final
 class HostEnv(VectorEnv):
     """Environments in arrays: action → raw environments → episode statistics on the raw
@@ -213,7 +253,10 @@ class HostEnv(VectorEnv):
         self.layout = conversions.layout
         self.statistics = conversions.statistics
         self.moments = conversions.moments
-        self.num_info = conversions.num_info
+        self.num_agents = max(len(raw.agents), 1)
+        self.shown_agents = shown_agents(raw.agents)
+        self.may_be_absent = bool(raw.agents)
+        self.num_info = conversions.num_info + len(self.shown_agents)
         self._observation = conversions.observation
         self._action = conversions.action
         self._reward = conversions.reward
@@ -268,6 +311,7 @@ class HostEnv(VectorEnv):
     @override
     def step(self, action: Array) -> Step:
         converted = self._action.convert(action)
+        absent = self.raw.absent
         try:
             raw = self.raw.step(converted)
         except BaseException as error:
@@ -275,7 +319,7 @@ class HostEnv(VectorEnv):
             raise
         self._now += 1
         np.add(self._episode_return, raw.reward, self._episode_return)
-        reward, scaled = self._reward.convert(raw.reward)
+        reward, scaled = self._reward.convert(raw.reward, absent)
         frames = self._observation.convert(raw.obs)
         over = NO_EPISODES.env_index
         last = None
@@ -286,17 +330,24 @@ class HostEnv(VectorEnv):
             if len(over):
                 last = self._observation.convert(final_obs)
                 finished = self._finish_episodes(over, info)
+        terminated = raw.terminated
+        begun = over
+        if absent is not None:
+            terminated = terminated | absent
+            begun = np.union1d(over, absent.nonzero()[0])
+            self._began[absent] = self._now
         before = self.obs
         raw_before = self.raw_obs
         obs = self._observe(frames)
         normal_last = last
         if last is not None and self._normalizer is not None:
             normal_last = self._normalizer.normalize(last)
-        next_obs, obs = self._follow(before, obs, normal_last, over)
+        ends = Ends(over, begun)
+        next_obs, obs = self._follow(before, obs, normal_last, ends)
         raw_next = next_obs
         raw_obs = obs
         if self._normalizer is not None:
-            raw_next, raw_obs = self._follow(raw_before, frames, last, over)
+            raw_next, raw_obs = self._follow(raw_before, frames, last, ends)
         self._obs = obs
         self._raw_obs = raw_obs
         unnormalized = None
@@ -309,10 +360,12 @@ class HostEnv(VectorEnv):
             obs=obs,
             next_obs=next_obs,
             reward=reward,
-            terminated=raw.terminated,
+            terminated=terminated,
             truncated=raw.truncated,
             finished=finished,
             raw=unnormalized,
+            absent=absent,
+            begun=self.raw.begun,
         )
 
     def _fail(self, error: BaseException) -> None:
@@ -321,34 +374,50 @@ class HostEnv(VectorEnv):
         raise_if_exit(error)
 
     def _follow(
-        self, before: Array, frames: Array, last: Array | None, over: IntArray
+        self, before: Array, frames: Array, last: Array | None, ends: Ends
     ) -> tuple[Array, Array]:
         """The last observations of a step, and those to act on next, both (N, ...).
         `before` (N, ...) are the joined observations of the previous step, `last` (K,
-        ...) the last frames of the ended episodes `over` (K,)."""
+        ...) the last frames of the ended episodes."""
         ended = frames
         if last is not None:
             ended = frames.copy()
-            ended[over] = last
+            ended[ends.over] = last
         if self._joiner is None:
             return ended, frames
-        return self._joiner.follow_and_begin(before, ended, frames, over)
+        return self._joiner.follow_and_begin(before, ended, frames, ends.begun)
 
     def _observe(self, obs: Array) -> Array:
         """Normalised observations to act on. They update the statistics first."""
         if self._normalizer is None:
             return obs
         if self._training:
-            self._normalizer.update(obs)
+            seen = obs
+            if self.raw.absent is not None:
+                seen = obs[~self.raw.absent]
+            self._normalizer.update(seen)
         return self._normalizer.normalize(obs)
 
     def _finish_episodes(self, index: IntArray, info: FloatArray) -> FinishedEpisodes:
+        episode_return = self._episode_return[index]
+        if self.shown_agents:
+            by_agent = self._returns_by_agent(index, episode_return)
+            info = np.concatenate([info, by_agent], 1)
         finished = FinishedEpisodes(
-            index, self._episode_return[index], self._now - self._began[index], info
+            env_index=index,
+            episode_return=episode_return,
+            episode_length=self._now - self._began[index],
+            info=info,
         )
         self._episode_return[index] = 0.0
         self._began[index] = self._now
         return finished
+
+    def _returns_by_agent(self, index: IntArray, episode_return: FloatArray) -> Array:
+        """(K, S) the return of each episode in the column of its agent; else NaN."""
+        agents = [self.raw.agents[row % self.num_agents] for row in index]
+        is_of_agent = np.array(agents)[:, None] == np.array(self.shown_agents)
+        return np.where(is_of_agent, episode_return[:, None], np.nan)
 
     @override
     def state_dict(self) -> StateDict:

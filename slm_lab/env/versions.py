@@ -19,6 +19,7 @@ from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from slm_lab.core.recorded import recordable
 from slm_lab.core.registry import load_target
 from slm_lab.env.lookup import find_env, package_of, step_limit
+from slm_lab.env.pettingzoo import AgentMaker
 from slm_lab.env.pool_names import is_of_pool, is_pooled
 from slm_lab.env.simulators.atari import atari_keys, is_atari
 from slm_lab.env.simulators.batched import is_batched
@@ -110,6 +111,9 @@ def _code_of(spec: EnvSpec, entry: GymnasiumSpec) -> Iterator[Any]:
 
 def _modules_of(target: Any) -> Iterator[str]:
     """The modules of a class, and of its bases, or of a function."""
+    if isinstance(target, AgentMaker):
+        yield target.module
+        return
     thing = target
     if isinstance(target, str):
         thing = load_target(target)

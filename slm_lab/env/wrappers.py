@@ -10,10 +10,10 @@ from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 import gymnasium
 
 from slm_lab.core.errors import LabError, Problem
+from slm_lab.core.plugins import missing_module_message
 from slm_lab.core.registry import import_failure, load_target, nearest_name, suggestion
 from slm_lab.env.extras import known_warnings_ignored
 from slm_lab.env.interface import Env
-from slm_lab.env.lookup import missing_module_message
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.messages import FOREIGN, TYPES
 from slm_lab.spec.schema.schedule import ScheduleSpec

@@ -60,6 +60,7 @@ EVAL_COLUMNS: tuple[str, ...] = (
 """The columns of a CSV of evaluations: the training's clocks, and the results."""
 
 INFO_PREFIX = "info_"
+RETURN_PREFIX = "return_of_"
 
 
 @final
@@ -85,6 +86,12 @@ def info_columns(keys: Iterable[str]) -> tuple[Column, ...]:
         "their info"
     )
     return tuple(Column(f"{INFO_PREFIX}{key}", "1", meaning) for key in keys)
+
+
+def return_columns(agents: Iterable[str]) -> tuple[Column, ...]:
+    """The columns for the agents of an environment with several."""
+    meaning = "mean return of the episodes of this agent that ended since the last row"
+    return tuple(Column(f"{RETURN_PREFIX}{agent}", "1", meaning) for agent in agents)
 
 
 def resolve_columns(extra: Iterable[str | Column]) -> tuple[str, ...]:

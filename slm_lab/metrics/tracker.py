@@ -24,6 +24,7 @@ from slm_lab.metrics.row import (
     Row,
     info_columns,
     resolve_columns,
+    return_columns,
 )
 
 logger = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ class Tracker(SavedFields):
     `workers` that spend it, each of which writes rows. `extra_columns` follow the base
     columns: names from `row.COLUMNS`, or other `Column`s. The Tracker itself fills
     `episode_length`; learner reports fill other extra columns. Columns for `info_keys`,
-    as in `env.info_keys`, come last."""
+    as in `env.info_keys`, come last, and then those for the returns of `agents`."""
 
     saved: ClassVar = {
         "last_frame": "last_frame",
@@ -66,10 +67,13 @@ class Tracker(SavedFields):
         extra_columns: Sequence[str | Column] = (),
         workers: int = 1,
         info_keys: Sequence[str] = (),
+        agents: Sequence[str] = (),
     ) -> None:
         of_info = info_columns(info_keys)
-        self.columns = resolve_columns((*extra_columns, *of_info))
+        of_agents = return_columns(agents)
+        self.columns = resolve_columns((*extra_columns, *of_info, *of_agents))
         self._info_columns = tuple(column.name for column in of_info)
+        self._episode_columns = tuple(c.name for c in (*of_info, *of_agents))
         self._incomplete: set[str] = set()
         """Columns for which an episode without a number has been reported."""
         self.last_row: Row | None = None
@@ -103,8 +107,8 @@ class Tracker(SavedFields):
     ) -> None:
         """Adds K > 0 episodes that ended at `total_frame`; arrays are (K,).
         `episode_return` is raw reward; `info`, (K, I), has a column for each of
-        `info_keys`, with NaN for no number. Raises LabError if a return is not
-        finite."""
+        `info_keys` and `agents`, with NaN for no number. Raises LabError if a return is
+        not finite."""
         _check_finite(episode_return, env_index)
         self.episodes += len(env_index)
         self._recent.add(total_frame, episode_return)
@@ -112,7 +116,7 @@ class Tracker(SavedFields):
         self._has_episode[env_index] = True
         self._episode_return[env_index] = episode_return
         self._episode_length[env_index] = episode_length
-        for name, numbers in zip(self._info_columns, info.T, strict=True):
+        for name, numbers in zip(self._episode_columns, info.T, strict=True):
             known = numbers[~np.isnan(numbers)]
             self._sums[name] += float(known.sum())
             self._counts[name] += len(known)
@@ -281,12 +285,15 @@ def next_multiple(frame: int, frequency: int) -> int:
     return (frame // frequency + 1) * frequency
 
 
-def info_means(keys: Sequence[str], info: FloatArray) -> dict[str, float | None]:
+def info_means(
+    keys: Sequence[str], info: FloatArray, agents: Sequence[str] = ()
+) -> dict[str, float | None]:
     """The mean over the episodes of `info` (K, I) with a number, by column; None
     without any."""
     known = [numbers[~np.isnan(numbers)] for numbers in info.T]
     means = [float(numbers.mean()) if len(numbers) else None for numbers in known]
-    return dict(zip((column.name for column in info_columns(keys)), means, strict=True))
+    columns = (*info_columns(keys), *return_columns(agents))
+    return dict(zip((column.name for column in columns), means, strict=True))
 
 
 def _quotient(total: float, count: float) -> float | None:
@@ -299,7 +306,8 @@ def _quotient(total: float, count: float) -> float | None:
 @final
 class EvaluationTracker(SavedFields):
     """Schedules evaluations, makes their rows and tracks the best return. `max_frame`
-    is the budget in total frames. Columns for `info_keys` come last."""
+    is the budget in total frames. Columns for `info_keys` and for the returns of
+    `agents` come last."""
 
     saved: ClassVar = {
         "last_frame": "last_frame",
@@ -309,13 +317,16 @@ class EvaluationTracker(SavedFields):
     }
 
     def __init__(
-        self, eval_frequency: int, max_frame: int, info_keys: Sequence[str] = ()
+        self,
+        eval_frequency: int,
+        max_frame: int,
+        info_keys: Sequence[str] = (),
+        agents: Sequence[str] = (),
     ) -> None:
         self._info_keys = info_keys
-        self.columns = (
-            *EVAL_COLUMNS,
-            *(column.name for column in info_columns(info_keys)),
-        )
+        self._agents = agents
+        columns = (*info_columns(info_keys), *return_columns(agents))
+        self.columns = (*EVAL_COLUMNS, *(column.name for column in columns))
         self.last_frame = 0
         self.best_return: float | None = None
         self.improved = False
@@ -363,7 +374,7 @@ class EvaluationTracker(SavedFields):
             "return_min": float(episode_return.min()),
             "return_max": float(episode_return.max()),
             "episode_length": float(np.mean(episode_length)),
-            **info_means(self._info_keys, info),
+            **info_means(self._info_keys, info, self._agents),
         }
         self.improved = self.best_return is None or mean > self.best_return
         if self.improved:

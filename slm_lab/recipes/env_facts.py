@@ -23,6 +23,7 @@ from slm_lab.env.failure import as_exception, closing_env
 from slm_lab.env.interface import first_reset, first_step
 from slm_lab.env.lookup import find_env
 from slm_lab.env.make import make_one
+from slm_lab.env.pettingzoo import OneAgent
 from slm_lab.env.simulators.atari import is_atari
 from slm_lab.env.vector_env import Conversions
 from slm_lab.env.versions import episode_limit
@@ -73,6 +74,14 @@ class EnvFacts:
     play: RandomPlay
     notes: tuple[str, ...]
     """The messages of Gymnasium's checker, and the obstacles to learning."""
+    agents: tuple[str, ...] = ()
+    """The agents of one copy, whose random play is that of the first; empty if it has
+    one alone."""
+
+    @property
+    def frames_per_s(self) -> float:
+        """The frames per second of one copy, if all its agents act."""
+        return self.play.steps_per_s * max(len(self.agents), 1)
 
 
 def env_facts(env: EnvSpec) -> EnvFacts:
@@ -95,11 +104,20 @@ def env_facts(env: EnvSpec) -> EnvFacts:
         warnings: tuple[str, ...] = ()
         if not is_atari(find_env(env)):
             warnings = _checker_notes(single.unwrapped)
+        agents: tuple[str, ...] = ()
+        if isinstance(single.unwrapped, OneAgent):
+            agents = tuple(map(str, single.unwrapped.team.possible_agents))
         observations, actions = map(
             _space_text, (bare_env(single).observation_space, single.action_space)
         )
     notes = (*warnings, *hints, *obstacles_to_learning(play, episode_limit(env)))
-    return EnvFacts(observations, actions, play, notes)
+    return EnvFacts(
+        observations=observations,
+        actions=actions,
+        play=play,
+        notes=notes,
+        agents=agents,
+    )
 
 
 def _space_text(space: gymnasium.Space[Any]) -> str:

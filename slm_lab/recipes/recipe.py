@@ -6,6 +6,7 @@ have templates in `spec/benchmark`, because their environment resizes and stacks
 itself."""
 
 import json
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -131,6 +132,10 @@ def _fitting(spaces: Spaces, of_env: Sequence[str]) -> dict[str, Recipe]:
         sets = (*of_env, *kind_sets)
         recipe = Recipe(f"recipe/{algorithm}.yaml", name, sets)
         spec = load_spec(*recipe, warn=False)
+        if spaces.num_agents > 1:
+            # as many rows as of an environment of one agent
+            copies = math.ceil(spec.env.num_envs / spaces.num_agents)
+            recipe = recipe._replace(sets=(*sets, f"env.num_envs={copies}"))
         # DQN has some
         if not action_space_problems(spec.agent.algorithm, *spaces.actions):
             by_algorithm[algorithm] = recipe

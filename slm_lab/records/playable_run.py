@@ -94,6 +94,8 @@ class PlayableRun:
         if source.seed is not None:
             seed = source.seed
         self.root_seed = required_seed(run_dir, seed)
+        self.agents: tuple[str, ...] = ()
+        """The agents of its environment whose returns an evaluator tells apart."""
 
     def evaluator(
         self,
@@ -113,6 +115,7 @@ class PlayableRun:
         evaluator = Evaluator(acting_spec, num_envs, seed, film)
         with undone_on_failure(evaluator.close):
             agent.load_into(evaluator.networks, evaluator.env.statistics)
+        self.agents = evaluator.env.shown_agents
         return evaluator
 
     def stage(

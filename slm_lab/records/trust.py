@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from slm_lab.core.errors import Problem, SpecError, UsageError
-from slm_lab.core.plugins import WORDS, is_covered, module_in, refuse_inside
+from slm_lab.core.plugins import code_name, is_covered, module_in, refuse_inside
 from slm_lab.core.text import in_line
 from slm_lab.records.event_log import Copied, EventLog, Proposed
 from slm_lab.spec.limits import nodes
@@ -254,8 +254,9 @@ def _names(path: str, value: object) -> Iterator[str]:
         yield from _names("env.name", value.get("name"))
         yield from _names("env.wrappers", value.get("wrappers"))
     elif path == "env.name":
-        if isinstance(value, str) and not value.startswith(WORDS):
-            yield value
+        env_name = code_name(value) if isinstance(value, str) else None
+        if env_name is not None:
+            yield env_name
     elif path.startswith("env.wrappers"):
         for entry in value if isinstance(value, list) else [value]:
             name = entry

@@ -37,8 +37,8 @@ def env_and_agent(
     make_memory: MakeMemory | None = None,
     marks: CopyMarks | None = None,
 ) -> tuple[VectorEnv, Agent]:
-    """Environments of `env_spec`, by default the spec's, and an agent for
-    `spec.env.num_envs`. For the options see `build_agent`, for `marks` see
+    """Environments of `env_spec`, by default the spec's, and an agent for all agents of
+    `spec.env.num_envs` copies. For the options see `build_agent`, for `marks` see
     `make_env`."""
     algorithm = spec.agent.algorithm
     gamma = Schedule(1.0)  # the Random agent does not discount
@@ -60,13 +60,14 @@ def env_and_agent(
             spec.agent,
             env.layout,
             env.action_space,
-            num_envs=spec.env.num_envs,
+            num_envs=spec.env.num_envs * env.num_agents,
             seeds=AgentSeeds(seeds.init, seeds.action, seeds.sampling),
             scratch=scratch,
             correction=correction,
             normalization=env.normalization,
             make_memory=make_memory,
             steps_on_device=isinstance(env, DeviceEnv),
+            may_be_absent=env.may_be_absent,
         )
     return env, agent
 

@@ -25,7 +25,7 @@ from slm_lab.spec.schema.spec import Spec
 
 @final
 class Evaluator(SavedFields):
-    """An agent without memory that only acts, in `num_envs` separate environments.
+    """An agent without memory that only acts, in `num_envs` separate copies.
     Weights and the normalisers' statistics are loaded from a training and do not
     change. All random draws (first states, the Random agent's actions) depend only on
     `seed`. `film` receives the episodes of a single environment; for it, `process_seed`
@@ -61,7 +61,7 @@ class Evaluator(SavedFields):
                 spec.agent.for_acting(),
                 self.env.layout,
                 self.env.action_space,
-                num_envs=num_envs,
+                num_envs=self.env.num_envs,
                 seeds=AgentSeeds(*(int(agent_seed) for agent_seed in agent_seeds)),
             )
         self._actor = self._agent.actor
@@ -146,11 +146,14 @@ class RigorousEval(HasState):
         process_seed: int,
         marks: CopyMarks | None = None,
     ) -> None:
-        self.tracker = EvaluationTracker(
-            spec.meta.eval_frequency, spec.env.max_frame, spec.env.info_keys
-        )
         self._evaluator = Evaluator(
             spec, num_envs, seed, process_seed=process_seed, marks=marks
+        )
+        self.tracker = EvaluationTracker(
+            spec.meta.eval_frequency,
+            spec.env.max_frame,
+            info_keys=spec.env.info_keys,
+            agents=self._evaluator.env.shown_agents,
         )
         self._before = self._evaluator.state_dict()
 
@@ -164,8 +167,15 @@ class RigorousEval(HasState):
             return None
         self._before = self._evaluator.state_dict()
         self._evaluator.load_snapshot(snapshot)
-        parts = list(self._evaluator.finished_episodes(1, stop))
-        if sum(len(part.env_index) for part in parts) < self._evaluator.env.num_envs:
+        was_stopped = False
+
+        def is_stopped() -> bool:
+            nonlocal was_stopped
+            was_stopped = stop()
+            return was_stopped
+
+        parts = list(self._evaluator.finished_episodes(1, is_stopped))
+        if was_stopped:
             return None
         return join_episodes(parts)
 

@@ -117,6 +117,7 @@ def observed(obs: Array, act: Act, step: Step) -> VectorStep:
         truncated=step.truncated,
         next_obs=step.next_obs,
         raw=step.raw,
+        absent=step.absent,
     )
 
 
@@ -152,7 +153,7 @@ class Acting(Experience):
         env.set_frame(frame)
         result = env.step(act.action)
         stepped = now()
-        self._clock.tick(env.num_envs)
+        self._clock.tick(result.num_frames)
         agent.observe(observed(obs, act, result))
         self._acting += acted - began
         self._environment += stepped - acted

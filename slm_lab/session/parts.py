@@ -311,12 +311,13 @@ def build_parts(
     clock = strategy.clock(spec.env.max_frame)
     experience = strategy.experience(spec, agent, env, clock)
     tracker = Tracker(
-        num_envs=spec.env.num_envs * blueprint.num_sessions,
+        num_envs=spec.env.num_envs * env.num_agents * blueprint.num_sessions,
         log_frequency=spec.log_frequency,
         max_frame=spec.env.max_frame,
         extra_columns=(*agent.learner.metric_names, *blueprint.columns),
         workers=spec.meta.writers_per_training,
         info_keys=spec.env.info_keys,
+        agents=env.shown_agents,
     )
     share = strategy.episodes.eval_share(spec.meta.rigorous_eval)
     evaluation = None

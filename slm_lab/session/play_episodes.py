@@ -64,14 +64,16 @@ def finished_episodes(
 ) -> Iterator[FinishedEpisodes]:
     """Yields fresh episodes as they end, `per_env` of every environment. Every
     environment contributes the same number: taking the first to finish would favour
-    short ones. If `stop`, called before every step, returns true, no more are played.
-    `ended` is called after every step with a mask (N,) of the episodes that ended.
-    Raises LabError if an episode of `name` does not end in `max_steps` or its return is
-    not finite."""
+    short ones. A copy with several agents plays `per_env` of its own episodes; those of
+    its agents are yielded together, when all agents have left. If `stop`, called before
+    every step, returns true, no more are played. `ended` is called after every step
+    with a mask (N,) of the episodes that ended. Raises LabError if an episode of `name`
+    does not end in `max_steps` or its return is not finite."""
     counts = np.zeros(env.num_envs, np.int64)
     began = np.zeros(env.num_envs, np.int64)
     now = 0
     next_check = max_steps
+    parts: list[FinishedEpisodes] = []
     obs = env.reset()
     while counts.min() < per_env and not stop():
         step = env.step(choose_action(obs))
@@ -81,8 +83,9 @@ def finished_episodes(
         if step.finished is not None:
             index, episode_return, *_ = step.finished
             wanted = counts[index] < per_env
-            counts[index] += 1
-            began[index] = now
+            over = index if step.begun is None else np.flatnonzero(step.begun)
+            counts[over] += 1
+            began[over] = now
             if wanted.any():
                 returns = episode_return[wanted]
                 if not np.isfinite(returns).all():
@@ -90,7 +93,12 @@ def finished_episodes(
                         f"{name}: episodes ended with returns {returns.tolist()}: "
                         "a return must be finite"
                     )
-                yield FinishedEpisodes._make(column[wanted] for column in step.finished)
+                parts.append(
+                    FinishedEpisodes._make(column[wanted] for column in step.finished)
+                )
+            if parts and len(over):
+                yield join_episodes(parts)
+                parts.clear()
         if now >= next_check and counts.min() < per_env:
             next_check = int(began[counts < per_env].min()) + max_steps
             if now >= next_check:

@@ -252,8 +252,8 @@ class VideoRecorder:
                 return too_long or stop()
 
             for episode in evaluator.finished_episodes(1, enough):
-                (episode_return,) = episode.episode_return
-                logger.info("%s: an episode with the return %.6g", path, episode_return)
+                mean = float(episode.episode_return.mean())
+                logger.info("%s: an episode with the return %.6g", path, mean)
             if too_long:
                 film.end()
                 logger.info("%s: the first %d steps of an episode", path, MAX_STEPS)

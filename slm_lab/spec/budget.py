@@ -185,11 +185,12 @@ DEV_SESSIONS = 2
 DEV_EVAL_ENVS = 2
 
 
-def dev_profile(spec: Spec) -> Spec:
+def dev_profile(spec: Spec, num_agents: int = 1) -> Spec:
     """The spec with a budget of a few training events, at most two Sessions and one
     trial. It has at most two evaluation environments, and logs often enough for a
-    graph. The agent itself is unchanged."""
-    num_envs = spec.env.num_envs
+    graph. The agent itself is unchanged. Each copy of the environment has
+    `num_agents`, whose steps are frames."""
+    num_envs = spec.env.num_envs * num_agents
     sessions = min(spec.meta.max_session, DEV_SESSIONS)
     # A learner trains on the frames of all its actors, so their number does not
     # multiply these.

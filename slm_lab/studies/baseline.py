@@ -35,6 +35,7 @@ from slm_lab.core.registry import import_failure
 from slm_lab.core.text import error_summary, in_line
 from slm_lab.env.failure import EnvironmentFailedError
 from slm_lab.env.pool_names import names_envpool
+from slm_lab.env.vector_env import FinishedEpisodes
 from slm_lab.env.versions import code_digest, is_from
 from slm_lab.metrics.trial_metrics import NOT_MEASURED as UNKNOWN
 from slm_lab.parallel.fork_server import end, new_process, start
@@ -267,34 +268,40 @@ def _remember(lock: int, cache: Path, key: str, measured: RandomReturn) -> None:
 def measure_random_return(
     spec: EnvSpec, episodes: int = EPISODES, seconds: float = math.inf
 ) -> RandomReturn:
-    """Mean raw return of uniformly random actions, in at most `spec.num_envs` copies.
-    All copies contribute the same number of their first episodes. After half of the
+    """Mean raw return of uniformly random actions, in at most `spec.num_envs` copies;
+    of several agents, of the episodes of all in one copy. All copies contribute the
+    same number of their first episodes. After half of the
     `seconds` none begins another, except to complete this number: dropping the episodes
     that still run would favour short ones. Raises LabError if an episode does not
     end."""
     from slm_lab.core.actions import RandomActions
     from slm_lab.env.make import make_env
 
-    num_envs = play_episodes.even_num_envs(episodes, spec.num_envs)
+    num_envs = 1
+    if not spec.has_agents:
+        num_envs = play_episodes.even_num_envs(episodes, spec.num_envs)
     per_env = rounds = episodes // num_envs
     raw = spec.model_copy(
         update={"num_envs": num_envs, "normalize_obs": False, "normalize_reward": False}
     )
-    counts = np.zeros(num_envs, np.int64)
-    returns, lengths = np.zeros((2, per_env, num_envs))
+    ended: list[list[FinishedEpisodes]] = [[] for _ in range(num_envs)]
+    """The episodes of each copy."""
     is_late = False
+
+    def least() -> int:
+        return min(map(len, ended))
 
     def is_over() -> bool:
         nonlocal is_late, rounds
         passed = time.monotonic() - began
         if passed > seconds / 2 and not is_late:
             is_late = True
-            rounds = int(counts.min()) + 1
-        return passed > seconds or counts.min() >= rounds
+            rounds = least() + 1
+        return passed > seconds or least() >= rounds
 
     with closing(make_env(raw, SEED)) as env:
         began = time.monotonic()
-        actions = RandomActions(env.action_space, num_envs, SEED, env.layout)
+        actions = RandomActions(env.action_space, env.num_envs, SEED, env.layout)
         parts = play_episodes.finished_episodes(
             env=env,
             choose_action=actions.draw,
@@ -303,20 +310,24 @@ def measure_random_return(
             max_steps=play_episodes.step_bound(spec),
             stop=is_over,
         )
-        for index, episode_return, episode_length, _ in parts:
-            returns[counts[index], index] = episode_return
-            lengths[counts[index], index] = episode_length
-            counts[index] += 1
-    played = int(counts.min())
+        for part in parts:
+            copy_of = part.env_index // env.num_agents
+            for copy in np.unique(copy_of).tolist():
+                columns = (column[copy_of == copy] for column in part)
+                ended[copy].append(FinishedEpisodes._make(columns))
+    played = least()
     if played * num_envs < min(episodes, LEAST_EPISODES):
         raise LabError(
             f"{played * num_envs} episodes of the random agent ended in {seconds:.3g} "
             f"s, and {LEAST_EPISODES} are needed; a longer training measures longer"
         )
+    whole = play_episodes.join_episodes(
+        [of_copy[number] for number in range(played) for of_copy in ended]
+    )
     return RandomReturn(
-        float(returns[:played].mean()),
-        played * num_envs,
-        float(lengths[:played].mean()),
+        mean=float(whole.episode_return.mean()),
+        episodes=played * num_envs,
+        episode_length=float(whole.episode_length.mean()),
     )
 
 

@@ -56,7 +56,7 @@ def evaluation_document(
             "agent": agent.which,
             "frame": agent.frame,
             **summarise_episodes(episodes),
-            **info_means(keys, episodes.info),
+            **info_means(keys, episodes.info, run.agents),
             "returns": episodes.episode_return.tolist(),
         }
         for agent, episodes in results

@@ -72,9 +72,10 @@ class Run:
 
     def _begin(self, source: RunSource) -> None:
         spec = source.load()
-        spec = dev_profile(spec) if self.verb == "dev" else spec
         where = source.where(spec)
-        check_spaces(where, spec)
+        spaces = check_spaces(where, spec)
+        if self.verb == "dev":
+            spec = dev_profile(spec, spaces.num_agents)
         check_machine(where, spec)
         self.spec, self.root_seed = seeded(spec)
         self.run_dir, self._lock, notes = resume.begin_run(

@@ -382,6 +382,8 @@ class AlgorithmContract(Contract):
         tmp_path: Path,
     ) -> None:
         self.require_mode(case, mode)
+        if mode == "actor_learner" and case.agents_leave:
+            pytest.skip("an unroll has not always as many frames")
         spec = case.in_mode(mode)
         worker = case.train(mode, spec, tmp_path)
         alone = spec
@@ -473,6 +475,8 @@ class AlgorithmContract(Contract):
         self, case: AlgorithmCase
     ) -> None:
         self.require_learning(case)
+        if case.agents_leave:
+            pytest.skip("one environment of its own has one agent")
         spec = small_spec(case.spec)
         taken: list[Any] = []
         with closing(evaluation_env(spec)) as vector:

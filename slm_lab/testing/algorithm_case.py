@@ -3,9 +3,9 @@ mode."""
 
 import copy
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 from slm_lab.core.errors import SpecError
 from slm_lab.parallel.all_reduce.process_groups import GroupBuffers
@@ -38,6 +38,9 @@ class AlgorithmCase:
     clipped."""
     max_frame: int = 400
     """Frames of a whole training, over all environments."""
+    agents_leave: bool = False
+    """Whether its environment has agents that leave before others, or join later. Then
+    a step has not always as many frames."""
 
     @property
     def spec(self) -> Spec:
@@ -95,7 +98,7 @@ class AlgorithmCase:
         case.changed({}, {"distributed": mode, "max_session": 2})
         return case.spec
 
-    def with_shared_optimizers(self) -> "AlgorithmCase":
+    def with_shared_optimizers(self) -> Self:
         """The case with optimizers that workers can share without a lock."""
         data = copy.deepcopy(self.data)
         for block in ("net", "critic_net"):
@@ -104,7 +107,7 @@ class AlgorithmCase:
             _, optimizer = whole.stepping("")
             if not optimizer.name.startswith("Global"):
                 net["optim_spec"] = SHARED_OPTIMIZER
-        return AlgorithmCase(data, self.bounded, self.max_frame)
+        return replace(self, data=data)
 
     def on_whole_rollouts(self, **meta: Any) -> Spec:
         """The spec with rows in the CSV and an end between two rollouts. A Session

@@ -58,6 +58,13 @@ MASKED_PAIR = {
     "env__name": "ProbeTakeAllowedPair-v0",
     "env__action_mask": "allowed",
 }
+AGENTS = {
+    "env__name": "pettingzoo:tests.team",
+    "env__num_envs": 2,
+    "env__action_mask": "info.action_mask",
+    "env__masked": True,
+}
+"""Four agents that leave, join and come back."""
 AIMED_BY_IMAGES = {"env__name": "ProbeAimByImage-v0"}
 
 
@@ -88,6 +95,11 @@ def rows_of(make: Callable[..., Data]) -> Callable[..., Row]:
 def alike(row: Row) -> Row:
     """The row, marked as one that trains as another does."""
     return replace(row, trains_alike=True)
+
+
+def leaving(row: Row) -> Row:
+    """The row, marked as one whose agents leave."""
+    return replace(row, agents_leave=True)
 
 
 def exploring(policy: str) -> Data:
@@ -261,6 +273,8 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
             PPO(MASKED, SHARED, NORMALIZED, exploring("epsilon_greedy"))
         ),
         "masked_choices": PPO(MASKED_PAIR),
+        "agents": leaving(PPO(AGENTS, NORMALIZED)),
+        "agents_recurrent": alike(leaving(PPO(AGENTS, RNN))),
         "masked_recurrent": alike(PPO(MASKED_PAIR, RNN)),
         "random_policy": alike(PPO(TWO_ACTIONS, action_policy="random")),
         "epsilon_greedy": PPO(exploring("epsilon_greedy")),
@@ -384,6 +398,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     "DQN": {
         "replaced": DQN(),
         "masked": DQN(MASKED, NORMALIZED, BY_PRIORITY, num_step_returns=3),
+        "agents": alike(leaving(DQN(AGENTS, STACKED, num_step_returns=3))),
         "scene": DQN(STACKED_SCENE, BY_PRIORITY, ENCODED),
         "scheduled_numbers": DQN(
             {"agent__memory": {**PRIORITIZED, "alpha": decay(0.2, 0.8)}},

@@ -299,6 +299,25 @@ def test_choices_and_numbers_of_one_action_are_learned_together(env, enough, tmp
     assert final_return(session) > enough  # of 2, and of 4
 
 
+BEST_OF_AGENTS = (8 + 3 + 2 + 2 + 6) / 5
+"""The mean length of the episodes in `tests.team`, each step of which may give 1."""
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("learner", ["PPO", pytest.param("DQN", marks=SLOW)])
+def test_one_policy_is_learned_for_agents_that_leave_and_join(learner, tmp_path):
+    session = train(
+        "pettingzoo:tests.team",
+        tmp_path,
+        seed=0,
+        frames=12_000,
+        learner=learner,
+        env__num_envs=4,
+        agent__net__optim_spec={"name": "GlobalAdam", "lr": 3e-3},
+    )
+    assert session.tracker.last_row["recent_return"] > 0.85 * BEST_OF_AGENTS
+
+
 @pytest.mark.medium
 @pytest.mark.parametrize("log_std_init", [pytest.param(None, marks=SLOW), -0.5])
 def test_a_continuous_policy_climbs(log_std_init, tmp_path):

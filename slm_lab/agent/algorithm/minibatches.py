@@ -4,10 +4,12 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from slm_lab.agent.device import moved
+from slm_lab.agent.optim.process_group import ProcessGroup
 from slm_lab.agent.recurrent_state import RecurrentLayout, shuffled_order
 
 SamplesT = TypeVar("SamplesT", bound=NamedTuple)
@@ -21,11 +23,16 @@ def shuffled_minibatches(
     minibatch_size: int,
     recurrent: RecurrentLayout | None,
     generator: torch.Generator,
+    group: ProcessGroup,
 ) -> Iterator[SamplesT]:
     """Every sample once per epoch, in a fresh order each time. `obs` are the
     observations (B, …) of the samples; with recurrent nets, sequences of them stay
-    together."""
+    together. All ranks have as many minibatches: those with fewer samples have smaller
+    ones."""
     sizes = minibatch_sizes(len(obs), minibatch_size)
+    most = int(group.all_gather(np.array([len(sizes)])).max())
+    if most > len(sizes):
+        sizes = even_sizes(len(obs), most)
     for _ in range(num_epochs):
         order = shuffled_order(obs, recurrent, generator)
         in_order = _take(samples, moved(order, obs.device))
@@ -40,6 +47,13 @@ def minibatch_sizes(size: int, minibatch_size: int) -> list[int]:
     if size % minibatch_size == 1 and len(starts) > 1 and minibatch_size > 1:
         starts.pop()
     return [stop - start for start, stop in pairwise([*starts, size])]
+
+
+def even_sizes(size: int, count: int) -> list[int]:
+    """The sizes of `count` minibatches of `size` samples, which differ by one at
+    most."""
+    least, rest = divmod(size, count)
+    return [least + 1] * rest + [least] * (count - rest)
 
 
 def _take(samples: SamplesT, index: Tensor) -> SamplesT:

@@ -192,6 +192,7 @@ class PPO(Learner[Rollout]):
             minibatch_size=spec.minibatch_size,
             recurrent=self.network.recurrent,
             generator=self._generator,
+            group=self.train_state.group,
         )
         for batch in minibatches:
             action = batch.action

@@ -85,6 +85,7 @@ class PQN(Learner[Rollout]):
             minibatch_size=self.spec.minibatch_size,
             recurrent=self.network.recurrent,
             generator=self._generator,
+            group=self.train_state.group,
         )
         return train_on_minibatches(self, self.network, map(self.step, minibatches))
 

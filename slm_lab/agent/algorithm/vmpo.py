@@ -145,6 +145,7 @@ class VMPO(Learner[Rollout]):
             minibatch_size=self.spec.minibatch_size,
             recurrent=self.network.recurrent,
             generator=self._generator,
+            group=self.train_state.group,
         )
         report = train_on_minibatches(self, self.network, map(self.step, minibatches))
         return {**report, "explained_variance": explained_var}

@@ -47,6 +47,10 @@ class OnPolicyReplay(SavedFields, Memory[Rollout]):
         fields["version"] = np.full(len(step.reward), step.act.version)
         self._steps.append({name: np.array(value) for name, value in fields.items()})
         done = step.done
+        if step.absent is not None:
+            done &= ~step.absent
+            for n in np.flatnonzero(step.absent):
+                self._starts[n] = len(self._steps)
         if done.any():
             self._finish(np.flatnonzero(done), step.next_obs)
 

@@ -49,6 +49,14 @@ class ReturnRing(SavedFields, AppendLog):
         return self.count - self.first
 
     @property
+    def num_present(self) -> int:
+        """The same: episodes have only steps of agents."""
+        return self.num_stored
+
+    def is_absent(self, indices: IntArray) -> None:
+        """None: all are steps of agents."""
+
+    @property
     def newest(self) -> IntArray:
         """The indices of the episode added last."""
         return np.arange(self.count - self._last_block, self.count) % self.size

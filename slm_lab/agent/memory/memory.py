@@ -138,6 +138,13 @@ class MemoryLayout:
     steps_on_device: bool = False
     """Whether steps are tensors on `device`."""
 
+    is_packed: bool = False
+    """Whether observations are rows with a recurrent state in them."""
+
+    may_be_absent: bool = False
+    """Whether a step may have rows whose agent did not act, see
+    `VectorStep.absent`."""
+
     @property
     def rollouts_keep_raw(self) -> bool:
         """Whether rollouts are kept after training on them, and something is

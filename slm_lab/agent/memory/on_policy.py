@@ -6,13 +6,14 @@ from typing_extensions import override
 
 from slm_lab.agent.batch import RawRollout, Rollout, VectorStep
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
-from slm_lab.core.types import Array, IntArray, StateDict
+from slm_lab.core.types import Array, BoolArray, IntArray, StateDict
 
 
 class OnPolicyBatchReplay(Memory[Rollout]):
     """A rollout of `horizon` steps of every environment, in arrays that are allocated
     once. A next observation is kept only if it is not the following row: where an
-    episode was truncated, and after the last step."""
+    episode was truncated, and after the last step. A rollout in which agents were
+    absent is one column without their steps, see `Rollout.without`."""
 
     def __init__(self, layout: MemoryLayout) -> None:
         self._horizon = layout.horizon
@@ -27,6 +28,10 @@ class OnPolicyBatchReplay(Memory[Rollout]):
             "truncated": np.zeros(lead, np.bool_),
             "version": np.zeros(lead, np.int64),
         }
+        self._absent: BoolArray | None = None
+        if layout.may_be_absent:
+            self._absent = np.zeros(lead, np.bool_)
+        self._is_packed = layout.is_packed
         self._keeps_raw = layout.rollouts_keep_raw
         if self._keeps_raw:
             self._arrays["raw_obs"] = np.zeros_like(self._arrays["obs"])
@@ -41,6 +46,8 @@ class OnPolicyBatchReplay(Memory[Rollout]):
         t = self._t
         for name, value in step.fields(self._keeps_raw).items():
             self._arrays[name][t] = value
+        if self._absent is not None:
+            self._absent[t] = False if step.absent is None else step.absent
         last = t + 1 == self._horizon
         truncated = step.truncated
         if last or np.count_nonzero(truncated):
@@ -69,6 +76,13 @@ class OnPolicyBatchReplay(Memory[Rollout]):
     def ready(self) -> bool:
         return self._t == self._horizon
 
+    @property
+    @override
+    def num_samples(self) -> int:
+        if self._absent is None:
+            return 1
+        return self._absent.size - int(np.count_nonzero(self._absent))
+
     @override
     def take(self) -> Rollout:
         indices = torch.tensor(self._cut_indices, dtype=torch.int64)
@@ -82,11 +96,17 @@ class OnPolicyBatchReplay(Memory[Rollout]):
         self._t = 0
         self._cut_obs = []
         self._cut_indices = []
+        if self._absent is not None and self._absent.any():
+            return rollout.without(torch.from_numpy(self._absent), self._is_packed)
         return rollout
 
     @override
     def state_dict(self) -> StateDict:
+        absent = {}
+        if self._absent is not None:
+            absent["absent"] = self._absent[: self._t].copy()
         return {
+            **absent,
             "t": self._t,
             "arrays": {
                 name: array[: self._t].copy() for name, array in self._arrays.items()
@@ -100,5 +120,7 @@ class OnPolicyBatchReplay(Memory[Rollout]):
         self._t = int(state["t"])
         for name, array in self._arrays.items():
             array[: self._t] = state["arrays"][name]
+        if self._absent is not None:
+            self._absent[: self._t] = state["absent"]
         self._cut_obs = [np.asarray(obs) for obs in state["cut_obs"]]
         self._cut_indices = [(int(t), int(n)) for t, n in state["cut_places"]]

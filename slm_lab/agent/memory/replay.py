@@ -48,6 +48,7 @@ class Replay(SavedFields, Memory[TransitionSource], TransitionSource):
     ) -> None:
         config = layout.replay
         assert config is not None, "an algorithm that replays says how"
+        _check_room(layout.num_envs, max_size, batch_size if use_cer else None)
         self.ring = TransitionRing(
             layout,
             num_rows=max_size // layout.num_envs,
@@ -82,7 +83,7 @@ class Replay(SavedFields, Memory[TransitionSource], TransitionSource):
         self.ring.add(step)
         self._sampler.added()
         before = self.num_stored
-        self.num_stored += len(step.reward)
+        self.num_stored += step.num_present
         self.num_batches = self._schedule.due(before, self.num_stored)
         self._is_due = self.num_batches > 0
 
@@ -139,6 +140,21 @@ class Replay(SavedFields, Memory[TransitionSource], TransitionSource):
     @override
     def break_off(self, next_obs: Array, raw_next_obs: Array | None = None) -> None:
         self.ring.break_off(next_obs if raw_next_obs is None else raw_next_obs)
+
+
+def _check_room(num_envs: int, max_size: int, batch_size: int | None) -> None:
+    """Raises LabError if the newest step of all rows does not fit in the ring, or fills
+    a batch that contains it. A spec knows the copies, and not their agents."""
+    if max_size < num_envs:
+        raise LabError(
+            f"agent.memory.max_size = {max_size}: must be at least {num_envs}, the "
+            "agents of all copies"
+        )
+    if batch_size is not None and batch_size <= num_envs:
+        raise LabError(
+            f"agent.memory.batch_size = {batch_size}: must be more than {num_envs} "
+            "with use_cer, the newest steps of all agents"
+        )
 
 
 def _allocate(storage: str, layout: MemoryLayout) -> Allocate:

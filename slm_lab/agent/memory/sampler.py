@@ -12,7 +12,7 @@ from slm_lab.agent.memory.transition_ring import TransitionRing
 from slm_lab.agent.recurrent_state import RecurrentLayout
 from slm_lab.core.schedule import Schedule
 from slm_lab.core.state import SavedFields
-from slm_lab.core.types import FloatArray, IntArray, StateDict
+from slm_lab.core.types import BoolArray, FloatArray, IntArray, StateDict
 
 MIN_PRIORITY = 1e-12
 """The least priority, whatever error and ε are, so that every transition can be sampled
@@ -27,6 +27,14 @@ class Ring(Protocol):
     @property
     def num_stored(self) -> int:
         """The number of transitions that can be sampled."""
+
+    @property
+    def num_present(self) -> int:
+        """The number of those that are steps of agents."""
+
+    def is_absent(self, indices: IntArray) -> BoolArray | None:
+        """(B,) whether there is no step of an agent at these indices, so that they may
+        not be sampled; None: all are steps."""
 
     @property
     def newest(self) -> IntArray:
@@ -88,14 +96,21 @@ class UniformSampler(Sampler):
     def sample(
         self, size: int, frame: int, chosen: IntArray = NOTHING
     ) -> SampledIndices:
-        ages = self._generator.integers(0, self._ring.num_stored, size - len(chosen))
-        return SampledIndices(_joined(self._ring.indices(ages), chosen), None)
+        drawn = self._drawn(size - len(chosen))
+        while (absent := self._ring.is_absent(drawn)) is not None and absent.any():
+            drawn[absent] = self._drawn(int(np.count_nonzero(absent)))
+        return SampledIndices(_joined(drawn, chosen), None)
+
+    def _drawn(self, size: int) -> IntArray:
+        ages = self._generator.integers(0, self._ring.num_stored, size)
+        return self._ring.indices(ages)
 
 
 @final
 class SequenceSampler(Sampler):
     """Sequences of consecutive steps of one environment, each equally likely. They may
-    continue over the end of an episode. The first steps of each only update the
+    continue over the end of an episode, and over steps where the agent was absent,
+    whose weight is zero. The first steps of each only update the
     recurrent state: their weight is zero, and the net takes no gradient through them
     (burn-in, Kapturowski et al., "R2D2", 2019)."""
 
@@ -121,7 +136,12 @@ class SequenceSampler(Sampler):
         last_begin = ring.num_stored - (self._length - 1) * ring.num_envs
         start = self._generator.integers(0, last_begin, count)
         ages = (start[:, None] + self._steps).ravel()
-        return SampledIndices(ring.indices(ages), self._weight.repeat(count))
+        indices = ring.indices(ages)
+        weight = self._weight.repeat(count)
+        absent = ring.is_absent(indices)
+        if absent is not None:
+            weight[torch.from_numpy(absent)] = 0.0
+        return SampledIndices(indices, weight)
 
 
 class Priority(NamedTuple):
@@ -175,7 +195,7 @@ class PrioritizedSampler(Sampler):
         if self._beta is None:
             return SampledIndices(indices, None)
         priority = self._tree.priorities[indices]
-        priority[count:] = total / self._ring.num_stored
+        priority[count:] = total / self._ring.num_present
         weight = (priority / priority.min()) ** -self._beta.at(frame)
         return SampledIndices(indices, torch.from_numpy(weight.astype(np.float32)))
 

@@ -135,6 +135,11 @@ class TransitionRing(HasState, AppendLog):
             "terminated": self._terminated,
             "done": self._done,
         }
+        self._absent: BoolArray | None = None
+        """(size,) the indices that are no step of an agent; None: there are none."""
+        if layout.may_be_absent:
+            self._absent = allocate((self.size,), np.dtype(np.bool_))
+            self._arrays["absent"] = self._absent
         self._normalization = layout.normalization
         recurrent = None
         if layout.replay is not None:
@@ -170,7 +175,30 @@ class TransitionRing(HasState, AppendLog):
         return min(self.count, self.num_rows) * self.num_envs
 
     @property
+    def num_present(self) -> int:
+        """Transitions that can be read and are steps of agents."""
+        if self._absent is None:
+            return self.num_stored
+        indices = self.indices(np.arange(self.num_stored))
+        return self.num_stored - int(np.count_nonzero(self._absent[indices]))
+
+    def is_absent(self, indices: IntArray) -> BoolArray | None:
+        """(B,) whether there is no step of an agent at these indices; None: all are
+        steps."""
+        if self._absent is None:
+            return None
+        return self._absent.take(indices)
+
+    @property
     def newest(self) -> IntArray:
+        """(K,) the indices of the newest step, without absent agents."""
+        indices = self._newest
+        if self._absent is None:
+            return indices
+        return indices[~self._absent[indices]]
+
+    @property
+    def _newest(self) -> IntArray:
         """(N,) the indices of the newest step."""
         return self._first_index(self.count - 1) + self._envs
 
@@ -209,6 +237,8 @@ class TransitionRing(HasState, AppendLog):
         self._terminated[here] = step.terminated
         if self._pieces is not None:
             self._pieces.add(self.count)
+        if self._absent is not None:
+            self._absent[here] = False if step.absent is None else step.absent
         done = self._done[here] = step.done
         self.count += 1
         if np.count_nonzero(done):
@@ -247,7 +277,7 @@ class TransitionRing(HasState, AppendLog):
         return running
 
     def _keep_final(self, ended: BoolArray, next_obs: Array) -> None:
-        self._obs.keep_final(self.newest[ended], next_obs[ended])
+        self._obs.keep_final(self._newest[ended], next_obs[ended])
 
     def gather(self, indices: IntArray) -> TransitionArrays:
         """The transitions at `indices` (B,), each over up to n steps, normalised. They

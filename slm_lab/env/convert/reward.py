@@ -3,7 +3,7 @@
 import numpy as np
 
 from slm_lab.core.schedule import Schedule
-from slm_lab.core.types import Array, FloatArray, StateDict
+from slm_lab.core.types import Array, BoolArray, FloatArray, StateDict
 from slm_lab.env.convert.normalize import RunningStatistics
 
 NORMALIZED_CLIP = 10.0
@@ -56,9 +56,12 @@ class RewardConverter:
         """Whether rewards depend on running statistics."""
         return self._statistics is not None
 
-    def convert(self, raw_reward: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def convert(
+        self, raw_reward: FloatArray, absent: BoolArray | None = None
+    ) -> tuple[FloatArray, FloatArray]:
         """Rewards (N,) of one step → (N,) float32, and the same before `normalize`. In
-        training it adds the discounted returns to the statistics."""
+        training it adds the discounted returns to the statistics, but not those of
+        `absent` rows (N,)."""
         reward = raw_reward
         if self._sign_first:
             reward = np.sign(raw_reward)
@@ -71,7 +74,10 @@ class RewardConverter:
         if self._statistics is not None and self._training:
             self._discounted_return *= self._gamma
             self._discounted_return += reward
-            self._statistics.update(self._discounted_return[:, None])
+            counted = self._discounted_return
+            if absent is not None:
+                counted = counted[~absent]
+            self._statistics.update(counted[:, None])
         return self.normalize(reward), reward
 
     def normalize(self, reward: FloatArray) -> FloatArray:

@@ -90,6 +90,15 @@ class RawEnvs(HasState):
     observation_space: gymnasium.Space[Any]
     action_space: gymnasium.Space[Any]
     exact_state: bool
+    agents: tuple[str, ...] = ()
+    """The names of the agents of one copy, which have a row each, copy after copy;
+    empty where each row is a copy."""
+    absent: BoolArray | None = None
+    """(N,) the rows whose agent does not act in the next step: it has left, or has not
+    joined yet; None: all act. Their actions are ignored, and their numbers are 0."""
+    begun: BoolArray | None = None
+    """(N,) the rows of copies that began a new episode after the last step; None where
+    each row is a copy."""
 
     @abstractmethod
     def reset(self) -> Array:

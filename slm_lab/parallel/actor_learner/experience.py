@@ -45,7 +45,7 @@ class ActorExperience(Experience):
         per_iteration = 1
         if uses_once:
             per_iteration = self._flow.learn_queue
-        self.stats = PipelineStats(per_iteration * spec.env.num_envs)
+        self.stats = PipelineStats(per_iteration * spec.env.num_envs * env.num_agents)
         self._published_version = -1
         self._held: list[int] = []  # actors whose unrolls are in use
         self._explore_var: float | None = None
@@ -149,7 +149,7 @@ class OnPolicyExperience(ActorExperience):
             return None
         actor, unroll = received
         memory.put(unroll)
-        self._clock.tick(unroll.reward.size)
+        self._clock.tick(unroll.num_frames)
         return _finished(unroll, actor, slice(None))
 
     @override
@@ -244,9 +244,10 @@ class ReplayExperience(ActorExperience):
     def _add(self, unroll: Unroll) -> None:
         if self._t == 0 and not unroll.begins:
             self._memory.ring.begin_piece(self._actor)
-        self._memory.add(unroll.step(self._t))
+        step = unroll.step(self._t)
+        self._memory.add(step)
         self._t += 1
-        self._clock.tick(unroll.reward.shape[1])
+        self._clock.tick(step.num_present)
         if self._t == unroll.num_steps:
             self._last_obs = unroll.obs[-1].copy()
             if self.source.num_actors > 1:

@@ -97,6 +97,8 @@ class UnrollQueue:
         slots = torch.zeros(size, dtype=torch.uint8)
         rings = torch.zeros((actors, RING.itemsize), dtype=torch.uint8)
         frames_left = max(spec.env.max_frame - frame, 0)
+        # At least one agent of each copy acts in every step.
+        fewest = steps.horizon * (steps.num_envs // env.num_agents)
         return cls(
             layout=layout,
             slots=into_shared_memory(slots),
@@ -105,7 +107,7 @@ class UnrollQueue:
                 agent.learner.flats, len(env.statistics), into_shared_memory
             ),
             requests=requests,
-            max_unrolls=-(-frames_left // (steps.horizon * steps.num_envs)),
+            max_unrolls=-(-frames_left // fewest),
         )
 
     @property

@@ -67,7 +67,7 @@ class LearnerStrategy(Strategy, StartBarrier, JointCheckpoint):
             ),
             make_memory=None
             if self._replays
-            else lambda layout: UnrollMemory(flow.learn_queue),
+            else lambda layout: UnrollMemory(flow.learn_queue, layout.is_packed),
         )
         super().__init__(blueprint, barrier=self, checkpoint=self)
         self._cpu_t_before = 0.0

@@ -12,15 +12,12 @@ import torch
 from numpy.typing import DTypeLike
 from typing_extensions import override
 
-from slm_lab.agent.batch import Act, Rollout, VectorStep
+from slm_lab.agent.batch import BOOTSTRAP, Act, Rollout, VectorStep
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
 from slm_lab.core.state import SavedFields
 from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
 from slm_lab.env.vector_env import FinishedEpisodes
 from slm_lab.parallel.shared_memory import aligned_record
-
-BOOTSTRAP = ("bootstrap_obs", "bootstrap_t", "bootstrap_n")
-"""The fields of a `Rollout` that have an axis (K,) in place of (T, N)."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +45,7 @@ class UnrollLayout:
             "reward": (np.float32, lead),
             "terminated": (np.bool_, lead),
             "truncated": (np.bool_, lead),
+            "absent": (np.bool_, lead),
             "version": (np.int64, lead[:1]),
             "episode_return": (np.float64, lead),
             "episode_length": (np.int64, lead),
@@ -85,6 +83,8 @@ class Unroll:
     """(T, K)"""
     truncated: BoolArray
     """(T, K)"""
+    absent: BoolArray
+    """(T, K) see `VectorStep.absent`"""
     version: IntArray
     """(T,) int64, `Act.version` of each step"""
     episode_return: FloatArray
@@ -113,8 +113,11 @@ class Unroll:
 
     @classmethod
     def restored(cls, arrays: Mapping[str, Array]) -> Self:
-        """An unroll of a checkpoint; in older ones it has no `info`."""
-        return cls(**{"info": np.empty((*arrays["reward"].shape, 0)), **arrays})
+        """An unroll of a checkpoint; in older ones it has no `info` and no
+        `absent`."""
+        shape = arrays["reward"].shape
+        added = {"info": np.empty((*shape, 0)), "absent": np.zeros(shape, np.bool_)}
+        return cls(**{**added, **arrays})
 
     def saved(self) -> dict[str, Array]:
         """Copies of the arrays by name."""
@@ -124,6 +127,11 @@ class Unroll:
     def num_steps(self) -> int:
         """The number of its steps, T."""
         return len(self.reward)
+
+    @property
+    def num_frames(self) -> int:
+        """The steps of agents in it."""
+        return self.absent.size - int(np.count_nonzero(self.absent))
 
     @property
     def begins(self) -> bool:
@@ -160,6 +168,7 @@ class Unroll:
             terminated=terminated,
             truncated=truncated,
             next_obs=next_obs,
+            absent=self.absent[t] if self.absent[t].any() else None,
         )
 
 
@@ -201,6 +210,7 @@ class UnrollWriter(SavedFields, Memory[Unroll]):
         unroll = self._unroll
         for name, value in step.fields(raw=False).items():
             getattr(unroll, name)[t] = value
+        unroll.absent[t] = False if step.absent is None else step.absent
         if t + 1 == self._horizon:
             unroll.obs[t + 1] = step.next_obs
         else:
@@ -236,8 +246,10 @@ class UnrollMemory(Memory[Rollout]):
     are used once, concatenated along the environment axis. A single unroll is used in
     place, without a copy."""
 
-    def __init__(self, wanted: int) -> None:
+    def __init__(self, wanted: int, packed: bool = False) -> None:
+        """`packed` rows of recurrent nets hold their state."""
         self._wanted = wanted
+        self._packed = packed
         self._unrolls: list[Unroll] = []
 
     def put(self, unroll: Unroll) -> None:
@@ -262,7 +274,11 @@ class UnrollMemory(Memory[Rollout]):
     def take(self) -> Rollout:
         unrolls = self._unrolls
         self._unrolls = []
-        return as_rollout(unrolls)
+        rollout = as_rollout(unrolls)
+        absent = np.concatenate([unroll.absent for unroll in unrolls], 1)
+        if absent.any():
+            return rollout.without(torch.from_numpy(absent), self._packed)
+        return rollout
 
     @override
     def break_off(self, next_obs: Array, raw_next_obs: Array | None = None) -> None:

@@ -426,7 +426,7 @@ class MinibatchLearningSpec(LearningSpec):
             sign="<=",
             of=("algorithm.time_horizon", "env.num_envs"),
             text=", the frames of one rollout",
-            unless="meta.mode.has_learner",
+            unless=("meta.mode.has_learner", "env.has_agents"),
         ),
         Limit(
             sign="<=",
@@ -437,6 +437,7 @@ class MinibatchLearningSpec(LearningSpec):
             ),
             text=", the frames that one training event learns from",
             when="blocks.has_actors",
+            unless="env.has_agents",
         ),
     ] = Field(
         64,

@@ -14,7 +14,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails
 
-from slm_lab.core.plugins import WORDS
+from slm_lab.core.plugins import PETTINGZOO, code_name
 from slm_lab.spec.schema import bounds
 from slm_lab.spec.schema.block import (
     Block,
@@ -112,16 +112,19 @@ class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds *
     name: str = Field(
         min_length=1,
         max_length=bounds.ENV_NAME,
-        description='Gymnasium id, "module:id", "envpool:id" or "playground/task"',
+        description='Gymnasium id, "module:id", "envpool:id", "playground/task" or '
+        '"pettingzoo:module"',
     )
     num_envs: Annotated[Count, bounds.ENVS] = Field(
-        1, description="N, copies stepped together"
+        1,
+        description="N, copies stepped together; of several agents, each copy has all",
     )
     max_t: Annotated[Count | None, bounds.FRAMES] = Field(
         None, description="step limit of an episode; null: the environment's"
     )
     max_frame: Annotated[Count, bounds.FRAMES] = Field(
-        description="budget of the run in frames: environment steps summed over copies"
+        description="budget of the run in frames: environment steps summed over copies "
+        "and agents"
     )
     normalize_obs: bool = Field(
         False,
@@ -271,6 +274,12 @@ class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds *
         return self
 
     @property
+    def has_agents(self) -> bool:
+        """Whether a copy has several agents, whose number only the environment
+        knows."""
+        return self.name.startswith(PETTINGZOO)
+
+    @property
     def steps_singly(self) -> bool:
         """Whether the spec asks for single environments, stepped one by one."""
         return self.vectorization_mode in ("sync", "async")
@@ -349,5 +358,5 @@ class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds *
     def code_names(self) -> tuple[str, ...]:
         """The names that may have modules in them: the environment's, unless the lab
         itself finds it, and its wrappers'."""
-        names = () if self.name.startswith(WORDS) else (self.name,)
+        names = filter(None, [code_name(self.name)])
         return (*names, *(name for name, _ in self.wrapped_by))

@@ -128,3 +128,10 @@ def test_obstacles_to_learning(returns, steps_per_s, limit, words):
     found = list(obstacles_to_learning(play, limit))
     assert len(found) == (words is not None)
     assert words is None or words in found[0]
+
+
+def test_the_agents_of_one_copy_are_named_and_count_as_frames():
+    facts = env_facts(EnvSpec(name="pettingzoo:tests.team", max_frame=1000))
+    assert facts.agents == ("stays", "leaves", "comes_back", "joins")
+    assert facts.frames_per_s == 4 * facts.play.steps_per_s
+    assert set(facts.play.lengths) == {8}

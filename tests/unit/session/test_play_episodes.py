@@ -1,3 +1,6 @@
+from contextlib import closing
+from functools import partial
+
 import gymnasium
 import numpy as np
 import pytest
@@ -5,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slm_lab.core.errors import LabError
+from slm_lab.env.make import make_env
 from slm_lab.env.vector_env import FinishedEpisodes
 from slm_lab.session.play_episodes import (
     MAX_ENVS,
@@ -14,6 +18,7 @@ from slm_lab.session.play_episodes import (
     join_episodes,
     step_bound,
 )
+from slm_lab.spec.schema.env import EnvSpec
 from tests.support import parse, ppo
 
 
@@ -23,6 +28,8 @@ def play_episodes(*args, **limits):
 
 class Countdown:
     """Environment i ends every lengths[i] steps; its k-th episode returns 100 i + k."""
+
+    begun = None
 
     def __init__(self, lengths, returns=None):
         self.num_envs = len(lengths)
@@ -165,3 +172,15 @@ def test_a_stop_request_is_handled_between_two_steps():
     parts = list(finished_episodes(env, first, 3, "x", stop=lambda: env.t >= 5))
     assert env.t == 5
     assert [part.env_index.tolist() for part in parts] == [[0], [0]]
+
+
+def test_a_copy_plays_whole_episodes_of_all_its_agents():
+    """Those of its agents come together, and an agent that comes back counts twice."""
+    spec = EnvSpec(name="pettingzoo:tests.team", num_envs=2, max_frame=100)
+    with closing(make_env(spec, 0)) as env:
+        act = partial(np.zeros, dtype=np.int64)
+        parts = list(finished_episodes(env, lambda obs: act(len(obs)), 2, "team"))
+    agents = [0, 1, 2, 2, 3]
+    of_both = [*agents, *(4 + agent for agent in agents)]
+    assert [sorted(part.env_index.tolist()) for part in parts] == [of_both] * 2
+    assert sum(part.episode_length.sum() for part in parts) == 4 * (8 + 3 + 2 + 2 + 6)

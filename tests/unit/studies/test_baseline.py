@@ -53,6 +53,9 @@ class Countdown:
     action_space = gymnasium.spaces.Discrete(2)
     layout = ObservationLayout((1,), FLOAT32)
 
+    begun = None
+    num_agents = 1
+
     def __init__(self, num_envs):
         self.num_envs, self.t, self.closed = num_envs, 0, False
         self.obs = np.zeros((num_envs, 1), np.float32)
@@ -488,3 +491,11 @@ def test_an_environment_that_is_unknown_here_has_no_number_and_is_not_measured(
     unknown = RandomBaseline(tmp_path / "random_returns.json", spec, ())
     assert unknown.measured(500.0, lambda: True).mean is None
     assert "there is no such environment" in unknown.known.why
+
+
+def test_the_random_agent_is_measured_over_the_episodes_of_all_agents():
+    spec = EnvSpec(name="pettingzoo:tests.team", num_envs=3, max_frame=100)
+    measured = measure_random_return(spec, episodes=20)
+    assert measured.episodes == 20
+    assert measured.episode_length == (8 + 3 + 2 + 2 + 6) / 5
+    assert abs(measured.mean) < 1.0
