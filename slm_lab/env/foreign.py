@@ -18,7 +18,7 @@ from typing_extensions import override
 from slm_lab.core.errors import LabError
 from slm_lab.core.registry import load_target
 from slm_lab.core.types import IntArray
-from slm_lab.env.convert.batch import host_arrays, rows_at
+from slm_lab.env.convert.batch import host_array, host_arrays, rows_at
 from slm_lab.env.convert.mask import without_flags
 from slm_lab.env.convert.nested import batch_of_one, element
 
@@ -137,18 +137,22 @@ def final_info(
 
 
 def single_info(info: Mapping[str, Any]) -> dict[str, Any]:
-    """The info of one copy from that of a vector environment of one. What is no array
-    stays as it is."""
+    """The info of one copy from that of a vector environment of one, without last
+    observations."""
     single: dict[str, Any] = {}
     for key, value in without_flags(info).items():
         marks = info.get(f"_{key}")
-        if marks is not None and not marks[0]:
+        is_marked_missing = marks is not None and not marks[0]
+        if key in FINAL_OBS or is_marked_missing:
             continue
-        single[key] = value
         if isinstance(value, Mapping):
             single[key] = single_info(value)
-        elif len(np.shape(value)) > 0:
-            single[key] = value[0]
+            continue
+        try:
+            rows = host_array(value)
+        except TypeError:  # no array, such as a key of JAX
+            continue
+        single[key] = value if rows.ndim == 0 else rows[0]
     return single
 
 

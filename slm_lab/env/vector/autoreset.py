@@ -310,9 +310,10 @@ class MaskedResetEnvs(SameStepEnvs):
         others = (~done).nonzero()[0]
         final_obs = obs[done_index]
         begun, first_info = self.env.reset(options={"reset_mask": done.copy()})
-        unchanged = self._seen(begun, info, "step", index=others)
-        if not np.array_equal(unchanged, obs[others], equal_nan=True):
-            raise LabError(f"{type(self.env).__name__} {MASK_IGNORED}")
+        if len(others) > 0:
+            now = self._seen(begun, info, "step", index=others)
+            if not np.array_equal(now, obs[others], equal_nan=True):
+                raise LabError(f"{type(self.env).__name__} {MASK_IGNORED}")
         obs[done_index] = self._seen(begun, first_info, "reset", index=done_index)
         return RawStep(
             obs=obs,
