@@ -164,7 +164,10 @@ class MaskReader:
         is_mask = mask.dtype.kind in NUMERIC and ((mask == 0) | (mask == 1)).all()
         if not is_mask:
             raise self._fault(f"is {mask.tolist()!r:.60}; it may have 0 and 1 alone")
-        missing = ~self._has_choice(mask) & ~np.asarray(may_be_empty)[..., None]
+        has_choice = self._has_choice(mask)
+        if has_choice.all():
+            return mask.astype(np.uint8)
+        missing = ~has_choice & ~np.asarray(may_be_empty)[..., None]
         if missing.any():
             where = ""
             if len(self.sizes) > 1:
