@@ -111,10 +111,12 @@ class PolicyAdapter:
         """The space without the parts that are missing in `obs` and not needed."""
         if self._needed is None or not isinstance(space, spaces.Dict):
             return space
-        seen = {name.partition(".")[0] for name in (*self._needed, MASK)}
+        seen = [f"{name}." for name in (*self._needed, MASK)]
         known = obs if isinstance(obs, Mapping) else {}
         kept = {
-            key: part for key, part in space.items() if str(key) in seen or key in known
+            key: part
+            for key, part in space.items()
+            if key in known or any(name.startswith(f"{key}.") for name in seen)
         }
         return spaces.Dict(kept)
 

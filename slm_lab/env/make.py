@@ -459,8 +459,9 @@ def conversions_of(
         space = normalizer.space(space)
     joiner = None
     if game is None and spec.frame_op is not None and spec.frame_op_len is not None:
-        # rows stand one after another
-        frame_op = "concat" if layout.is_bytes else spec.frame_op
+        # where something reads their parts, rows stand one after another
+        keeps_rows = layout.is_bytes or layout.mask is not None
+        frame_op = "concat" if keeps_rows else spec.frame_op
         joiner = FrameJoiner(frame_op, spec.frame_op_len, space)
         space = joiner.space
     assert space.dtype is not None

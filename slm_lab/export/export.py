@@ -5,7 +5,7 @@ import copy
 import io
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, final
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from slm_lab.agent.net.action_mask import action_mask, mask_first
-from slm_lab.agent.net.parts import PartsBody
+from slm_lab.agent.net.parts import PartsBody, as_vector
 from slm_lab.agent.net.policy_value import PolicyHead
 from slm_lab.agent.net.recurrent import RecurrentNet
 from slm_lab.core.errors import LabError, UsageError
@@ -61,6 +61,19 @@ VALUES = "values"
 """The output with the policy's first output."""
 NEXT_STATE = "next_state"
 """The output with the recurrent state after the step."""
+
+
+def _input_names(parts: Collection[str], outputs: Collection[str]) -> dict[str, str]:
+    """The input for each part of the observation, by the part. It has the part's name,
+    or "obs.NAME" where a file has that name for something else."""
+    reserved = {"", MASK_INPUT, STATE, ACTION, VALUES, NEXT_STATE, *outputs}
+    names: dict[str, str] = {}
+    for part in parts:
+        name = part
+        while name in reserved or (name != part and name in parts):
+            name = f"{OBS}.{name}"
+        names[part] = name
+    return names
 
 
 class SeenPart(NamedTuple):
@@ -229,19 +242,27 @@ class PolicyGraph(nn.Module):
             constants |= {"mean": normalizer.statistics.mean}
             constants |= {"deviation": normalizer.statistics.deviation()}
         _register(self, constants)
+        self.outputs = [*self._action.names, VALUES]
         self._parts = _parts_seen(policy, self._module)
-        seen = {name: part.converter.space for name, part in self._parts.items()}
+        self._input_of = _input_names(self._parts, self.outputs)
+        self.sources = {name: part for part, name in self._input_of.items()}
+        """The part of the observation that each input has; `OBS` is the whole."""
+        seen = {
+            self._input_of[name]: part.converter.space
+            for name, part in self._parts.items()
+        }
         if not seen:
             seen = {OBS: policy.adapter.row_space}
+            self.sources = {OBS: OBS}
         if policy.adapter.masks is not None:
             seen[MASK_INPUT] = policy.adapter.masks.space[MASK]
+            self.sources[MASK_INPUT] = MASK
         frames = () if self._joiner is None else (self._joiner.length,)
         self.inputs = {
             name: np.zeros((2, *frames, *(space.shape or ())), space.dtype)
             for name, space in seen.items()
         }
         """An example of each input, with B = 2; named as in the file."""
-        self.outputs = [*self._action.names, VALUES]
         for net in self._module.modules():
             if isinstance(net, RecurrentNet):
                 self.inputs[STATE] = np.zeros((2, net.state_size), np.float32)
@@ -276,7 +297,7 @@ class PolicyGraph(nn.Module):
         """What the network sees: an observation, or the parts of one."""
         if self._parts:
             return {
-                name: self._part(part, inputs[name])
+                name: self._part(part, inputs[self._input_of[name]])
                 for name, part in self._parts.items()
             }
         obs = inputs[OBS]
@@ -300,7 +321,11 @@ class PolicyGraph(nn.Module):
             return self._channels_first(part, newest).flatten(1)
         numbers = newest.reshape(newest.shape[0], -1)
         if part.start is not None:
-            return numbers - torch.from_numpy(part.start)
+            numbers = numbers - torch.from_numpy(part.start)
+            if part.normalized is None:
+                return numbers
+            # a row of floats has one-hots, which are normalised too
+            numbers = as_vector(numbers, part.converter.part)
         mean = self._constant("mean")
         if mean is None or part.normalized is None:
             return numbers.float()
@@ -375,7 +400,7 @@ def compare(policy: Policy, graph: PolicyGraph, outputs_of: Outputs) -> Differen
     scales = [_tolerance_scale(converter) for converter in converters]
     inputs = {name: value[:1] for name, value in graph.inputs.items()}
     for step in play(policy, STEPS):
-        inputs = _next_inputs(inputs, step.batch, step.starts)
+        inputs = _next_inputs(graph, inputs, step.batch, step.starts)
         results = outputs_of(
             {name: np.repeat(x, COPIES, 0) for name, x in inputs.items()}
         )
@@ -413,17 +438,17 @@ def _tolerance_scale(converter: ActionConverter) -> FloatArray:
 
 
 def _next_inputs(
-    inputs: Mapping[str, Array], batch: Batch, starts: bool
+    graph: PolicyGraph, inputs: Mapping[str, Array], batch: Batch, starts: bool
 ) -> dict[str, Array]:
     """The inputs of a file for the next observation (1, ...): see
     docs/trained_agents.md."""
-    observed = {OBS: batch.obs, MASK_INPUT: batch.parts.get(MASK), **batch.parts}
+    observed = {OBS: batch.obs, **batch.parts}
     following: dict[str, Array] = {}
     for name, before in inputs.items():
         if name == STATE:
             following[name] = before * np.float32(not starts)
         else:
-            newest = observed[name]
+            newest = observed[graph.sources[name]]
             assert newest is not None
             following[name] = _joined(before, newest.astype(before.dtype), starts)
     return following
@@ -501,7 +526,7 @@ def _exported(
     except LabError:
         raise
     except Exception as error:  # the exporters raise errors of many types
-        reason = str(error).strip().partition("\n")[0]
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise LabError(
             f"torch cannot export this policy as {path.suffix}: {reason}"
         ) from error

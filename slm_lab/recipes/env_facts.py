@@ -16,6 +16,7 @@ from slm_lab.core.actions import RandomActions
 from slm_lab.core.errors import LabError
 from slm_lab.core.registry import import_failure
 from slm_lab.core.text import significant
+from slm_lab.env.convert.mask import action_sizes
 from slm_lab.env.convert.nested import element
 from slm_lab.env.convert.parts import bare_env
 from slm_lab.env.failure import as_exception, closing_env
@@ -78,22 +79,26 @@ def env_facts(env: EnvSpec) -> EnvFacts:
     """Constructs the environment, checks it and plays it for a few seconds. Raises
     LabError if it cannot be made or breaks Gymnasium's interface."""
     single, conversions = make_one(env)
+    hints = list[str]()
     with closing_env(single):
         try:
+            if env.action_mask is None:
+                hints += _mask_hints(single)
             play = _play_randomly(single, conversions)
         except LabError:
             raise
         except BaseException as error:
             if not isinstance(as_exception(error), Exception):
                 raise
-            raise LabError(f"{env.name} raises {import_failure(error)}") from error
+            failure = f"{env.name} raises {import_failure(error)}"
+            raise LabError("; ".join([failure, *hints])) from error
         warnings: tuple[str, ...] = ()
         if not is_atari(find_env(env)):
             warnings = _checker_notes(single.unwrapped)
         observations, actions = map(
             _space_text, (bare_env(single).observation_space, single.action_space)
         )
-    notes = (*warnings, *obstacles_to_learning(play, episode_limit(env)))
+    notes = (*warnings, *hints, *obstacles_to_learning(play, episode_limit(env)))
     return EnvFacts(observations, actions, play, notes)
 
 
@@ -111,6 +116,27 @@ def _space_text(space: gymnasium.Space[Any]) -> str:
     if len(text) <= _LETTERS:
         return text
     return shown
+
+
+def _mask_hints(env: gymnasium.Env[Any, Any]) -> Iterator[str]:
+    """The advice on a mask of actions that an environment gives: a part of its
+    observation, or an entry of its info, of this name and with a number for each value
+    of an action."""
+    values = action_sizes(env.action_space)
+    if values is None:
+        return
+    _, info = first_reset(env, seed=0)
+    space = bare_env(env).observation_space
+    sizes: dict[str, int] = {}
+    if isinstance(space, gymnasium.spaces.Dict):
+        for key, part in space.items():
+            sizes[str(key)] = math.prod(part.shape or ())
+    for key, value in info.items():
+        sizes[f"info.{key}"] = getattr(value, "size", 0)
+    for place, size in sizes.items():
+        if "mask" in place.lower() and size == values.sum():
+            yield f"it tells which actions are allowed: -s env.action_mask={place}"
+            return
 
 
 def _play_randomly(

@@ -7,6 +7,7 @@ import numpy as np
 
 from slm_lab.agent.algorithm.algorithm import Actor, AgentSeeds
 from slm_lab.agent.build import build_agent
+from slm_lab.core.errors import LabError
 from slm_lab.core.types import Array
 from slm_lab.env.adapter import Batch, PolicyAdapter
 from slm_lab.env.convert.nested import element
@@ -63,13 +64,14 @@ def _parts_seen(agent: AgentSpec) -> tuple[str, ...] | None:
 
 
 def play(policy: Policy, steps: int) -> Iterator[PolicyStep]:
-    """The first greedy steps of a new policy."""
+    """The first greedy steps of a new policy. Raises LabError if the environment breaks
+    its space, or a mask allows nothing."""
     adapter, actor = policy
     starts = np.ones(1, np.bool_)
     with closing_env(adapter.make_env()) as env:
         observed, info = env.reset(seed=0)
         for _ in range(steps):
-            batch = adapter.batch(observed, adapter.mask_in(info))
+            batch = _batch_of(adapter, observed, adapter.mask_in(info))
             features = adapter.policy_obs(batch.obs, starts)
             rows = actor.memory_obs(features).copy()
             action = adapter.conversions.action.convert(actor.act_greedily(features))
@@ -80,3 +82,12 @@ def play(policy: Policy, steps: int) -> Iterator[PolicyStep]:
             if starts[0]:
                 observed, info = env.reset()
             actor.end_episodes(starts)
+
+
+def _batch_of(adapter: PolicyAdapter, observed: Any, mask: Any) -> Batch:
+    """`PolicyAdapter.batch` of what an environment gave, where a fault is not the
+    caller's."""
+    try:
+        return adapter.batch(observed, mask)
+    except ValueError as error:
+        raise LabError(str(error)) from None

@@ -94,7 +94,7 @@ def apply_settings(
                     [_unknown_variable(setting.key, known, defaults(spec) or spec)],
                 )
             _refuse_unlikely_env_key(spec, setting)
-            path = _path_beside(setting.key.split("."))
+            path = _path_beside(setting.key)
             spec = with_value(spec, path, setting.value, partial(defaults, spec))
         except SpecError as error:
             problems.extend(error.problems)
@@ -102,16 +102,17 @@ def apply_settings(
 
 
 def with_value(
-    tree: Any, path: Sequence[str], value: Any, defaults: Callable[[], Any] = dict
+    tree: Any, path: str, value: Any, defaults: Callable[[], Any] = dict
 ) -> Any:
-    """A copy of `tree` with `value` at `path`. A block that is missing comes from
-    `defaults`. Raises SpecError if the path leads through a value that is no block or
-    list."""
+    """A copy of `tree` with `value` at the dotted `path`. A block that is missing comes
+    from `defaults`. Raises SpecError if the path leads through a value that is no block
+    or list."""
     import pydash  # its import takes 25 ms
 
     changed = deepcopy(tree)
-    for depth, key in enumerate(path):
-        above = path[:depth]
+    keys = _keys_along(tree, path)
+    for depth, key in enumerate(keys):
+        above = keys[:depth]
         holder = changed
         if above:
             holder = pydash.get(changed, above)
@@ -123,20 +124,45 @@ def with_value(
             key.isdecimal() and int(key) < len(holder)
         ):
             message = f"there is no such entry in a list of {len(holder)}"
-            raise SpecError.of("-s", ".".join(path[: depth + 1]), message)
+            raise SpecError.of("-s", ".".join(keys[: depth + 1]), message)
         if not isinstance(holder, Mapping | list):
             raise SpecError.of(
                 "-s", ".".join(above), f"is no block; it has no {key}", holder
             )
-    return pydash.set_(changed, path, value)
+    return pydash.set_(changed, keys, value)
 
 
-def _path_beside(path: Sequence[str]) -> Sequence[str]:
+def _keys_along(tree: Any, path: str) -> Sequence[str]:
+    """The keys along a dotted path. A key that a block of `tree` has may hold dots
+    itself, as the name of a part of an observation does."""
+    words = path.split(".")
+    keys: list[str] = []
+    block = tree
+    while words:
+        key = words[0]
+        if isinstance(block, Mapping):
+            longer = (".".join(words[:end]) for end in range(len(words), 1, -1))
+            key = next((name for name in longer if name in block), key)
+            block = block.get(key)
+        elif isinstance(block, list) and key.isdecimal():
+            block = next(iter(block[int(key) :]), None)
+        else:
+            block = None
+        keys.append(key)
+        words = words[key.count(".") + 1 :]
+    return keys
+
+
+KWARGS = "env.kwargs."
+
+
+def _path_beside(path: str) -> str:
     """The path of a setting. An argument in `kwargs` stands beside it, see
     `arguments_beside`."""
-    is_argument = len(path) > 2 and path[:2] == ["env", "kwargs"]
-    if is_argument and path[2] not in EnvSpec.model_fields:
-        return ["env", *path[2:]]
+    argument = path.removeprefix(KWARGS)
+    name = argument.partition(".")[0]
+    if path.startswith(KWARGS) and name not in EnvSpec.model_fields:
+        return f"env.{argument}"
     return path
 
 

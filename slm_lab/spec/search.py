@@ -210,7 +210,7 @@ def _fits(
     changed = spec
     try:
         for path, value in values.items():
-            changed = with_value(changed, path.split("."), value)
+            changed = with_value(changed, path, value)
     except SpecError:
         return False
     return all(str(problem) in before for problem in validate(changed)[1])
@@ -347,7 +347,7 @@ def _tried(
     """The new problems of the spec with `value` at the path; `before` has its old
     problems."""
     try:
-        changed = with_value(spec, dimension.path.split("."), value)
+        changed = with_value(spec, dimension.path, value)
     except SpecError as error:
         return [Problem(f"search.{dimension.key}", p.message) for p in error.problems]
     problems = []

@@ -9,6 +9,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from slm_lab.core.errors import LabError
 from slm_lab.export import export
+from slm_lab.export.export import _input_names
 from slm_lab.testing.outside import (
     PolicyFile,
     deviation_of_file,
@@ -165,7 +166,7 @@ class Sampled(gymnasium.Env):
         return self.observation_space.sample(), {}
 
     def step(self, action):
-        assert np.asarray(action).dtype == self.action_space.dtype
+        assert self.action_space.contains(action)
         self.t += 1
         return self.observation_space.sample(), 1.0, self.t >= 7, False, {}
 
@@ -217,6 +218,26 @@ KINDS = {
         TWO,
         STACKED,
     ),
+    "parts named as other inputs": (
+        spaces.Dict(
+            image=Box(0, 255, (14, 14), np.uint8),
+            mask=Box(-1, 1, (2,)),
+            state=spaces.Discrete(3, start=1),
+            values=spaces.MultiBinary(2),
+            **{"": VECTOR, "obs.state": VECTOR},
+        ),
+        spaces.Dict(b=TWO),
+        net("RecurrentNet", RECURRENT),
+    ),
+    "normalised indices beside a mask": (
+        spaces.Dict(
+            allowed=Box(1, 1, (2,), np.int8),
+            rooms=spaces.MultiDiscrete([2, 3], start=[1, -1]),
+            pose=VECTOR,
+        ),
+        TWO,
+        {"env__action_mask": "allowed", "env__normalize_obs": True},
+    ),
     "two layers of LSTM": (
         VECTOR,
         TWO,
@@ -247,3 +268,31 @@ def test_every_kind_of_space_and_net_is_exported(kind, suffix, tmp_path, monkeyp
     spec = parse(ppo(env__name="Sampled-v0", env__num_envs=2, **changes))
     agent = loaded_agent(spec)
     assert agent.export(tmp_path / f"policy.{suffix}").values < 1e-5
+
+
+class AllowsNothing(Sampled):
+    """An environment whose masks allow no action."""
+
+    def __init__(self):
+        mask = Box(0, 0, (2,), np.int8)
+        super().__init__(spaces.Dict(allowed=mask, pose=VECTOR), TWO)
+
+
+@pytest.mark.medium
+def test_a_fault_of_the_environment_is_one_line_of_the_export(tmp_path, monkeypatch):
+    entry = EnvSpec("AllowsNothing-v0", AllowsNothing)
+    monkeypatch.setitem(gymnasium.registry, entry.id, entry)
+    spec = parse(ppo(env__name=entry.id, env__action_mask="allowed"))
+    with pytest.raises(LabError, match="AllowsNothing-v0 allows no action"):
+        loaded_agent(spec).export(tmp_path / "policy.pt2")
+
+
+def test_an_input_has_the_name_of_its_part_or_one_that_no_other_has():
+    parts = ["pose", "state", "obs.state", "action.aim", ""]
+    assert _input_names(parts, ["action.aim", "values"]) == {
+        "pose": "pose",
+        "state": "obs.obs.state",
+        "obs.state": "obs.state",
+        "action.aim": "obs.action.aim",
+        "": "obs.",
+    }

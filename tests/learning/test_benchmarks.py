@@ -10,6 +10,7 @@ from slm_lab.spec.load import load_spec
 from slm_lab.storage.run_dir import RunDir
 from slm_lab.studies.benchmark.suite import read_suite
 from slm_lab.studies.trial import Trial, TrialTask
+from tests.faults.lab import LAB, call
 
 BOUNDS = {
     "demo": 300.0,
@@ -70,6 +71,20 @@ def test_ppo_with_noise_on_its_mean_swings_the_pendulum_up(tmp_path):
     sets = ("agent.algorithm.rpo_alpha=0.2", "meta.max_session=3")
     spec = load_spec("benchmark/ppo/ppo_pendulum.json", "ppo_pendulum", sets)
     assert min(final_returns(spec, tmp_path)) >= -200.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", read_suite("gate").rows, ids=lambda row: row.name)
+def test_no_row_of_the_gate_keeps_its_bound_with_a_rate_thirty_times_as_large(
+    row, tmp_path
+):
+    net = load_spec(row.file, row.file, warn=False).agent.net
+    rate = f"agent.net.optim_spec.lr={30 * net.optim_spec.lr}"
+    done = call(
+        [str(LAB), "benchmark", "--gate", "--only", row.name, "-s", rate], tmp_path
+    )
+    assert done.code == 1
+    assert f"{row.name} is below its bound" in done.err
 
 
 def final_returns(spec, folder):

@@ -46,7 +46,7 @@ def encoding_body(
     that do not exist, or do not fit their encoder."""
     if not sees_parts(spec, layout):
         return None
-    for problem in part_problems(spec.block, spec, layout):
+    for problem in part_problems(spec, layout):
         raise LabError(str(problem))
     seen = parts_seen(spec, layout)
     encoders = {

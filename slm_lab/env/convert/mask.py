@@ -196,7 +196,7 @@ class MaskReader:
         if isinstance(value, Mapping):
             value = list(value.values())
         try:
-            if isinstance(value, Sequence) and self._has_components(value):
+            if _has_components(value, self.sizes):
                 return np.concatenate([np.asarray(part) for part in value], -1)
             mask = np.asarray(value)
         except (ValueError, TypeError) as error:
@@ -209,7 +209,10 @@ class MaskReader:
             return False
         if not isinstance(value, Sequence):
             return isinstance(value, Mapping)
-        return any(map(_has_axes, value)) and not self._has_components(value)
+        is_array = _has_components(value, self.sizes) or _ends_with(
+            value, self.num_values
+        )
+        return any(map(_has_axes, value)) and not is_array
 
     def _of_choices(
         self, space: AnySpace, value: Any, path: tuple[str, ...]
@@ -223,7 +226,7 @@ class MaskReader:
                 yield from self._of_choices(*part, (*path, key))
             return
         values = int(sizes.sum())
-        if isinstance(value, Sequence) and any(map(_has_axes, value)):
+        if _has_components(value, sizes.tolist()):
             value = np.concatenate([np.asarray(part) for part in value], -1)
         mask = _with_one_axis(np.asarray(value), values)
         if mask.shape[-1:] != (values,):
@@ -263,14 +266,6 @@ class MaskReader:
             )
         for k, mask in zip(choices, value, strict=True):
             yield str(k), (parts[k], mask)
-
-    def _has_components(self, value: Sequence[Any]) -> bool:
-        """Whether it is one array for each of several components."""
-        try:
-            lengths = [np.shape(part)[-1:] for part in value]
-        except ValueError:  # lists of different lengths
-            return False
-        return len(value) > 1 and lengths == [(size,) for size in self.sizes]
 
     def _fault(self, fault: str) -> LabError:
         return LabError(
@@ -324,6 +319,25 @@ def without_flags(info: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in info.items()
         if not (str(key).startswith("_") and str(key)[1:] in info)
     }
+
+
+def _has_components(value: Any, sizes: Sequence[int]) -> bool:
+    """Whether it is one array for each of several components."""
+    if not isinstance(value, Sequence) or len(value) < 2:
+        return False
+    try:
+        lengths = [np.shape(part)[-1:] for part in value]
+    except ValueError:  # lists of different lengths
+        return False
+    return lengths == [(size,) for size in sizes]
+
+
+def _ends_with(value: Any, length: int) -> bool:
+    """Whether it is an array whose last axis has this length."""
+    try:
+        return np.shape(value)[-1:] == (length,)
+    except ValueError:  # lists of different lengths
+        return False
 
 
 def _has_axes(part: Any) -> bool:

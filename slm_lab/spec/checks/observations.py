@@ -109,7 +109,7 @@ def _problems_of(
     path: str, net: NetSpec, role: Role, layout: ObservationLayout
 ) -> Iterator[Problem]:
     if sees_parts(net.for_role(role), layout):
-        yield from part_problems(path, net.for_role(role, block=path), layout)
+        yield from part_problems(net.for_role(role, block=path), layout)
         return
     shape = layout.shape
     # A plug-in may have the keys of a net but take other observations.

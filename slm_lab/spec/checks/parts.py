@@ -72,22 +72,20 @@ def encoder_shape(layout: ObservationLayout, part: Part) -> tuple[int, ...]:
     return channels, height, width
 
 
-def part_problems(
-    path: str, net: NetSpec, layout: ObservationLayout
-) -> Iterator[Problem]:
-    """The problems of a net with the parts of an observation; `path` is its block."""
-    yield from _unknown_names(path, net, layout)
+def part_problems(net: NetSpec, layout: ObservationLayout) -> Iterator[Problem]:
+    """The problems of the net of a role with the parts of an observation."""
+    yield from _unknown_names(net, layout)
     seen = parts_seen(net, layout)
     encoders = encoders_of(net, layout)
     for name, encoder in encoders.items():
-        place = f"{path}.parts.{name}"
+        place = f"{net.path_of('parts')}.{name}"
         if name not in net.parts:
-            place = path
+            place = net.block
         yield from _encoder_problems(place, encoder, layout, seen[name])
-    yield from _wide_indices(path, seen, encoders)
+    yield from _wide_indices(net.path_of("parts"), seen, encoders)
     if net.NEEDS_IMAGES and not any(part.is_image for part in seen.values()):
         message = f"takes images, and there is none among {', '.join(seen)}; use MLPNet"
-        yield Problem(f"{path}.type", message, net.type)
+        yield Problem(net.path_of("type"), message, net.type)
 
 
 WIDEST_ONE_HOT = 65_536
@@ -96,7 +94,8 @@ WIDEST_ONE_HOT = 65_536
 def _wide_indices(
     path: str, seen: Mapping[str, Part], encoders: Mapping[str, EncoderBlock]
 ) -> Iterator[Problem]:
-    """Indices whose one-hots would be longer than any layer should see."""
+    """Indices whose one-hots would be longer than any layer should see. `path` is the
+    place of the encoders."""
     for name, part in seen.items():
         width = sum(part.sizes)
         encoder = encoders.get(name)
@@ -106,28 +105,30 @@ def _wide_indices(
                 f"is missing: the part has {width:,} values, too many for a one-hot; "
                 f'set {{"type": "{EMBEDDING}"}}'
             )
-            yield Problem(f"{path}.parts.{name}", message)
+            yield Problem(f"{path}.{name}", message)
 
 
-def _unknown_names(
-    path: str, net: NetSpec, layout: ObservationLayout
-) -> Iterator[Problem]:
+def _unknown_names(net: NetSpec, layout: ObservationLayout) -> Iterator[Problem]:
+    obs = net.path_of("obs")
+    parts = net.path_of("parts")
     known = layout.names or (WHOLE,)
     listed = ", ".join(known)
     if net.obs is not None and not net.obs:
-        yield Problem(f"{path}.obs", f"must name a part; there are {listed}", [])
+        yield Problem(obs, f"must name a part; there are {listed}", [])
     places: Mapping[str, object] = {
-        **{f"{path}.obs.{index}": name for index, name in enumerate(net.obs or ())},
-        **{f"{path}.parts.{name}": name for name in net.parts},
+        **{f"{obs}.{index}": name for index, name in enumerate(net.obs or ())},
+        **{f"{parts}.{name}": name for name in net.parts},
     }
     for place, name in places.items():
         if name not in known:
             message = f"the observation has no such part; it has {listed}"
             if not layout.parts:
                 message = f'the observation has no parts; its own name is "{WHOLE}"'
+            if not layout.parts and layout.frames > 1 and len(layout.shape) == 2:
+                message = 'stacked vectors have no parts; use env.frame_op "concat"'
             yield Problem(place, message, name)
         elif net.obs is not None and name not in net.obs:
-            yield Problem(place, f"is not seen; add it to {path}.obs", name)
+            yield Problem(place, f"is not seen; add it to {obs}", name)
 
 
 def _encoder_problems(

@@ -1,9 +1,9 @@
 """Nets of images."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import prod
-from typing import Annotated
+from typing import Annotated, Any
 
 from annotated_types import Len
 from pydantic import Field
@@ -12,7 +12,7 @@ from typing_extensions import override
 from slm_lab.spec.schema import bounds, layers
 from slm_lab.spec.schema.fields import Count
 from slm_lab.spec.schema.layers import Widths, weights_between
-from slm_lab.spec.schema.net import NetSpec
+from slm_lab.spec.schema.net import NetSpec, copied_as
 
 KERNEL_SIZE = 3 * 3
 """The weights of a kernel of a ResNet."""
@@ -25,6 +25,11 @@ SMALLEST_IMAGE = 36
 """Pixels per side that `NATURE_LAYERS` need; smaller images get `SMALL_LAYERS`."""
 
 SMALL_LAYERS = ((32, 3, 2, 1), (64, 3, 2, 1))
+
+
+OF_THE_WHOLE: Mapping[str, Any] = {"fc_hid_layers": (), "obs": None, "parts": {}}
+"""Keys of a net that its encoder of an image has not: those of the layers behind it,
+and of other parts."""
 
 
 class ConvNetSpec(NetSpec):
@@ -52,7 +57,8 @@ class ConvNetSpec(NetSpec):
 
     @override
     def as_encoder(self) -> "ConvNetSpec":
-        return self.model_copy(update={"type": "ConvNet", "fc_hid_layers": ()})
+        # a DuelingConvNet has streams behind them, and is of another class
+        return copied_as(ConvNetSpec, self, type="ConvNet", **OF_THE_WHOLE)
 
     @property
     @override
@@ -117,7 +123,7 @@ class ResNetSpec(NetSpec):
 
     @override
     def as_encoder(self) -> "ResNetSpec":
-        return self.model_copy(update={"fc_hid_layers": ()})
+        return copied_as(ResNetSpec, self, type="ResNet", **OF_THE_WHOLE)
 
     @property
     @override

@@ -2,7 +2,7 @@
 them."""
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -415,9 +415,12 @@ class NetSpec(EncoderBlock):
         last: Mapping[str, Any] | None = None,
         block: str = "agent.net",
     ) -> Self:
-        """The net with its keys for `role` applied, and finally the keys `last`. It
-        knows where its keys are in the spec file, whose `block` this net is."""
+        """The net with its keys for `role` applied, and finally the keys `last`. It has
+        no encoders of parts that the other role alone sees. It knows where its keys are
+        in the spec file, whose `block` this net is."""
         keys = {**self.own_keys(), **self.role_keys(role), **(last or {})}
+        if "parts" not in self.role_keys(role):
+            keys["parts"] = self._encoders_for(role)
         net = type(self).model_validate(keys)
         if self._file_keys:  # resolved before
             net._block = self._block
@@ -426,6 +429,22 @@ class NetSpec(EncoderBlock):
         net._block = block
         net._file_keys = {key: self.file_key(role, key) for key in self.own_keys()}
         return net
+
+    def _encoders_for(self, role: Role) -> dict[str, EncoderBlock]:
+        """The encoders of both roles, without those of parts that the other role alone
+        sees."""
+        obs_by_role = {
+            name: self.role_keys(name).get("obs", self.obs) for name in ROLES
+        }
+        obs = obs_by_role.pop(role)
+        (obs_of_other,) = obs_by_role.values()
+        if obs is None:
+            return dict(self.parts)
+        known_to_other = self.parts if obs_of_other is None else obs_of_other
+        hidden = set(known_to_other) - set(obs)
+        return {
+            name: encoder for name, encoder in self.parts.items() if name not in hidden
+        }
 
     @property
     def for_roles(self) -> list[Self]:
@@ -548,6 +567,21 @@ class NetSpec(EncoderBlock):
     @model_serializer(mode="wrap")
     def _with_variants(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         return {**handler(self), **self.schedule_data(), **self._variants}
+
+
+NetKind = TypeVar("NetKind", bound=NetSpec)
+
+
+def copied_as(kind: type[NetKind], net: NetSpec, **changes: Any) -> NetKind:
+    """A net of the class `kind` with those keys of `net` that such a net has, and
+    `changes`. It has the same places in the spec file."""
+    keys = {
+        key: value for key, value in net.own_keys().items() if key in kind.model_fields
+    }
+    copied = kind.model_validate({**keys, **changes})
+    copied._block = net._block
+    copied._file_keys = net._file_keys
+    return copied
 
 
 def _keys_of(role: Role, variants: Mapping[str, Any]) -> dict[str, Any]:

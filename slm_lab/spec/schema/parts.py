@@ -95,6 +95,11 @@ def _encoder(block: Any) -> EncoderBlock:
     known = [name for name, model in models.items() if model.ENCODES]
     if name not in known:
         message = f"is missing: one of {', '.join(known)}"
+        if any(isinstance(value, Mapping) for value in block.values()):
+            message += (
+                "; a part with a dot in its name is set in JSON: "
+                """-s 'agent.net.parts={"robot.pose": …}'"""
+            )
         if name is not None:
             message = unknown_name("encoder of a part", str(name), known)
         raise_errors([error_line(("type",), message, name or ...)])

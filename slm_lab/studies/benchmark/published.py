@@ -121,7 +121,10 @@ def judge(score: PublishedScore, measured: Measured | None) -> Judgement:
     or equal, but says nothing if it is below; with more frames it is the reverse."""
     if score.differs:
         return Judgement(Verdict.NOT_COMPARABLE, score.differs)
-    if measured is None or measured.seeds < 2:
+    if measured is None:
+        measure = "greedy episodes" if score.score == "evaluation" else "returns"
+        return Judgement(Verdict.NOT_COMPARABLE, f"has no {measure}")
+    if measured.seeds < 2:
         return Judgement(Verdict.NOT_COMPARABLE, "needs two finished seeds")
     verdict = _by_intervals(measured.interval, score.interval)
     ratio = measured.frames / score.frames

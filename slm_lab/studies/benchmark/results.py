@@ -20,6 +20,7 @@ from slm_lab.studies.benchmark.published import (
     Judgement,
     Measured,
     PublishedScore,
+    Verdict,
     judge,
     scores_for,
 )
@@ -119,9 +120,11 @@ class RowResult:
 
     @cached_property
     def published(self) -> list[tuple[PublishedScore, Judgement]]:
-        """The published scores of its algorithm, and how it compares."""
+        """The published scores of its algorithm, and how it compares; comparable ones
+        first, of these the nearest budget."""
         scores = scores_for(self.first.algorithm, self.first.env, self.frames)
-        return [(score, judge(score, self._measured(score))) for score in scores]
+        judged = [(score, judge(score, self._measured(score))) for score in scores]
+        return sorted(judged, key=_is_not_comparable)
 
     def seeds(self, zero: float = 0.0, unit: float = 1.0) -> Seeds:
         """Its trainings with returns as one curve, with its values less `zero`, in
@@ -161,6 +164,10 @@ class RowResult:
                     float(np.array(record.curve.episode_return)[inside].mean())
                 )
         return np.array(means, np.float64)
+
+
+def _is_not_comparable(judged: tuple[PublishedScore, Judgement]) -> bool:
+    return judged[1].verdict is Verdict.NOT_COMPARABLE
 
 
 def _line(record: TrainingRecord, zero: float, unit: float) -> Line:

@@ -242,7 +242,7 @@ def _renamed(problems: list[Problem], key: Dimension, value: Any) -> list[Proble
 def _problems_at(base: Spec, settings: Mapping[str, Any]) -> list[Problem]:
     changed: Any = {"env": base.env.model_dump(mode="json")}
     for path, value in settings.items():
-        changed = with_value(changed, path.split("."), value)
+        changed = with_value(changed, path, value)
     try:
         env = EnvSpec.model_validate(changed["env"])
     except ValidationError as error:

@@ -124,3 +124,17 @@ def test_an_image_may_have_its_numbers_in_another_type(image_adapter, dtype):
 def test_an_image_of_other_numbers_is_refused(image_adapter, value):
     with pytest.raises(ValueError, match=r"with the value .*, which uint8 cannot hold"):
         image_adapter.batch(np.full((4, 4, 3), value))
+
+
+class WithADot(Ends):
+    pose = spaces.Box(-1, 1, (2,), np.float32)
+    observation_space = spaces.Dict({"robot.pose": pose, "friction": pose})
+
+
+def test_a_needed_part_with_a_dot_in_its_key_is_missed_by_name(env_spec, registered):
+    spec = env_spec(registered("WithADot-v0", WithADot))
+    adapter = PolicyAdapter(spec, ("robot.pose",))
+    pose = np.ones(2, np.float32)
+    assert_array_equal(adapter.batch({"robot.pose": pose}).obs, [[0, 0, 1, 1]])
+    with pytest.raises(ValueError, match=r'"robot\.pose" is missing'):
+        adapter.batch({"friction": pose})

@@ -109,6 +109,16 @@ def test_the_keys_of_a_mask_say_which_part_it_is_of_in_any_order():
         reader.read({"a": [1, 0]})
 
 
+@pytest.mark.parametrize("make", [list, np.array])
+@pytest.mark.parametrize("in_parts", [False, True])
+def test_the_masks_of_a_batch_are_lists_or_arrays(make, in_parts):
+    kick = spaces.Dict(aim=spaces.Box(-1, 1, (2,)), kick=spaces.Discrete(3))
+    reader = MaskReader("info.mask", spaces.Box(-1, 1, (2,)), kick, "X")
+    masks = make([[1, 0, 1], [0, 1, 0], [1, 1, 1], [0, 0, 1]])
+    value = {"kick": masks} if in_parts else masks
+    assert_array_equal(reader.read(value), np.array(masks))
+
+
 @pytest.mark.parametrize("name", ["DQN", "SoftActorCritic", "TD3"])
 def test_algorithms_without_a_product_refuse_mixed_actions(name):
     make = q_learning if name == "DQN" else soft

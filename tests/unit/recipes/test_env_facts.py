@@ -1,7 +1,10 @@
 """What random actions give, and what may keep an agent from learning."""
 
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec as Entry
 
 from slm_lab.core.errors import LabError
 from slm_lab.recipes import env_facts as facts
@@ -43,6 +46,28 @@ def test_an_environment_that_raises_is_one_line_with_the_place(monkeypatch):
     monkeypatch.setattr("tests.unit.recipes.toy_envs.Toy.step", step)
     with pytest.raises(LabError, match=r"raises KeyError: 'wind'.*test_env_facts.py"):
         env_facts(EnvSpec(name=ENVS["vectors"], max_frame=1))
+
+
+HINT = "it tells which actions are allowed: -s env.action_mask="
+
+
+def test_a_mask_that_nobody_uses_is_pointed_out(monkeypatch):
+    def reset(self, *, seed=None, options=None):
+        obs, info = original(self, seed=seed, options=options)
+        return obs, {**info, "mask": np.ones(1), "action_mask": np.ones(2)}
+
+    original = Toy.reset
+    monkeypatch.setattr(Toy, "reset", reset)
+    found = env_facts(EnvSpec(name=ENVS["vectors"], max_frame=1))
+    assert f"{HINT}info.action_mask" in found.notes
+    parts = spaces.Dict(x=spaces.Box(-1, 1, (2,)), legal_mask=spaces.MultiBinary(2))
+    entry = Entry("Masked-v0", lambda: Toy(parts, spaces.Discrete(2)))
+    monkeypatch.setitem(gymnasium.registry, entry.id, entry)
+    found = env_facts(EnvSpec(name=entry.id, max_frame=1))
+    assert f"{HINT}legal_mask" in found.notes
+    monkeypatch.setattr(Toy, "step", lambda self, action: {}["illegal"])
+    with pytest.raises(LabError, match=f"raises KeyError.*{HINT}legal_mask"):
+        env_facts(EnvSpec(name=entry.id, max_frame=1))
 
 
 def test_random_actions_differ_although_the_environment_seeds_its_own(monkeypatch):

@@ -186,7 +186,33 @@ def test_filling_nothing_changes_nothing(tree):
 @given(st.dictionaries(KEYS, st.dictionaries(KEYS, VALUES)), KEYS, KEYS, VALUES)
 def test_setting_a_value_leaves_the_original_alone(tree, first, second, value):
     before = repr(tree)
-    after = with_value(tree, [first, second], value)
+    after = with_value(tree, f"{first}.{second}", value)
     assert repr(tree) == before
     assert after[first][second] == value
     assert all(after[key] == tree[key] for key in tree if key != first)
+
+
+PARTS = {
+    "robot.pose": {"type": "MLPNet", "hid_layers": [4]},
+    "robot.pose.fast": {"type": "MLPNet", "hid_layers": [4]},
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_setting_reaches_into_a_block_whose_name_has_dots(name):
+    tree = {"net": {"parts": PARTS}, "wrappers": [{"a": 1}, PARTS]}
+    for block in ("net.parts", "wrappers.1"):
+        after = with_value(tree, f"{block}.{name}.hid_layers", [7])
+        parts = after["net"]["parts"] if block == "net.parts" else after["wrappers"][1]
+        assert parts == {**PARTS, name: {"type": "MLPNet", "hid_layers": [7]}}
+
+
+def test_a_setting_sets_an_argument_in_kwargs_beside_it():
+    spec = load("env.kwargs.sutton_barto_reward=true")
+    assert spec.env.arguments == {"sutton_barto_reward": True}
+
+
+def test_a_part_with_a_dot_in_its_name_is_set_whole():
+    (problem,) = problems('agent.net.parts.robot.pose={"type": "MLPNet"}')
+    assert problem.startswith("agent.net.parts.robot.type: is missing: one of")
+    assert """set in JSON: -s 'agent.net.parts={"robot.pose": …}'""" in problem

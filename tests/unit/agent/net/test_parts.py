@@ -15,6 +15,7 @@ from slm_lab.core.observation import BYTE, FLOAT32, ObservationLayout
 from slm_lab.env.convert.mask import MASK
 from slm_lab.env.convert.parts import RowConverter
 from slm_lab.spec import builtin  # noqa: F401
+from slm_lab.spec.checks.parts import part_problems
 from slm_lab.spec.schema.agent import NET
 from tests.support import seeded
 
@@ -222,6 +223,87 @@ def test_parts_that_cannot_be_are_named_with_their_place(what):
     with pytest.raises(LabError) as caught:
         net_of(**keys)
     assert message.replace("'", '"') in str(caught.value).replace("'", '"')
+
+
+BY_ROLES = {
+    "type": "MLPNet",
+    "hid_layers": [8],
+    "obs": ["camera", "room"],
+    "critic_obs": ["camera", "pose"],
+    "parts": {
+        "room": {"type": "Embedding", "dim": 3},
+        "pose": {"type": "MLPNet", "hid_layers": [5]},
+    },
+}
+
+
+def test_each_role_has_the_encoders_of_the_parts_that_it_sees():
+    spec = NET.validate(BY_ROLES)
+    for role, name, width in (("actor", "room", 3), ("critic", "pose", 5)):
+        of_role = spec.for_role(role)
+        assert list(of_role.parts) == [name]
+        assert list(of_role.for_role(role).parts) == [name]
+        net = build_net(of_role, CONVERTER.layout, [Head(2)], seeded(0))
+        image, encoder = net.body.encoders
+        assert net.body.width == image.width + width
+        assert encoder.width == width
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"critic_obs": ["pose", "rooms"]}, "agent.net.critic_obs.1"),
+        ({"critic_obs": []}, "agent.net.critic_obs"),
+        ({"critic_parts": {"x": {"type": "MLPNet"}}}, "agent.net.critic_parts.x"),
+        (
+            {"critic_parts": {"room": {"type": "MLPNet"}}},
+            "agent.net.critic_parts.room: is not seen; add it to agent.net.critic_obs",
+        ),
+        (
+            {"critic_parts": {"pose": {"type": "ConvNet", **CONV}}},
+            "agent.net.critic_parts.pose.type",
+        ),
+    ],
+)
+def test_a_problem_of_one_role_names_the_key_of_that_role(keys, message):
+    spec = NET.validate({**BY_ROLES, **keys}).for_role("critic")
+    problem, *_ = part_problems(spec, CONVERTER.layout)
+    assert f"{problem.path}: {problem.message}".startswith(message)
+
+
+def test_stacked_vectors_have_no_parts_to_name():
+    stacked = CONVERTER.layout.joined(3, (3, 8), FLOAT32)
+    spec = NET.validate({"type": "MLPNet", "obs": ["pose"]})
+    (problem,) = part_problems(spec, stacked)
+    assert problem.message == (
+        'stacked vectors have no parts; use env.frame_op "concat"'
+    )
+
+
+FILTERS = {
+    "ConvNet": {**CONV, "fc_hid_layers": [7]},
+    "DuelingConvNet": {**CONV, "fc_hid_layers": [7]},
+    "ResNet": {"channels": [4], "num_blocks": 1, "fc_hid_layers": [7]},
+}
+
+
+@pytest.mark.parametrize("kind", FILTERS)
+@pytest.mark.parametrize("obs", [None, ["camera"], ["pose", "camera"]])
+def test_a_net_of_images_sees_them_by_its_own_convolutions(kind, obs):
+    parts = {"pose": {"type": "MLPNet", "hid_layers": [5]}}
+    keys = {"type": kind, **FILTERS[kind], "obs": obs, "norm_place": "after"}
+    if obs != ["camera"]:
+        keys["parts"] = parts
+    net = build_net(NET.validate(keys), CONVERTER.layout, [Head(2)], seeded(0))
+    image = {**keys, "type": kind.removeprefix("Dueling"), "obs": None, "parts": {}}
+    alone = build_net(NET.validate(image), (3, 20, 16), [Head(2)], seeded(0))
+    body = next(each for each in net.modules() if isinstance(each, PartsBody))
+    shapes, expected = (
+        [value.shape for value in module.parameters()]
+        for module in (body.encoders[-1], alone.body)
+    )
+    assert shapes == expected
+    assert net.forward(rows_of(scenes(3)))[0].shape == (3, 2)
 
 
 def test_values_of_actions_that_are_not_allowed_are_never_the_greatest():

@@ -248,3 +248,16 @@ def test_a_second_part_with_the_name_of_the_mask_is_refused():
     space = spaces.Dict(mask=spaces.MultiBinary(2), action_mask=BOX)
     with pytest.raises(SpecError, match='has another part "action_mask"; name that'):
         reader(spaces.Discrete(2), "mask", space)
+
+
+@pytest.mark.parametrize("frame_op", ["stack", "concat"])
+def test_the_mask_of_joined_frames_is_that_of_the_newest(build, frame_op):
+    single = build(**AS_PART, num_envs=2)
+    joined = build(**AS_PART, num_envs=2, frame_op=frame_op, frame_op_len=3)
+    first = allowed_in(single, single.reset())
+    assert_array_equal(allowed_in(joined, joined.reset()), first)
+    action = draw_allowed(single.layout, single.obs, np.random.default_rng(0))
+    action = action.reshape(2, *single.action_space.shape)
+    newest = allowed_in(single, single.step(action).obs)
+    assert (newest != first).any()
+    assert_array_equal(allowed_in(joined, joined.step(action).obs), newest)

@@ -82,7 +82,9 @@ def test_another_environment_and_a_single_seed_are_not_compared():
     assert str(other) == "not comparable (no sticky actions)"
     single = judge(published(), measured(70, 80, seeds=1))
     assert single.verdict is Verdict.NOT_COMPARABLE
-    assert judge(published(), None).verdict is Verdict.NOT_COMPARABLE
+    assert str(judge(published(), None)) == "not comparable (has no returns)"
+    greedy = judge(published(score="evaluation"), None)
+    assert str(greedy) == "not comparable (has no greedy episodes)"
 
 
 def test_the_score_of_the_nearest_budget_comes_first():
