@@ -52,7 +52,7 @@ def check_env(spec: EnvSpec) -> list[Problem]:
         return _check_pooled(spec, entry)
     if (
         spec.vectorization_mode == "native"
-        and (reason := native_fault(entry)) is not None
+        and (reason := native_fault(spec, entry)) is not None
     ):
         return [native_refused(reason)]
     return _check_kwargs(spec, entry) + wrapper_problems(spec)
@@ -76,7 +76,8 @@ def _check_of_pool(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
         return problems
     try:
         arguments = pool_arguments(entry)
-    except (MissingExtraError, ImportError):
+    except (MissingExtraError, ImportError, RuntimeError):
+        # RuntimeError: the files of the game are arguments, as of VizdoomCustom-v1
         return problems
     problems += _argument_problems(arguments, spec, entry)
     return problems + _index_problems(spec, entry, arguments)

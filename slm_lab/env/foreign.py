@@ -4,6 +4,7 @@ it as a single environment.
 They start a new episode in the step after the end (NEXT_STEP), in the same step
 (SAME_STEP), or when `reset` is told so (DISABLED)."""
 
+import copy
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias, final
@@ -16,8 +17,10 @@ from typing_extensions import override
 
 from slm_lab.core.errors import LabError
 from slm_lab.core.registry import load_target
-from slm_lab.core.types import Array, IntArray
-from slm_lab.env.convert.nested import batch_of_one
+from slm_lab.core.types import IntArray
+from slm_lab.env.convert.batch import host_array, host_arrays, rows_at
+from slm_lab.env.convert.mask import without_flags
+from slm_lab.env.convert.nested import batch_of_one, element
 
 GymnasiumVectorEnv: TypeAlias = gymnasium.vector.VectorEnv[Any, Any, Any]
 
@@ -29,6 +32,9 @@ of these names."""
 
 FINAL_OBS = ("final_obs", "final_observation")
 """The keys of last observations in an info: of Gymnasium, and of its older versions."""
+
+FINAL_INFO = "final_info"
+"""The key of last infos in an info."""
 
 
 def vector_creator(entry: GymnasiumSpec) -> Creator:
@@ -102,31 +108,52 @@ def make_in_mode(creator: Creator, **arguments: Any) -> InMode:
     return InMode(env, asked)
 
 
-def host_array(values: Any) -> Array:
-    """Values as an array, which may share their memory. A simulator may return arrays
-    of JAX, or tensors of torch, on the host or on a GPU."""
-    to_host = getattr(values, "cpu", None)  # of torch: others copy by themselves
-    if to_host is not None:
-        values = to_host()
-    return np.asarray(values)
-
-
-def final_rows(env: object, info: Mapping[str, Any], done_index: IntArray) -> Array:
-    """(K, ...) the last observations of the done rows (K,), from the info of a step in
-    mode SAME_STEP. Raises LabError if it has none."""
+def final_rows(env: object, info: Mapping[str, Any], done_index: IntArray) -> Any:
+    """(K, ...) the last observations of the done rows (K,), or their parts, from the
+    info of a step in mode SAME_STEP. Raises LabError if it has none."""
     for key in FINAL_OBS:
-        if key not in info:
-            continue
-        rows = host_array(info[key])
-        if rows.dtype != np.object_:
-            return rows[done_index]
-        # An object array from Gymnasium; other rows are invalid.
-        return np.stack([np.asarray(rows[i]) for i in done_index])
+        if key in info:
+            return rows_at(info[key], done_index)
     raise LabError(
         f"{type(env).__name__} ended an episode without final_obs in its info, which "
         "the autoreset mode SAME_STEP promises; add it there, or say another "
         "autoreset_mode in its metadata"
     )
+
+
+def final_info(
+    env: object, info: Mapping[str, Any], done_index: IntArray
+) -> dict[str, Any]:
+    """The last infos of the done rows (K,), from the info of a step in mode SAME_STEP.
+    Raises LabError if it has none."""
+    infos = info.get(FINAL_INFO)
+    if not isinstance(infos, Mapping):
+        raise LabError(
+            f"{type(env).__name__} ended an episode without a dict final_info in its "
+            "info, where the mask of the last state should be; add it there"
+        )
+    rows: dict[str, Any] = rows_at(infos, done_index)
+    return rows
+
+
+def single_info(info: Mapping[str, Any]) -> dict[str, Any]:
+    """The info of one copy from that of a vector environment of one, without last
+    observations."""
+    single: dict[str, Any] = {}
+    for key, value in without_flags(info).items():
+        marks = info.get(f"_{key}")
+        is_marked_missing = marks is not None and not marks[0]
+        if key in FINAL_OBS or is_marked_missing:
+            continue
+        if isinstance(value, Mapping):
+            single[key] = single_info(value)
+            continue
+        try:
+            rows = host_array(value)
+        except TypeError:  # no array, such as a key of JAX
+            continue
+        single[key] = value if rows.ndim == 0 else rows[0]
+    return single
 
 
 @final
@@ -138,8 +165,8 @@ class SingleOfVector(gymnasium.Env[Any, Any]):
         made = make_in_mode(load_creator(target), num_envs=1, **arguments)
         self._env = made.env
         self._resets_itself = made.mode is AutoresetMode.SAME_STEP
-        self._first: Array | None = None
-        """The first observation of the next episode, if that has begun."""
+        self._first: tuple[Any, dict[str, Any]] | None = None
+        """The first observation and info of the next episode, if that has begun."""
         self.observation_space = self._env.single_observation_space
         self.action_space = self._env.single_action_space
         self.metadata = self._env.metadata
@@ -153,20 +180,26 @@ class SingleOfVector(gymnasium.Env[Any, Any]):
         first = self._first
         self._first = None
         if first is None or seed is not None or options is not None:
-            obs, _ = self._env.reset(seed=seed, options=options)
-            first = host_array(obs)[0].copy()
-        return first, {}
+            obs, info = self._env.reset(seed=seed, options=options)
+            first = self._single(obs), single_info(info)
+        return first
 
     @override
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         batch = batch_of_one(self.action_space, action)
         obs, reward, terminated, truncated, info = self._env.step(batch)
-        last = host_array(obs)[0].copy()
-        is_over = bool(terminated[0]) or bool(truncated[0])
-        if is_over and self._resets_itself:
-            self._first = last
-            last = final_rows(self._env, info, np.zeros(1, np.int64))[0]
-        return last, float(reward[0]), bool(terminated[0]), bool(truncated[0]), {}
+        ends = bool(terminated[0]), bool(truncated[0])
+        last_obs = self._single(obs)
+        last_info = single_info(info)
+        if any(ends) and self._resets_itself:
+            self._first = last_obs, last_info
+            last_obs = self._single(final_rows(self._env, info, np.zeros(1, np.int64)))
+            last_info = last_info.get(FINAL_INFO, {})
+        return last_obs, float(reward[0]), *ends, last_info
+
+    def _single(self, obs: Any) -> Any:
+        """The observation in a batch of one. It is new."""
+        return copy.deepcopy(element(self.observation_space, host_arrays(obs), 0))
 
     @override
     def render(self) -> Any:

@@ -30,10 +30,9 @@ from slm_lab.core.process import printing_to, text_log
 from slm_lab.core.registry import import_failure
 from slm_lab.core.schedule import Schedule
 from slm_lab.env.changing import ArgumentSchedule, ChangingEnv, Numbers
-from slm_lab.env.check import argument_schedules, check_env, native_refused
+from slm_lab.env.check import argument_schedules, check_env
 from slm_lab.env.convert.action import action_converter
 from slm_lab.env.convert.mask import ActionMasks, MaskReader
-from slm_lab.env.convert.nested import COMPOSITE
 from slm_lab.env.convert.normalize import ObservationNormalizer, RunningStatistics
 from slm_lab.env.convert.observation import FrameJoiner, ObservationConverter
 from slm_lab.env.convert.parts import RowSpace, join_parts
@@ -60,7 +59,6 @@ from slm_lab.env.simulators.envpool import (
 from slm_lab.env.simulators.film import ATARI_FPS, Film, Filmed, fix_of_mujoco
 from slm_lab.env.vector.agents import AgentRows
 from slm_lab.env.vector.autoreset import (
-    NATIVE_PARTS,
     choose_mode,
     make_async,
     make_native,
@@ -381,9 +379,7 @@ def _vectorise(
     )
     if mode == "native":
         with printing_to(log):
-            native = _native(factory, seed)
-        if native is not None:
-            return native
+            return _native(factory, seed)
     if mode == "async":
         makers = [
             partial(
@@ -449,20 +445,12 @@ def _make_pickled(make_single: bytes, log: Path | None) -> Env:
     return make()
 
 
-def _native(factory: EnvFactory, seed: int) -> RawEnvs | None:
-    """The native vector environment; None if it does not fit and the spec does not
-    request it."""
+def _native(factory: EnvFactory, seed: int) -> RawEnvs:
+    """The native vector environment."""
     spec, entry, game, *_ = factory
     if game is not None:
         return make_native_atari(game, entry, spec.num_envs, seed)
-    native = make_native(spec, entry, seed)
-    check_spaces(entry.id, native.observation_space, native.action_space)
-    if not isinstance(native.observation_space, COMPOSITE):
-        return native
-    native.close()
-    if spec.vectorization_mode == "native":
-        raise SpecError("env", [native_refused(NATIVE_PARTS)])
-    return None
+    return make_native(spec, entry, seed)
 
 
 def _check_spaces_of(env: Env) -> None:
@@ -509,6 +497,9 @@ def conversions_of(
         RunningStatistics(part, size) if size else None
         for size, part in zip(sizes, np.split(statistics, lengths[:1]), strict=True)
     )
+    mask_sizes: tuple[int, ...] = ()
+    if layout.mask is not None:
+        mask_sizes = layout.part(layout.mask).sizes
     normalizer = None
     if of_obs is not None:
         normalizer = ObservationNormalizer(of_obs, spec.clip_obs, layout)
@@ -527,7 +518,7 @@ def conversions_of(
     blocks = (slice(0, lengths[0]), slice(lengths[0], len(statistics)))
     return Conversions(
         observation=observation,
-        action=action_converter(raw.action_space, spec.name),
+        action=action_converter(raw.action_space, spec.name, mask_sizes),
         reward=RewardConverter(
             scale=spec.reward_scale,
             clip=spec.clip_reward,

@@ -1,7 +1,10 @@
 """The environments that envpool alone has, by their names in a spec: "envpool:ID",
 "playground/TASK", and any id of envpool with the backend "envpool"."""
 
+import ctypes
+import sys
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import gymnasium
@@ -51,6 +54,15 @@ CONTROL_SUITE = {
 }
 """Tasks of MuJoCo Playground that are DeepMind Control's, and their ids in envpool."""
 
+
+MUJOCO = "envpool.mujoco."
+"""The beginning of the modules of envpool with MuJoCo in them."""
+
+OPENGL = ("libOpenGL.so.0", "libEGL.so.1")
+"""The system's libraries by which MuJoCo draws without a screen."""
+
+OF_MANY = ("Cig-v1", "MultiDuel-v1")
+"""Games of Doom that wait for other players: they hang or end the process."""
 
 LIKENESS = 0.8
 """How similar an id is, 0 to 1, to one that it probably misspells."""
@@ -102,7 +114,26 @@ def playground_id(name: str) -> str:
 
 def import_envpool() -> Any:
     """The module envpool. Raises MissingExtraError as `import_extra`."""
+    opengl_fault()
     return import_extra("envpool", "envpool")
+
+
+@cache
+def opengl_fault() -> str | None:
+    """Why MuJoCo would end the process when envpool draws it; None if it would not. It
+    finds OpenGL only if the system's libraries were loaded before its module, because
+    envpool brings its own under other names. So the first call loads them."""
+    if any(name.startswith(MUJOCO) for name in sys.modules):
+        return "envpool was imported before slm_lab; import slm_lab first"
+    try:
+        for library in OPENGL:
+            ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        return (
+            f"envpool draws MuJoCo by EGL, and {error}; install libegl1 and libopengl0 "
+            "(Debian, Ubuntu)"
+        )
+    return None
 
 
 def nearest_of_pool(env_id: str) -> str | None:
@@ -149,7 +180,11 @@ def playground_names() -> Iterator[str]:
 
 
 def _entry(spec: EnvSpec, task: str) -> GymnasiumSpec:
-    """The entry of `task` under the name of `spec`, with its step limit."""
+    """The entry of `task` under the name of `spec`, with its step limit. Raises
+    SpecError for a game that waits for other players."""
+    if task in OF_MANY:
+        message = "it waits for other players, and hangs or ends the process"
+        raise SpecError.of("env", "env.name", message, spec.name)
     arguments = import_envpool().registration.registry.specs[task][2]
     limit = spec.max_t or arguments.get("max_episode_steps") or None
     kwargs: dict[str, Any] = {"task": task}

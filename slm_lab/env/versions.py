@@ -128,7 +128,10 @@ def _file_of(module: str) -> Path | None:
     places = None
     for end in range(module.count(".") + 1) if origin is None else ():
         name = ".".join(module.split(".")[: end + 1])
-        module_spec = PathFinder.find_spec(name, places)
+        try:
+            module_spec = PathFinder.find_spec(name, places)
+        except KeyError:  # in a folder without __init__.py of a package not imported
+            return None
         if module_spec is None:
             return None
         origin = module_spec.origin

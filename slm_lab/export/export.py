@@ -138,6 +138,8 @@ class PartGraph(nn.Module):
         self._shape = converter.shape
         self._dtype = _torch_dtype(converter.dtype)
         constants = {"start": converter.start}
+        if converter.joint is not None:
+            constants |= converter.joint._asdict()
         if converter.scaling is not None:
             constants |= converter.scaling._asdict()
         _register(self, constants)
@@ -145,11 +147,14 @@ class PartGraph(nn.Module):
     @override
     def forward(self, action: Tensor) -> Tensor:
         """The agent's actions (B, …) → those of the environment, (B, *shape)."""
+        if "strides" in self._buffers:
+            strides = self.get_buffer("strides")
+            action = action[:, None] // strides % self.get_buffer("sizes")
         if "half_width" in self._buffers:
             action = action.double() * self.get_buffer("half_width")
             action = action + self.get_buffer("middle")
             action = action.clamp(self.get_buffer("low"), self.get_buffer("high"))
-        elif "start" in self._buffers:
+        if "start" in self._buffers:
             action = action + self.get_buffer("start")
         return action.reshape(-1, *self._shape).to(self._dtype)
 

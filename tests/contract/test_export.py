@@ -111,6 +111,39 @@ def test_an_image_that_the_lab_resizes_is_refused(tmp_path):
         agent.export(tmp_path / "policy.onnx")
 
 
+class Fields(gymnasium.Env):
+    """A choice of a row and a column among the fields that are free."""
+
+    observation_space = spaces.Dict(
+        free=spaces.MultiBinary((2, 3)), numbers=spaces.Box(-1, 1, (3,), np.float32)
+    )
+    action_space = spaces.MultiDiscrete([2, 3], start=[1, 4])
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.free = np.ones((2, 3), np.int8)
+        return self.given(), {}
+
+    def given(self):
+        numbers = self.np_random.uniform(-1, 1, 3).astype(np.float32)
+        return {"free": self.free.copy(), "numbers": numbers}
+
+    def step(self, action):
+        row, column = action - np.array([1, 4])
+        assert self.free[row, column], "this field is taken"
+        self.free[row, column] = 0
+        return self.given(), 1.0, not self.free.any(), False, {}
+
+
+def test_a_choice_among_combinations_has_all_components_in_a_file(tmp_path, registered):
+    name = registered("Fields-v0", entry_point=Fields)
+    spec = PPO["masked"].spec
+    env = spec.env.model_copy(update={"name": name, "action_mask": "free"})
+    agent = loaded_agent(small_spec(spec.model_copy(update={"env": env})))
+    assert agent.action_space == Fields.action_space
+    assert not deviation_of_file(agent, tmp_path / "policy.onnx", open_onnx)
+
+
 def test_another_suffix_is_refused(tmp_path):
     agent = agent_of("separate")
     with pytest.raises(

@@ -1,6 +1,7 @@
 """Converts an agent's actions to an environment's. Only this module scales actions."""
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias, final
 
 import numpy as np
@@ -8,7 +9,7 @@ from gymnasium import Space, spaces
 
 from slm_lab.core.actions import LARGEST_INDEX, MixedActions
 from slm_lab.core.errors import Problem, SpecError
-from slm_lab.core.types import Array, FloatArray
+from slm_lab.core.types import Array, FloatArray, IntArray
 from slm_lab.env.convert.mask import action_sizes
 from slm_lab.env.convert.nested import COMPOSITE, name_of_part, nested, parts_of
 
@@ -22,23 +23,45 @@ class Scaling(NamedTuple):
     high: FloatArray
 
 
+class Joint(NamedTuple):
+    """a → a // strides % sizes, the values of the K components, each (K,) int64."""
+
+    strides: IntArray
+    sizes: IntArray
+
+    @classmethod
+    def of(cls, sizes: IntArray) -> "Joint":
+        """That of components with these numbers of values."""
+        strides = np.cumprod([1, *sizes[:0:-1]])[::-1]
+        return cls(strides.copy(), sizes)
+
+
 @final
 class ActionConverter:
     """Scales bounded components of a Box from [-1, 1]; counts discrete actions from 0.
     A component with two finite bounds becomes low + (a + 1)/2 (high − low); others are
     unchanged. All are clipped to existing bounds. The agent's actions of several
-    components are vectors (A,)."""
+    components are vectors (A,), or with `is_joint`, for a MultiDiscrete, one number for
+    each combination of their values, the last component changing first."""
 
     space: Space[Any]
     """The agent's action space, of one environment."""
 
-    def __init__(self, raw_space: Space[Any], env_name: str, part: str = "") -> None:
+    def __init__(
+        self,
+        raw_space: Space[Any],
+        env_name: str,
+        part: str = "",
+        is_joint: bool = False,
+    ) -> None:
         """Raises SpecError for a space that is not supported, with the name of the
         `part` of actions that it is."""
         self.scaling: Scaling | None = None
         """The scaling of a Box; None for other spaces."""
         self.start: Array | None = None
         """The first discrete action; None: 0."""
+        self.joint: Joint | None = None
+        """What splits a number of a combination; None: actions are none."""
         if isinstance(raw_space, spaces.Box) and np.issubdtype(
             raw_space.dtype, np.floating
         ):
@@ -48,7 +71,11 @@ class ActionConverter:
             self.space = spaces.Discrete(int(raw_space.n))
         elif isinstance(raw_space, spaces.MultiDiscrete):
             self.start = _unless_zero(raw_space.start.ravel())
-            self.space = spaces.MultiDiscrete(raw_space.nvec.ravel().astype(np.int64))
+            sizes = raw_space.nvec.ravel().astype(np.int64)
+            self.space = spaces.MultiDiscrete(sizes)
+            if is_joint:
+                self.joint = Joint.of(sizes)
+                self.space = spaces.Discrete(int(sizes.prod()))
         elif isinstance(raw_space, spaces.MultiBinary):
             self.space = spaces.MultiBinary(math.prod(raw_space.shape))
         else:
@@ -77,6 +104,8 @@ class ActionConverter:
     def convert(self, action: Array) -> Array:
         """Actions (N,) or (N, A) → actions of the N environments, (N, *shape) of the
         raw dtype."""
+        if self.joint is not None:
+            action = action[:, None] // self.joint.strides % self.joint.sizes
         if self.scaling is not None:
             action = _scaled(action, self.scaling)
         elif self.start is not None:
@@ -121,12 +150,18 @@ class MixedConverter:
 AnyActionConverter: TypeAlias = ActionConverter | MixedConverter
 
 
-def action_converter(raw_space: Space[Any], env_name: str) -> AnyActionConverter:
-    """The converter for this space of an environment. Raises SpecError for one that is
-    not supported."""
+def action_converter(
+    raw_space: Space[Any], env_name: str, mask_sizes: Sequence[int] = ()
+) -> AnyActionConverter:
+    """The converter for this space of an environment. `mask_sizes` are the `sizes` of a
+    `MaskReader`, none without a mask. Raises SpecError for a space that is not
+    supported."""
     if isinstance(raw_space, COMPOSITE) and raw_space.spaces:
         return MixedConverter(raw_space, env_name)
-    return ActionConverter(raw_space, env_name)
+    is_joint = False
+    if mask_sizes and isinstance(raw_space, spaces.MultiDiscrete):
+        is_joint = tuple(mask_sizes) != tuple(raw_space.nvec.ravel())
+    return ActionConverter(raw_space, env_name, is_joint=is_joint)
 
 
 def _typed(columns: Array, part: ActionConverter) -> Array:

@@ -1,5 +1,6 @@
 """Which actions an environment allows now, as a part of its observations."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,8 +11,16 @@ from gymnasium.utils import RecordConstructorArgs
 from typing_extensions import override
 
 from slm_lab.core.errors import LabError, SpecError
-from slm_lab.core.types import Array, IntArray
-from slm_lab.env.convert.nested import COMPOSITE, name_of_part, parts_of
+from slm_lab.core.types import Array, BoolArray, IntArray
+from slm_lab.env.convert.nested import (
+    COMPOSITE,
+    name_of_part,
+    part_at,
+    parts_of,
+    parts_without,
+    path_of,
+    values_without,
+)
 from slm_lab.env.interface import NUMERIC, AnySpace, Env
 
 OBS = "obs"
@@ -25,11 +34,13 @@ INFO = "info."
 
 
 class MaskReader:
-    """Reads the mask at `place`: "info.KEY", or a key of the observation. A mask has a
+    """Reads the mask at `place`: "info.KEY", or a part of the observation. A mask has a
     number for each value of each Discrete component of an action: 1 where it is
     allowed, 0 where not. It is one array, or one array per component in a list, Tuple
-    or Dict. The mask of an action in parts may have the same parts. Raises SpecError if
-    actions have no such component, or the observation no such key."""
+    or Dict. The mask of an action in parts may have the same parts. A part of the shape
+    of a MultiDiscrete action's sizes has a number for each combination of values: then
+    the agent's action is one choice among these. Raises SpecError if actions have no
+    such component, or the observation no such part."""
 
     def __init__(
         self,
@@ -50,29 +61,40 @@ class MaskReader:
                 f"environment's are {action_space}; remove it"
             )
             raise SpecError.of("env", "env.action_mask", message, place)
+        self._path: Sequence[Any] = ()
+        """The keys that lead to the mask in an observation."""
+        if not self.is_in_info:
+            self._path = self._path_in(observation_space)
+            if _is_joint(part_at(observation_space, self._path), action_space):
+                sizes = np.array([sizes.prod()])
         self.sizes: tuple[int, ...] = tuple(sizes.tolist())
-        """The values of each component of an action."""
+        """The values of each component of an action, or the number of their
+        combinations."""
         self.num_values = sum(self.sizes)
         """A, the values of all components."""
         self._starts = np.cumsum(sizes) - sizes
-        self._has_parts = isinstance(observation_space, spaces.Dict)
+        self._has_parts = isinstance(observation_space, COMPOSITE)
         self.others = self._others(observation_space)
         """The parts beside the mask."""
         mask = spaces.MultiBinary(self.num_values)
         self.space = spaces.Dict({**self.others, MASK: mask})
         """Observations with the mask as their part `MASK`."""
 
+    def _path_in(self, space: AnySpace) -> Sequence[Any]:
+        path = path_of(space, self.key)
+        if path is None:
+            names = ", ".join(name_of_part(path) for path, _ in parts_of(space))
+            message = (
+                f'the observation has no part "{self.key}"; it has '
+                f'{names or "no parts"}; a mask in the info is "info.KEY"'
+            )
+            raise SpecError.of("env", "env.action_mask", message, self.place)
+        return path
+
     def _others(self, space: AnySpace) -> dict[str, AnySpace]:
-        parts = dict(space.spaces) if isinstance(space, spaces.Dict) else {OBS: space}
-        if not self.is_in_info:
-            if not isinstance(space, spaces.Dict) or self.key not in parts:
-                keys = ", ".join(map(str, parts)) if len(parts) > 1 else "no parts"
-                message = (
-                    f'the observation has no part "{self.key}"; it has {keys}; a mask '
-                    'in the info is "info.KEY"'
-                )
-                raise SpecError.of("env", "env.action_mask", message, self.place)
-            del parts[self.key]
+        parts = {OBS: space}
+        if self._has_parts:
+            parts = parts_without(space, self._path)
         if MASK in parts:
             message = (
                 f'the observation has another part "{MASK}"; name that, or leave it '
@@ -85,27 +107,55 @@ class MaskReader:
         """The parts of an observation of the environment beside the mask."""
         if not self._has_parts:
             return {OBS: obs}
-        if not isinstance(obs, Mapping):
-            return {}
-        return {key: part for key, part in obs.items() if key != self.key}
+        return values_without(obs, self._path)
 
     def find(self, obs: Any, info: Mapping[str, Any], method: str) -> Any:
-        """The mask of an observation, as the environment gives it. Raises LabError if
-        it is missing."""
-        holder = info if self.is_in_info else obs
-        if isinstance(holder, Mapping) and self.key in holder:
-            return holder[self.key]
-        what = "info" if self.is_in_info else "observation"
+        """The mask of an observation, or those of a batch, as the environment gives
+        them. Raises LabError if it is missing."""
+        holder: Any = obs
+        what = "observation"
+        path = self._path
+        if self.is_in_info:
+            holder = info
+            what = "info"
+            path = [self.key] if self.key in info else self.key.split(".")
+        mask = holder
+        try:
+            for key in path:
+                within = mask
+                mask = within[key]
+            if not _is_marked_missing(within, key):
+                return mask
+        except (KeyError, IndexError, TypeError):
+            pass
         keys = ", ".join(map(str, holder)) if isinstance(holder, Mapping) else ""
         raise LabError(
             f'env.action_mask = "{self.place}": the {what} of {method}() of '
             f"{self._env_name} has no {self.key}; it has {keys or 'nothing'}"
         )
 
-    def read(self, value: Any, may_be_empty: bool = False) -> Array:
+    def read_batch(
+        self, value: Any, count: int, may_be_empty: bool | BoolArray = False
+    ) -> Array:
+        """The masks of B = `count` states, (B, A), as `read` gives them."""
+        rows = value if isinstance(value, np.ndarray) else None
+        if rows is not None and rows.dtype == np.object_:
+            # one object for each, as Gymnasium has them in infos
+            value = np.stack([self._joined(row) for row in rows])
+        if isinstance(value, Mapping):
+            value = without_flags(value)
+        masks = self.read(value, may_be_empty)
+        if masks.shape != (count, self.num_values):
+            raise self._fault(
+                f"has the shape {masks.shape}, and {count} states have "
+                f"{self.num_values} values each"
+            )
+        return masks
+
+    def read(self, value: Any, may_be_empty: bool | BoolArray = False) -> Array:
         """One mask (A,), A over all components, or a batch (B, A), as uint8. Raises
-        LabError for another shape, for other numbers, and unless it `may_be_empty` if
-        no value of a component is allowed."""
+        LabError for another shape, for other numbers, and unless it `may_be_empty`, or
+        is in such a row, if no value of a component is allowed."""
         mask = self._joined(value)
         if mask.shape[-1:] != (self.num_values,):
             raise self._fault(
@@ -114,17 +164,30 @@ class MaskReader:
         is_mask = mask.dtype.kind in NUMERIC and ((mask == 0) | (mask == 1)).all()
         if not is_mask:
             raise self._fault(f"is {mask.tolist()!r:.60}; it may have 0 and 1 alone")
-        allowed = np.add.reduceat(mask != 0, self._starts, -1)
-        if not may_be_empty and not allowed.all():
+        has_choice = self._has_choice(mask)
+        if has_choice.all():
+            return mask.astype(np.uint8)
+        missing = ~has_choice & ~np.asarray(may_be_empty)[..., None]
+        if missing.any():
             where = ""
             if len(self.sizes) > 1:
-                component = int(allowed.argmin()) % len(self.sizes)
+                component = int(missing.argmax()) % len(self.sizes)
                 where = f" of component {component}"
             raise self._fault(
                 f"allows no action{where}, and the episode goes on; let the "
                 "environment allow one, or end the episode"
             )
         return mask.astype(np.uint8)
+
+    def allows_nothing(self, mask: Array) -> BoolArray:
+        """Whether a mask (…, A) leaves a component without a value: such a state is
+        terminal, even where the time limit ended the episode."""
+        return np.asarray(~self._has_choice(mask).all(-1))
+
+    def _has_choice(self, mask: Array) -> BoolArray:
+        """Whether it allows a value of each component, (…, C)."""
+        has_choice: BoolArray = np.logical_or.reduceat(mask != 0, self._starts, -1)
+        return has_choice
 
     def _joined(self, value: Any) -> Array:
         if self._is_nested(value):
@@ -138,8 +201,7 @@ class MaskReader:
             mask = np.asarray(value)
         except (ValueError, TypeError) as error:
             raise self._fault(f"is no array: {error}") from None
-        # one number per value, in as many axes as the action has
-        return mask.ravel() if mask.size == self.num_values else mask
+        return _with_one_axis(mask, self.num_values)
 
     def _is_nested(self, value: Any) -> bool:
         """Whether it has parts as the action has, and not the numbers of all in one."""
@@ -166,9 +228,7 @@ class MaskReader:
         values = int(sizes.sum())
         if _has_components(value, sizes.tolist()):
             value = np.concatenate([np.asarray(part) for part in value], -1)
-        mask = np.asarray(value)
-        if mask.size == values:
-            mask = mask.ravel()
+        mask = _with_one_axis(np.asarray(value), values)
         if mask.shape[-1:] != (values,):
             raise self._fault(
                 f'has the shape {mask.shape} in the part "{name_of_part(path)}", which '
@@ -227,6 +287,40 @@ def action_sizes(space: AnySpace) -> IntArray | None:
     return np.concatenate(sizes)
 
 
+def _is_joint(mask: AnySpace, action: AnySpace) -> bool:
+    """Whether a mask has a number for each combination of an action's components."""
+    if not isinstance(action, spaces.MultiDiscrete) or len(action.shape) != 1:
+        return False
+    sizes = tuple(action.nvec.tolist())
+    return mask.shape == sizes and sum(sizes) != math.prod(sizes)
+
+
+def _with_one_axis(mask: Array, num_values: int) -> Array:
+    """A mask with one axis for its values, after those of a batch. It may have as many
+    as the action has. Another shape stays."""
+    for axis in reversed(range(mask.ndim)):
+        if math.prod(mask.shape[axis:]) == num_values:
+            return mask.reshape(*mask.shape[:axis], num_values)
+    return mask
+
+
+def _is_marked_missing(info: Any, key: Any) -> bool:
+    """Whether an info of Gymnasium's vector environments, which marks in "_KEY" the
+    rows that have a KEY, has a row without it."""
+    marks = info.get(f"_{key}") if isinstance(info, Mapping) else None
+    return isinstance(marks, np.ndarray) and not marks.all()
+
+
+def without_flags(info: Mapping[str, Any]) -> dict[str, Any]:
+    """An info of Gymnasium's vector environments without the marks "_KEY" of the rows
+    that have its KEY."""
+    return {
+        key: value
+        for key, value in info.items()
+        if not (str(key).startswith("_") and str(key)[1:] in info)
+    }
+
+
 def _has_components(value: Any, sizes: Sequence[int]) -> bool:
     """Whether it is one array for each of several components."""
     if not isinstance(value, Sequence) or len(value) < 2:
@@ -276,8 +370,11 @@ class ActionMasks(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self, action: Any
     ) -> tuple[dict[str, Any], Any, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.env.step(action)
-        # no action follows a terminal state
-        masked = self._masked(obs, info, "step", may_be_empty=bool(terminated))
+        # no action follows the last state of an episode
+        is_over = bool(terminated) or bool(truncated)
+        masked = self._masked(obs, info, "step", may_be_empty=is_over)
+        if is_over and not terminated:
+            terminated = bool(self.reader.allows_nothing(masked[MASK]))
         return masked, reward, terminated, truncated, info
 
     def _masked(

@@ -1,6 +1,6 @@
 """Spaces with parts, Dict and Tuple, at any depth."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,16 +16,80 @@ def parts_of(
     space: AnySpace, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], AnySpace]]:
     """The innermost spaces of `space`, each with the keys of its path."""
-    inner = space.spaces if isinstance(space, COMPOSITE) else ()
-    for key, part in inner.items() if isinstance(inner, Mapping) else enumerate(inner):
+    is_innermost = True
+    for key, part in children(space):
+        is_innermost = False
         yield from parts_of(part, (*path, str(key)))
-    if not inner:
+    if is_innermost:
         yield path, space
+
+
+def children(space: AnySpace) -> Iterator[tuple[Any, AnySpace]]:
+    """The parts directly below `space`, each with its key; none if it has no parts."""
+    if isinstance(space, spaces.Dict):
+        yield from space.spaces.items()
+    elif isinstance(space, spaces.Tuple):
+        yield from enumerate(space.spaces)
 
 
 def name_of_part(path: tuple[str, ...]) -> str:
     """The name of the part at `path`, as specs write it."""
     return ".".join(path)
+
+
+def path_of(space: AnySpace, name: str) -> tuple[Any, ...] | None:
+    """The keys that lead to the part called `name`, which may have parts itself; None
+    if there is none. A key may have dots."""
+    for key, part in children(space):
+        if name == str(key):
+            return (key,)
+        if name.startswith(f"{key}."):
+            rest = path_of(part, name.removeprefix(f"{key}."))
+            if rest is not None:
+                return (key, *rest)
+    return None
+
+
+def part_at(space: AnySpace, path: Sequence[Any]) -> AnySpace:
+    """The part of `space` at a path that exists."""
+    for key in path:
+        assert isinstance(space, COMPOSITE)
+        space = space[key]
+    return space
+
+
+def parts_without(space: AnySpace, path: Sequence[Any]) -> dict[str, AnySpace]:
+    """The parts directly below `space` by name, without the part at `path`, and without
+    a Dict or Tuple that had that alone. A Tuple that has lost a part is a Dict, so that
+    names stay."""
+    kept: dict[str, AnySpace] = {}
+    for key, part in children(space):
+        if key not in path[:1]:
+            kept[str(key)] = part
+        elif len(path) > 1:
+            inner = parts_without(part, path[1:])
+            if inner:
+                kept[str(key)] = spaces.Dict([*inner.items()])
+    return kept
+
+
+def values_without(value: Any, path: Sequence[Any]) -> dict[str, Any]:
+    """The parts of an element of a space, or of a batch of them, as `parts_without` has
+    the spaces; none if `value` has no parts."""
+    pairs: Iterator[tuple[Any, Any]] = iter(())
+    if isinstance(value, Mapping):
+        pairs = iter(value.items())
+    elif isinstance(value, Sequence):
+        pairs = enumerate(value)
+    kept: dict[str, Any] = {}
+    for key, part in pairs:
+        if key not in path[:1]:
+            kept[str(key)] = part
+        elif len(path) > 1:
+            inner = values_without(part, path[1:])
+            if inner:
+                kept[str(key)] = inner
+    return kept
 
 
 def nested(space: AnySpace, values: Iterator[Any]) -> Any:

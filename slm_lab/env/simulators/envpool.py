@@ -20,14 +20,12 @@ from typing_extensions import override
 from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.core.state import SavedFields
 from slm_lab.core.types import Array, BoolArray, IntArray, StateDict
-from slm_lab.env.convert.image import is_image
-from slm_lab.env.convert.nested import COMPOSITE
-from slm_lab.env.convert.parts import RowConverter, check_parts
+from slm_lab.env.convert.batch import BatchView
 from slm_lab.env.extras import known_warnings_ignored
 from slm_lab.env.failure import close_all
 from slm_lab.env.interface import AnySpace, Env
 from slm_lab.env.lookup import in_families, step_limit
-from slm_lab.env.pool_names import COMPARED, import_envpool
+from slm_lab.env.pool_names import COMPARED, MUJOCO, import_envpool, opengl_fault
 from slm_lab.env.simulators.atari import (
     AtariKeys,
     atari_keys,
@@ -109,6 +107,11 @@ def pool_problems(
                 "env.backend", f'envpool has no {entry.id}; use "gymnasium"', "envpool"
             )
         ]
+    if spec.action_mask is not None:
+        message = "envpool has no masks of Gymnasium's environments"
+        return [
+            Problem("env.backend", f'{message}; use "gymnasium"', "envpool"),
+        ]
     if is_atari(entry):
         keys = atari_keys(spec, entry)
         return [*_game_problems(keys), *variant_problems(keys, entry)]
@@ -185,7 +188,7 @@ class EnvpoolEnvs(SavedFields, RawEnvs):
         seed: int,
         max_steps: int | None,
         life_loss: bool = False,
-        view: "PoolView | None" = None,
+        view: BatchView | None = None,
     ) -> None:
         self.num_envs = num_envs
         self.exact_state = False
@@ -199,13 +202,11 @@ class EnvpoolEnvs(SavedFields, RawEnvs):
         """_steps at the start of each episode."""
         self._lives: IntArray = np.zeros(num_envs, np.int64)
         self._pool = make(env_seeds(seed, num_envs))
-        if view is not None:
-            self.observation_space = view.space
-            self.action_space = view.action_space
-            return
         with known_warnings_ignored():
             self.observation_space = self._pool.observation_space
             self.action_space = self._pool.action_space
+        if view is not None:
+            self.observation_space = view.space
 
     @override
     def reset(self) -> Array:
@@ -213,24 +214,33 @@ class EnvpoolEnvs(SavedFields, RawEnvs):
         self._began[:] = self._steps
         if self._life_loss:
             self._lives = info["lives"]
-        return self._seen(obs, self.num_envs)
+        return self._seen(obs, info, "reset", self.num_envs)
 
-    def _seen(self, obs: Any, count: int) -> Array:
+    def _seen(
+        self,
+        obs: Any,
+        info: Mapping[str, Any],
+        method: str,
+        count: int,
+        is_last: bool | BoolArray = False,
+    ) -> Array:
         """`count` observations of the pool, (count, ...) in `observation_space`."""
         if self._view is None:
             return np.asarray(obs)
-        return self._view.observe(obs, count)
+        return self._view.observe(obs, info, method, count, is_last)
 
     @override
     def step(self, action: Array) -> RawStep:
         # For an invalid action envpool would take another one.
         check_actions("envpool", action, self.action_space)
         observed, reward, terminated, is_cut, info = self._pool.step(action)
-        obs = self._seen(observed, self.num_envs)
         self._steps += 1
         reward = reward.astype(np.float64)
         truncated = is_cut | (self._steps - self._began >= self._max_steps)
         over = terminated | truncated
+        obs = self._seen(observed, info, "step", self.num_envs, is_last=over)
+        if self._view is not None and self._view.masks is not None:
+            terminated = terminated | (over & self._view.allows_nothing(obs))
         if self._life_loss:
             terminated = terminated | self._lost_life(info["lives"])
         done = over | terminated
@@ -259,7 +269,7 @@ class EnvpoolEnvs(SavedFields, RawEnvs):
         if len(index) == 0:
             return
         first, info = self._pool.reset(index.astype(np.int32))
-        obs[index] = self._seen(first, len(index))
+        obs[index] = self._seen(first, info, "reset", len(index))
         self._began[index] = self._steps
         if self._life_loss:
             self._lives[index] = info["lives"]
@@ -275,41 +285,6 @@ class EnvpoolEnvs(SavedFields, RawEnvs):
         self._pool = None  # this ends its threads
 
 
-class PoolView(NamedTuple):
-    """What the lab makes of the spaces and observations of a pool."""
-
-    space: AnySpace
-    action_space: AnySpace
-    key: str | None = None
-    """The part that is the whole observation; None: it has no single part."""
-    rows: RowConverter | None = None
-    """What makes rows of observations with parts."""
-
-    @classmethod
-    def of(cls, spec: EnvSpec, spaces_of_pool: "PoolSpaces") -> "PoolView":
-        """Raises SpecError for observations without numbers."""
-        space, action_space = spaces_of_pool
-        check_parts(space, spec.name)
-        if isinstance(space, spaces.Dict) and len(space) == 1:
-            ((key, part),) = space.items()
-            if is_image(part):
-                return cls(part, action_space, key=key)
-        if not isinstance(space, COMPOSITE):
-            return cls(space, action_space)
-        rows = RowConverter(space, spec.name, spec.image_downsize, spec.image_channels)
-        return cls(rows.row_space, action_space, rows=rows)
-
-    def observe(self, obs: Any, count: int) -> Array:
-        """`count` observations of a pool → (count, ...). Raises LabError if they are
-        not in its space."""
-        if self.rows is not None:
-            return self.rows.batch(obs, count)
-        whole = obs
-        if self.key is not None:
-            whole = obs[self.key]
-        return np.asarray(whole)
-
-
 class PoolSpaces(NamedTuple):
     """The spaces of one environment of a pool."""
 
@@ -322,14 +297,17 @@ def make_pool(spec: EnvSpec, entry: GymnasiumSpec, seed: int) -> RawEnvs:
     that the lab does not support, and for games of several players."""
     arguments = {**entry.kwargs, **spec.arguments}
     task = arguments.pop("task")
-    view = PoolView.of(spec, spaces_of(spec.name, task, arguments))
-    return EnvpoolEnvs(
+    of_pool = spaces_of(spec.name, task, arguments)
+    view = BatchView.of(spec, of_pool.observation, of_pool.action)
+    envs = EnvpoolEnvs(
         make=partial(_make_pool, task, arguments),
         num_envs=spec.num_envs,
         seed=seed,
         max_steps=spec.max_t,
         view=view,
     )
+    envs.action_space = of_pool.action
+    return envs
 
 
 def spaces_of(name: str, task: str, arguments: Mapping[str, Any]) -> PoolSpaces:
@@ -339,7 +317,10 @@ def spaces_of(name: str, task: str, arguments: Mapping[str, Any]) -> PoolSpaces:
         described = import_envpool().make_spec(task, **arguments)
         players = described.config.max_num_players
         if players > 1:
-            message = f"up to {players} players act in it, and the lab trains one"
+            message = (
+                f"up to {players} players act in it, and the lab trains one: self-play "
+                "is not for this lab"
+            )
             raise SpecError.of("env", "env.name", message, name)
         return PoolSpaces(
             _with_true_bounds(described.gymnasium_observation_space),
@@ -397,7 +378,6 @@ class PooledEnv(gymnasium.Env[Any, Any]):
     def __init__(
         self, task: str, render_mode: str | None = None, **arguments: Any
     ) -> None:
-        """Raises UsageError if it is to draw MuJoCo."""
         self.render_mode = render_mode
         self._arguments = {"render_mode": render_mode, "num_threads": 1, **arguments}
         self._task = task
@@ -449,9 +429,9 @@ def _first(values: Any) -> Any:
 
 def _make_pool(task: str, arguments: Mapping[str, Any], seeds: list[int]) -> EnvPool:
     """The pool of `task` with an environment for each seed. Raises UsageError if it is
-    to draw MuJoCo."""
+    to draw and cannot."""
     if arguments.get("render_mode") is not None or arguments.get("from_pixels"):
-        _refuse_mujoco(task)
+        _check_drawing(task)
     pool = import_envpool().make_gymnasium(
         task, num_envs=len(seeds), env_seed=seeds, **arguments
     )
@@ -460,14 +440,12 @@ def _make_pool(task: str, arguments: Mapping[str, Any], seeds: list[int]) -> Env
     return pool
 
 
-def _refuse_mujoco(task: str) -> None:
-    """Raises UsageError if MuJoCo draws `task`: without a window of its own envpool may
-    end the process."""
+def _check_drawing(task: str) -> None:
+    """Raises UsageError if MuJoCo would end the process when it draws `task`."""
     module, *_ = import_envpool().registration.registry.specs[task]
-    if ".mujoco." in module:
-        raise UsageError(
-            f"{task} cannot be drawn: envpool ends the process when it draws MuJoCo"
-        )
+    fault = opengl_fault()
+    if module.startswith(MUJOCO) and fault is not None:
+        raise UsageError(f"{task} cannot be drawn: {fault}")
 
 
 def _maker(

@@ -6,7 +6,7 @@ NEXT_STEP adds a step to every episode that no agent took. One that has only NEX
 is made once per copy, where each is reset alone. The native CartPole is one of these,
 so the lab has its own class."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, TypeAlias, final
 
 import numpy as np
@@ -16,22 +16,25 @@ from typing_extensions import override
 
 from slm_lab.core.errors import LabError, SpecError, undone_on_failure
 from slm_lab.core.state import SavedFields
-from slm_lab.core.types import Array, BoolArray, FloatArray, StateDict
+from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
+from slm_lab.env.convert.batch import BatchView, host_array, host_arrays, rows_at
+from slm_lab.env.convert.nested import COMPOSITE
 from slm_lab.env.failure import close_all
 from slm_lab.env.foreign import (
+    FINAL_INFO,
     OWN_OF_NATIVE,
     GymnasiumVectorEnv,
     InMode,
+    final_info,
     final_rows,
-    host_array,
     make_in_mode,
     own_mode,
     takes,
     takes_mode,
     vector_creator,
 )
-from slm_lab.env.interface import Env
-from slm_lab.env.lookup import step_limit
+from slm_lab.env.interface import Env, check_spaces
+from slm_lab.env.lookup import ATARI_VECTOR, step_limit
 from slm_lab.env.vector.cartpole import CartPoleEnvs, OneCartPole
 from slm_lab.env.vector.raw import (
     CONTINUES,
@@ -50,15 +53,11 @@ Vectorisation: TypeAlias = Literal["native", "sync", "async"]
 NATIVE_CARTPOLE = "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv"
 """The vector entry point that the lab's class replaces."""
 
+WITHOUT_MASKS = (NATIVE_CARTPOLE, ATARI_VECTOR)
+"""The vector entry points of environments that never tell which actions are allowed."""
+
 ONLY_SINGLE = frozenset({"render_mode", "mode", "difficulty"})
 """Keys that no native version has: rendering, and the variants of an Atari game."""
-
-NATIVE_PARTS = (
-    "the observations of its native vector version come in parts (Dict or Tuple)"
-)
-"""Why a native version is rejected after its construction; single environments flatten
-parts."""
-
 
 NO_LIMIT = (
     "its native vector version takes no max_episode_steps; use vectorization_mode "
@@ -74,19 +73,20 @@ MASK_IGNORED = (
 
 
 def choose_mode(spec: EnvSpec, entry: GymnasiumSpec) -> Vectorisation:
-    """The vectorisation of `spec`: as requested, else native if possible, else sync. It
-    does not consider `NATIVE_PARTS`, which only a constructed environment shows."""
+    """The vectorisation of `spec`: as requested, else native if possible, else
+    sync."""
     if spec.vectorization_mode is not None:
         return spec.vectorization_mode
     only_single = ONLY_SINGLE | OWN_OF_NATIVE
     may_be_native = spec.single_only is None and only_single.isdisjoint(spec.arguments)
-    if may_be_native and native_fault(entry) is None:
+    if may_be_native and native_fault(spec, entry) is None:
         return "native"
     return "sync"
 
 
-def native_fault(entry: GymnasiumSpec) -> str | None:
-    """Why `entry` cannot use a native vector environment; None if it can."""
+def native_fault(spec: EnvSpec, entry: GymnasiumSpec) -> str | None:
+    """Why `spec` cannot use the native vector environment of `entry`; None if it
+    can."""
     if entry.vector_entry_point is None:
         return "it has no native vector version"
     if entry.additional_wrappers:
@@ -94,8 +94,14 @@ def native_fault(entry: GymnasiumSpec) -> str | None:
             "it is registered with wrappers, which its native vector version would "
             "leave out"
         )
+    if entry.vector_entry_point in WITHOUT_MASKS and spec.action_mask is not None:
+        return "its native vector version has no masks of actions"
     if entry.vector_entry_point == NATIVE_CARTPOLE:
         return None
+    return _foreign_fault(entry)
+
+
+def _foreign_fault(entry: GymnasiumSpec) -> str | None:
     try:
         creator = vector_creator(entry)
     except ImportError as error:
@@ -129,9 +135,16 @@ def make_native(spec: EnvSpec, entry: GymnasiumSpec, seed: int) -> RawEnvs:
             return OneCartPole(seed, limit, **arguments)
         return CartPoleEnvs(spec.num_envs, seed, limit, **arguments)
     made = make_native_in_mode(spec, entry)
-    if made.mode is AutoresetMode.DISABLED:
-        return MaskedResetEnvs(made.env, seed)
-    return SameStepEnvs(made.env, seed)
+    with undone_on_failure(made.env.close):
+        observations = made.env.single_observation_space
+        actions = made.env.single_action_space
+        check_spaces(entry.id, observations, actions)
+        view: BatchView | None = None
+        if isinstance(observations, COMPOSITE) or spec.action_mask is not None:
+            view = BatchView.of(spec, observations, actions)
+        if made.mode is AutoresetMode.DISABLED:
+            return MaskedResetEnvs(made.env, seed, view)
+        return SameStepEnvs(made.env, seed, view)
 
 
 def make_native_in_mode(spec: EnvSpec, entry: GymnasiumSpec) -> InMode:
@@ -161,13 +174,19 @@ def make_async(
 
 class SameStepEnvs(SavedFields, RawEnvs):
     """A Gymnasium vector environment in SAME_STEP mode. One that is written in C
-    exposes no state; its steps are counted."""
+    exposes no state; its steps are counted. A `view` makes rows of observations with
+    parts or masks."""
 
     saved: ClassVar = {"steps": "_steps", "root_seed": "_root_seed"}
 
-    def __init__(self, env: GymnasiumVectorEnv, seed: int) -> None:
+    def __init__(
+        self, env: GymnasiumVectorEnv, seed: int, view: BatchView | None = None
+    ) -> None:
         self.num_envs = env.num_envs
         self.observation_space = env.single_observation_space
+        if view is not None:
+            self.observation_space = view.space
+        self._view = view
         self.action_space = env.single_action_space
         self.exact_state = False
         self.env = env
@@ -182,25 +201,73 @@ class SameStepEnvs(SavedFields, RawEnvs):
 
     @override
     def reset(self) -> Array:
-        obs, _ = self.env.reset(seed=self._seed)
+        obs, info = self.env.reset(seed=self._seed)
         self._seed = None
-        return host_array(obs).copy()
+        return self._seen(obs, info, "reset")
+
+    def _seen(
+        self,
+        obs: Any,
+        info: Mapping[str, Any],
+        method: str,
+        index: IntArray | None = None,
+        is_last: bool | BoolArray = False,
+    ) -> Array:
+        """The observations of all copies, or of those in `index`, as new arrays in
+        `observation_space`; for `is_last` see `BatchView.observe`."""
+        if index is not None:
+            obs = rows_at(obs, index)
+        if self._view is None:
+            return host_array(obs).copy()
+        masked_info: Mapping[str, Any] = {}
+        if self._view.reads_info:
+            masked_info = info if index is None else rows_at(info, index)
+        return self._view.observe(
+            host_arrays(obs),
+            masked_info,
+            method,
+            count=self.num_envs if index is None else len(index),
+            is_last=is_last,
+        )
+
+    def _last_seen(self, info: Mapping[str, Any], done_index: IntArray) -> Array:
+        """(K, ...) the last observations of the done rows."""
+        final_obs = final_rows(self.env, info, done_index)
+        if self._view is None:
+            rows: Array = final_obs
+            return rows
+        last_info: Mapping[str, Any] = {}
+        if self._view.reads_info:
+            last_info = final_info(self.env, info, done_index)
+        count = len(done_index)
+        return self._view.observe(final_obs, last_info, "step", count, is_last=True)
+
+    def _with_terminal(
+        self, terminated: BoolArray, done_index: IntArray, final_obs: Array
+    ) -> BoolArray:
+        """`terminated` with the done rows in whose last states nothing is allowed."""
+        if self._view is None or self._view.masks is None:
+            return terminated
+        terminated = terminated.copy()
+        terminated[done_index] |= self._view.allows_nothing(final_obs)
+        return terminated
 
     @override
     def step(self, action: Any) -> RawStep:
-        results = self.env.step(action)
-        info = results[4]
-        obs, reward, terminated, truncated = _arrays(*results[:4])
+        observed, *results, info = self.env.step(action)
+        obs = self._seen(observed, info, "step")
+        reward, terminated, truncated = _arrays(*results)
         self._steps += 1
         done = terminated | truncated
         if not np.count_nonzero(done):
             return RawStep(obs, reward, terminated, truncated)
         done_index = done.nonzero()[0]
-        final_obs = final_rows(self.env, info, done_index)
+        final_obs = self._last_seen(info, done_index)
+        terminated = self._with_terminal(terminated, done_index, final_obs)
         over = None
         if CONTINUES in info:
             over = ~info[CONTINUES][done_index]
-        numbers = info.get("final_info", {}).get(NUMBERS)
+        numbers = info.get(FINAL_INFO, {}).get(NUMBERS)
         numbers = None if numbers is None else numbers[done_index]
         return RawStep(
             obs=obs,
@@ -232,33 +299,38 @@ class MaskedResetEnvs(SameStepEnvs):
 
     @override
     def step(self, action: Any) -> RawStep:
-        obs, reward, terminated, truncated = _arrays(*self.env.step(action)[:4])
+        observed, *results, info = self.env.step(action)
+        reward, terminated, truncated = _arrays(*results)
         self._steps += 1
         done = terminated | truncated
+        obs = self._seen(observed, info, "step", is_last=done)
         if not np.count_nonzero(done):
             return RawStep(obs, reward, terminated, truncated)
         done_index = done.nonzero()[0]
-        begun, _ = self.env.reset(options={"reset_mask": done.copy()})
-        begun = host_array(begun).copy()
-        if not np.array_equal(begun[~done], obs[~done], equal_nan=True):
-            raise LabError(f"{type(self.env).__name__} {MASK_IGNORED}")
+        others = (~done).nonzero()[0]
+        final_obs = obs[done_index]
+        begun, first_info = self.env.reset(options={"reset_mask": done.copy()})
+        if len(others) > 0:
+            now = self._seen(begun, info, "step", index=others)
+            if not np.array_equal(now, obs[others], equal_nan=True):
+                raise LabError(f"{type(self.env).__name__} {MASK_IGNORED}")
+        obs[done_index] = self._seen(begun, first_info, "reset", index=done_index)
         return RawStep(
-            obs=begun,
+            obs=obs,
             reward=reward,
-            terminated=terminated,
+            terminated=self._with_terminal(terminated, done_index, final_obs),
             truncated=truncated,
             done_index=done_index,
-            final_obs=obs[done_index],
+            final_obs=final_obs,
         )
 
 
 def _arrays(
-    obs: Any, reward: Any, terminated: Any, truncated: Any
-) -> tuple[Array, FloatArray, BoolArray, BoolArray]:
-    """The results of a step as arrays: a simulator may return those of JAX, or tensors.
-    The observations are new."""
+    reward: Any, terminated: Any, truncated: Any
+) -> tuple[FloatArray, BoolArray, BoolArray]:
+    """The results of a step as arrays: a simulator may return those of JAX, or
+    tensors."""
     return (
-        host_array(obs).copy(),
         host_array(reward).astype(np.float64, copy=False),
         host_array(terminated),
         host_array(truncated),

@@ -255,11 +255,14 @@ class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds *
     @model_validator(mode="after")
     def _can_be_made_one_by_one(self) -> Self:
         is_together = self.backend != "gymnasium" and self.vectorization_mode is None
-        if self.single_only and (is_together or self.vectorization_mode == "native"):
+        reason = self.single_only
+        if self.backend == "torch" and self.action_mask is not None:
+            reason = reason or "action_mask"
+        if reason and (is_together or self.vectorization_mode == "native"):
             key, other = ("vectorization_mode", "sync")
             if is_together:
                 key, other = ("backend", "gymnasium")
-            message = f'cannot be used with {self.single_only}; use "{other}"'
+            message = f'cannot be used with {reason}; use "{other}"'
             raise key_error(key, message, getattr(self, key))
         return self
 
@@ -334,7 +337,6 @@ class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds *
             "info_keys",
             "index_key",
             "reset_options",
-            "action_mask",
         )
         key = next((key for key in keys if getattr(self, key)), None)
         if key is None and self.changing_argument is not None:

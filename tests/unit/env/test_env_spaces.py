@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from slm_lab.core.errors import LabError, SpecError
-from slm_lab.env.convert.action import ActionConverter
+from slm_lab.env.convert.action import ActionConverter, action_converter
 from slm_lab.env.convert.observation import ObservationConverter
 
 
@@ -132,6 +132,18 @@ def test_discrete_actions_count_from_zero_for_the_agent():
     assert_array_equal(converter.convert(np.array([0, 2])), [-1, 1])
     action = np.array([0, 1])
     assert ActionConverter(spaces.Discrete(2), "X").convert(action) is action
+
+
+def test_a_joint_number_counts_all_combinations_the_last_component_first():
+    space = spaces.MultiDiscrete([2, 3, 4], start=[1, 0, -2])
+    converter = action_converter(space, "X", mask_sizes=[24])
+    assert converter.space == spaces.Discrete(24)
+    converted = converter.convert(np.arange(24))
+    assert converted.tolist() == [
+        [1 + a, b, c - 2] for a in range(2) for b in range(3) for c in range(4)
+    ]
+    apart = action_converter(space, "X", mask_sizes=[2, 3, 4])
+    assert apart.space == spaces.MultiDiscrete([2, 3, 4])
 
 
 SHAPES = st.lists(st.integers(1, 3), min_size=1, max_size=3)

@@ -4,13 +4,16 @@ import importlib.util
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 from numpy.testing import assert_array_equal
 
-from slm_lab.core.errors import MissingExtraError, SpecError
+from slm_lab.core.errors import MissingExtraError, SpecError, UsageError
+from slm_lab.core.masks import draw_allowed, mask_columns
 from slm_lab.core.plugins import typed_modules
 from slm_lab.env.check import check_env
 from slm_lab.env.lookup import find_env
-from slm_lab.env.pool_names import is_pooled
+from slm_lab.env.pool_names import is_pooled, opengl_fault
+from slm_lab.env.simulators.envpool import PooledEnv
 from slm_lab.env.versions import env_record
 from slm_lab.records.trust import modules_at
 
@@ -120,6 +123,65 @@ def test_whole_numbers_between_bounds_are_choices(build):
 def test_a_game_of_several_players_is_refused(build):
     with pytest.raises(SpecError, match="up to 2 players act in it"):
         build("envpool:TicTacToe-v1")
+
+
+@needs_envpool
+@pytest.mark.parametrize("name", ["Cig-v1", "MultiDuel-v1"])
+def test_a_game_that_waits_for_others_is_refused(env_spec, name):
+    for keys in ({"name": f"envpool:{name}"}, {"name": name, "backend": "envpool"}):
+        with pytest.raises(SpecError, match="it waits for other players"):
+            find_env(env_spec(**keys))
+
+
+MASKED_GAMES = {
+    "envpool:Game2048-v1": ("action_mask", spaces.Discrete(4)),
+    "envpool:Play2048-v1": ("info.legal_action_mask", spaces.Discrete(4)),
+    "envpool:Tetris-v0": ("action_mask", spaces.Discrete(40)),
+    "envpool:Connector-v2": ("action_mask", spaces.MultiDiscrete([5] * 10)),
+}
+
+
+@needs_envpool
+@pytest.mark.parametrize("mode", [None, "sync"])
+@pytest.mark.parametrize("name", MASKED_GAMES)
+def test_a_pool_tells_which_actions_are_allowed(build, name, mode):
+    place, actions = MASKED_GAMES[name]
+    env = build(name, num_envs=2, action_mask=place, vectorization_mode=mode)
+    assert env.action_space == actions
+    rng = np.random.default_rng(0)
+    obs = env.reset()
+    columns = mask_columns(env.layout)
+    ended = 0
+    for _ in range(300):
+        drawn = draw_allowed(env.layout, obs, rng)
+        step = env.step(drawn.reshape(2, *actions.shape))
+        obs = step.obs
+        assert obs[:, columns].any(1).all()
+        ended += 0 if step.finished is None else len(step.finished.env_index)
+    assert ended > 0
+
+
+@needs_envpool
+def test_masks_of_an_environment_that_gymnasium_has_too_are_refused(env_spec):
+    spec = env_spec("CartPole-v1", backend="envpool", action_mask="info.mask")
+    (problem,) = check_env(spec)
+    assert "envpool has no masks of Gymnasium's environments" in str(problem)
+
+
+@needs_envpool
+def test_mujoco_is_drawn_or_says_in_one_line_why_not():
+    fault = opengl_fault()
+    env = PooledEnv(
+        "CartpoleBalance-v1", "rgb_array", render_width=64, render_height=48
+    )
+    if fault is not None:
+        with pytest.raises(UsageError, match="cannot be drawn: envpool draws MuJoCo"):
+            env.reset()
+        return
+    env.reset(seed=0)
+    image = env.render()
+    assert image.shape == (48, 64, 3)
+    assert image.std() > 1
 
 
 @needs_envpool

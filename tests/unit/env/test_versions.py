@@ -3,7 +3,7 @@ import json
 import gymnasium
 import pytest
 
-from slm_lab.env.versions import env_record, episode_limit
+from slm_lab.env.versions import _file_of, env_record, episode_limit
 from slm_lab.session.play_episodes import MAX_STEPS, step_bound
 
 
@@ -66,3 +66,12 @@ def test_the_limit_of_an_episode_is_in_steps_and_evaluations_know_it(
     spec = env_spec(name, **keys)
     assert episode_limit(spec) == env_record(spec)["max_t"] == limit
     assert step_bound(spec) == max(limit or 0, MAX_STEPS)
+
+
+def test_a_folder_of_a_package_that_is_not_imported_has_no_file(tmp_path, monkeypatch):
+    folder = tmp_path / "outer_package" / "without_init"
+    folder.mkdir(parents=True)
+    (tmp_path / "outer_package" / "__init__.py").touch()
+    (folder / "code.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert _file_of("outer_package.without_init.code") is None

@@ -7,6 +7,7 @@ from numpy.testing import assert_array_equal
 from slm_lab.core.errors import LabError, SpecError
 from slm_lab.core.masks import draw_allowed, mask_columns
 from slm_lab.env.convert.mask import MaskReader
+from slm_lab.env.convert.nested import name_of_part, parts_of
 from tests.learning.probe_envs import TakeAllowed, TakeAllowedPair, register_probes
 
 register_probes()
@@ -89,6 +90,73 @@ def test_masks_are_for_choices():
 def test_a_part_that_does_not_exist_is_no_mask(space, message):
     with pytest.raises(SpecError, match=message):
         reader(spaces.Discrete(3), "allowed", space)
+
+
+SCENE = spaces.Dict(
+    {
+        "camera": BOX,
+        "rules": spaces.Tuple(
+            [BOX, spaces.Dict({"a.b": spaces.MultiBinary(2), "c": BOX})]
+        ),
+    }
+)
+
+
+def test_a_mask_at_any_depth_has_the_name_of_its_part():
+    masks = reader(spaces.Discrete(2), "rules.1.a.b", SCENE)
+    numbers = np.zeros(3, np.float32)
+    mask = np.array([0, 1], np.int8)
+    obs = {"camera": numbers, "rules": (numbers, {"a.b": mask, "c": numbers})}
+    assert masks.find(obs, {}, "step") is mask
+    assert masks.parts(obs) == {
+        "camera": numbers,
+        "rules": {"0": numbers, "1": {"c": numbers}},
+    }
+    names = [name_of_part(path) for path, _ in parts_of(masks.space)]
+    assert names == ["action_mask", "camera", "rules.0", "rules.1.c"]
+
+
+def test_a_dict_that_had_the_mask_alone_goes_with_it():
+    space = spaces.Tuple([BOX, spaces.Dict(mask=spaces.MultiBinary(2))])
+    masks = reader(spaces.Discrete(2), "1.mask", space)
+    numbers = np.zeros(3, np.float32)
+    assert [*masks.others] == ["0"]
+    assert masks.parts((numbers, {"mask": [0, 1]})) == {"0": numbers}
+
+
+def test_the_masks_of_components_may_be_a_part_with_parts():
+    inner = spaces.Dict(x=spaces.MultiBinary(2), y=spaces.MultiBinary(3))
+    space = spaces.Dict(rules=spaces.Dict(masks=inner, clock=BOX))
+    masks = reader(PAIR, "rules.masks", space)
+    numbers = np.zeros(3, np.float32)
+    obs = {"rules": {"masks": {"x": [1, 0], "y": [0, 1, 1]}, "clock": numbers}}
+    value = masks.find(obs, {}, "step")
+    assert_array_equal(masks.read(value), [1, 0, 0, 1, 1])
+    assert masks.parts(obs) == {"rules": {"clock": numbers}}
+
+
+def test_dots_lead_into_the_blocks_of_an_info():
+    assert reader(PAIR, "info.a.b").find(None, {"a": {"b": 3}}, "step") == 3
+    assert reader(PAIR, "info.a.b").find(None, {"a.b": 4, "a": {"b": 3}}, "step") == 4
+
+
+@pytest.mark.parametrize(
+    ("sizes", "shape", "expected"),
+    [
+        ([2, 3], (2, 3), (6,)),
+        ([2, 3], (5,), (2, 3)),
+        ([10, 10], (10, 10), (100,)),
+        ([5] * 10, (10, 5), (5,) * 10),
+        ([2, 2], (2, 2), (2, 2)),
+    ],
+)
+def test_a_part_as_large_as_all_combinations_is_a_mask_of_these(sizes, shape, expected):
+    space = spaces.Dict(mask=spaces.MultiBinary(shape), numbers=BOX)
+    masks = reader(spaces.MultiDiscrete(sizes), "mask", space)
+    assert masks.sizes == expected
+    assert masks.read(np.ones(shape, np.int8)).shape == (sum(expected),)
+    batch = np.ones((4, *shape), np.int8)
+    assert masks.read_batch(batch, 4).shape == (4, sum(expected))
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])

@@ -354,17 +354,13 @@ class NativeWalk(SyncVectorEnv):
         )
 
 
-def test_a_native_environment_with_parts_falls_back_to_sync(build, registered, draws):
+@pytest.mark.parametrize("keys", [{}, {"vectorization_mode": "native"}])
+def test_the_parts_of_a_native_environment_are_rows(build, registered, draws, keys):
     name = registered("Native-v0", Walk, vector_entry_point=NativeWalk)
-    env = build(name)
-    assert type(env.raw).__name__ == "SyncEnvs"
+    env = build(name, **keys)
+    assert type(env.raw).__name__ == "SameStepEnvs"
     assert env.reset().shape == (3, 10)
     assert env.step(draws(env, 1)[0]).next_obs.dtype == np.float32
-    with pytest.raises(
-        SpecError, match=r"come in parts .*; use sync, async or null"
-    ) as caught:
-        build(name, vectorization_mode="native")
-    assert caught.value.problems[0].path == "env.vectorization_mode"
 
 
 SCENE = spaces.Dict(

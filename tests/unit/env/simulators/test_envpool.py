@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from slm_lab.core.errors import MissingExtraError
 from slm_lab.env.check import check_env
+from slm_lab.env.convert.batch import BatchView
 from slm_lab.env.make import describe_spaces
 from slm_lab.env.pool_names import is_pooled
 from slm_lab.env.simulators.envpool import EnvpoolEnvs
@@ -72,6 +73,43 @@ def test_every_step_of_a_pool_was_taken_by_an_agent():
         assert step.obs[:, 0].tolist() == [t % 4] * 2
         if ended:
             assert step.ended()[1][:, 0].tolist() == [4.0, 4.0]
+
+
+class Doors(Counters):
+    """`Counters` that tells in its info which action is allowed: that of the parity of
+    the count, and none in the last state."""
+
+    def _info(self, index):
+        count = self._count[index, None]
+        return {"mask": (count % 2 == [[0, 1]]) & (count < self.length)}
+
+
+def test_every_state_of_a_pool_has_its_own_mask(env_spec):
+    spec = env_spec("Doors-v0", action_mask="info.mask", num_envs=2)
+    view = BatchView.of(spec, Counters.observation_space, Counters.action_space)
+    envs = EnvpoolEnvs(Doors, 2, 0, max_steps=None, view=view)
+    first, steps = steps_of(envs, 9)
+    columns = slice(1, 3)
+    assert first[:, columns].tolist() == [[1, 0]] * 2
+    for t, step in enumerate(steps, start=1):
+        expected = [[0, 1], [1, 0]][t % 2 == 0]
+        assert step.obs[:, columns].tolist() == [expected] * 2
+        if t % 4 == 0:
+            assert step.final_obs[:, columns].tolist() == [[0, 0]] * 2
+
+
+def test_a_pool_that_is_cut_where_nothing_is_allowed_has_ended(env_spec):
+    class Cut(Doors):
+        def step(self, action):
+            obs, reward, over, nothing, info = super().step(action)
+            return obs, reward, nothing, over, info
+
+    spec = env_spec("Doors-v0", action_mask="info.mask", num_envs=2)
+    view = BatchView.of(spec, Counters.observation_space, Counters.action_space)
+    envs = EnvpoolEnvs(Cut, 2, 0, max_steps=None, view=view)
+    _, steps = steps_of(envs, 4)
+    assert steps[3].terminated.all()
+    assert not steps[2].terminated.any()
 
 
 @pytest.mark.parametrize(
