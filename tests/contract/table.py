@@ -246,7 +246,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "mixed": PPO(MIXED, FREE_LOG_STD, NORMALIZED, bounded=False),
         "mixed_shared": alike(PPO(PARAMETRISED, SHARED, bounded=False)),
         "mixed_recurrent": alike(PPO(MIXED, RNN, bounded=False)),
-        "dict_obs": PPO(PARTS),
+        "dict_obs": PPO(PARTS, {"env__normalize_obs": ["sign"]}),
         "scene": PPO(STACKED_SCENE),
         "scene_by_roles": PPO(
             SCENE,

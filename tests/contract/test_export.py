@@ -179,6 +179,16 @@ KINDS = {
     ),
     "images of floats": (Box(0, 1, (12, 14, 3), np.float32), TWO, net("ConvNet", CONV)),
     "stacked vectors": (VECTOR, TWO, {**STACKED, "env__normalize_obs": True}),
+    "a normalised part": (
+        spaces.Dict(arm=VECTOR, speed=VECTOR),
+        TWO,
+        {**STACKED, "env__normalize_obs": ["speed"]},
+    ),
+    "a normalised part beside an image": (
+        spaces.Dict(arm=VECTOR, speed=VECTOR, eye=Box(0, 255, (14, 14, 3), np.uint8)),
+        TWO,
+        {**net("ConvNet", CONV), "env__normalize_obs": ["speed"]},
+    ),
     "parts": (
         spaces.Tuple((spaces.Discrete(3, start=1), Box(-1, 1, (2, 2), np.float64))),
         TWO,

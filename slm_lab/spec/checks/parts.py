@@ -122,12 +122,16 @@ def _unknown_names(
     }
     for place, name in places.items():
         if name not in known:
-            message = f"the observation has no such part; it has {listed}"
-            if not layout.parts:
-                message = f'the observation has no parts; its own name is "{WHOLE}"'
-            yield Problem(place, message, name)
+            yield Problem(place, unknown_part(layout), name)
         elif net.obs is not None and name not in net.obs:
             yield Problem(place, f"is not seen; add it to {path}.obs", name)
+
+
+def unknown_part(layout: ObservationLayout) -> str:
+    """What a message says of the name of a part that does not exist."""
+    if not layout.parts:
+        return f'the observation has no parts; its own name is "{WHOLE}"'
+    return f"the observation has no such part; it has {', '.join(layout.names)}"
 
 
 def _encoder_problems(
