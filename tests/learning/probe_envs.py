@@ -440,8 +440,31 @@ class RecallCue(Probe):
         return 1.0 if int(action) == self._cue else -1.0
 
 
+class RecallCueInParts(RecallCue):
+    """RecallCue whose question is a part of its own. Its sign tells whether the action
+    is to be the cue or the other one. Probes a memory for one part."""
+
+    observation_space: spaces.Space[Any] = spaces.Dict(
+        {
+            "cue": spaces.Box(-1.0, 1.0, (2,), np.float32),
+            "question": spaces.Box(-1.0, 1.0, (1,), np.float32),
+        }
+    )
+
+    def draw(self) -> dict[str, Any]:
+        cue, asks, noise = super().draw()
+        sign = 1.0 - 2.0 * self.np_random.integers(2)
+        if asks and sign < 0:
+            self._cue = 1 - self._cue
+        return {
+            "cue": np.array([cue, noise], np.float32),
+            "question": np.array([asks * sign], np.float32),
+        }
+
+
 PROBES: dict[str, type[gymnasium.Env[Any, Any]]] = {
     "ProbeConstantReward-v0": ConstantReward,
+    "ProbeRecallCueInParts-v0": RecallCueInParts,
     "ProbeRewardIsObs-v0": RewardIsObs,
     "ProbeRewardIsAction-v0": RewardIsAction,
     "ProbeRewardIsContinuousAction-v0": RewardIsContinuousAction,

@@ -47,17 +47,22 @@ def encoders_of(net: NetSpec, layout: ObservationLayout) -> dict[str, EncoderBlo
     encoders: dict[str, EncoderBlock] = {}
     for name, part in parts_seen(net, layout).items():
         encoder = net.parts.get(name)
-        is_large = part.is_image and (layout.is_bytes or not layout.parts)
-        if encoder is None and is_large:
+        if encoder is None and _is_large_image(layout, part):
             encoder = _default_encoder(net, part)
         if encoder is not None:
             encoders[name] = encoder
     return encoders
 
 
+def _is_large_image(layout: ObservationLayout, part: Part) -> bool:
+    """Whether a part is an image with axes; a small one is numbers of a vector."""
+    return part.is_image and (layout.is_bytes or not layout.parts)
+
+
 def _default_encoder(net: NetSpec, part: Part) -> EncoderBlock:
     if net.NEEDS_IMAGES:
-        return net.as_encoder()
+        # the image is all that it sees
+        return net.as_encoder().model_copy(update={"parts": {}, "obs": None})
     _, height, width = part.image_shape
     return conv_net_for(height, width, part.dtype == BYTE)
 
@@ -77,6 +82,7 @@ def part_problems(
 ) -> Iterator[Problem]:
     """The problems of a net with the parts of an observation; `path` is its block."""
     yield from _unknown_names(path, net, layout)
+    yield from _second_states(path, net)
     seen = parts_seen(net, layout)
     encoders = encoders_of(net, layout)
     for name, encoder in encoders.items():
@@ -88,6 +94,18 @@ def part_problems(
     if net.NEEDS_IMAGES and not any(part.is_image for part in seen.values()):
         message = f"takes images, and there is none among {', '.join(seen)}; use MLPNet"
         yield Problem(f"{path}.type", message, net.type)
+
+
+def _second_states(path: str, net: NetSpec) -> Iterator[Problem]:
+    """Recurrent encoders, if the net or another encoder is recurrent too."""
+    names = [name for name, encoder in net.parts.items() if encoder.RECURRENT]
+    first = "the net itself"
+    if not net.RECURRENT and names:
+        first = names.pop(0)
+    for name in names:
+        message = f"{first} is recurrent, and a net has one state; use MLPNet here"
+        encoder = net.parts[name]
+        yield Problem(f"{path}.parts.{name}.type", message, encoder.type)
 
 
 WIDEST_ONE_HOT = 65_536
@@ -139,6 +157,12 @@ def _encoder_problems(
 ) -> Iterator[Problem]:
     if encoder.type == EMBEDDING and not part.sizes:
         message = "only a Discrete or MultiDiscrete part has an embedding; use MLPNet"
+        yield Problem(f"{path}.type", message, encoder.type)
+    if encoder.RECURRENT and _is_large_image(layout, part):
+        message = (
+            "takes a vector, and this part is an image; set it as the type of the "
+            "whole net, whose images go through convolutions first"
+        )
         yield Problem(f"{path}.type", message, encoder.type)
     if not isinstance(encoder, NetSpec) or not encoder.NEEDS_IMAGES:
         return
