@@ -179,6 +179,7 @@ ENCODERS = {
     "room": {"type": "Embedding", "dim": 2},
 }
 ENCODED = keys_of_net(parts=ENCODERS)
+REMEMBERED_SIGN = {"sign": {"type": "RecurrentNet", **RECURRENT}}
 STACKED_SCENE = {
     **SCENE,
     "env__normalize_obs": True,
@@ -251,6 +252,14 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "scene_by_roles": PPO(
             SCENE,
             keys_of_net(obs=["image", "sign"], critic_obs=["room"], critic_parts={}),
+        ),
+        "scene_with_a_recurrent_part": PPO(
+            SCENE,
+            keys_of_net(
+                obs=["image", "sign"],
+                critic_obs=["room", "sign"],
+                parts=REMEMBERED_SIGN,
+            ),
         ),
         "scene_recurrent": PPO(SCENE, ENCODED, RNN, keys_of_net(parts=ENCODERS)),
         "images_recurrent": alike(
@@ -413,6 +422,14 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "recurrent": DOUBLE(net("RecurrentNet", RECURRENT, burn_in=2, **DELAYED)),
         "recurrent_normalized": DOUBLE(
             STACKED, net("RecurrentNet", RECURRENT, **DELAYED)
+        ),
+        "scene_with_a_recurrent_part": alike(
+            DOUBLE(
+                STACKED_SCENE,
+                keys_of_net(
+                    parts={"sign": {**REMEMBERED_SIGN["sign"], "burn_in": 2}}, **DELAYED
+                ),
+            )
         ),
         "images": DOUBLE(IMAGES, net("DuelingConvNet", CONV, **DELAYED)),
         "images_half_precision": alike(

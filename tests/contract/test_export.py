@@ -199,6 +199,15 @@ KINDS = {
         TWO,
         net("RecurrentNet", {**RECURRENT, "rnn_num_layers": 2}, cell_type="LSTM"),
     ),
+    "a recurrent part beside an image, stacked": (
+        spaces.Dict(arm=VECTOR, eye=Box(0, 255, (14, 14, 3), np.uint8)),
+        TWO,
+        {
+            **net("ConvNet", CONV),
+            **STACKED,
+            "agent__net__parts": {"arm": {"type": "RecurrentNet", **RECURRENT}},
+        },
+    ),
     "RNN of stacked indices": (
         spaces.Discrete(4),
         TWO,

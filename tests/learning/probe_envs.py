@@ -441,25 +441,18 @@ class RecallCue(Probe):
 
 
 class RecallCueInParts(RecallCue):
-    """RecallCue whose question is a part of its own. Its sign tells whether the action
-    is to be the cue or the other one. Probes a memory for one part."""
+    """RecallCue whose question is a part of its own. Probes a memory for one part."""
 
     observation_space: spaces.Space[Any] = spaces.Dict(
         {
             "cue": spaces.Box(-1.0, 1.0, (2,), np.float32),
-            "question": spaces.Box(-1.0, 1.0, (1,), np.float32),
+            "question": spaces.Box(0.0, 1.0, (1,), np.float32),
         }
     )
 
     def draw(self) -> dict[str, Any]:
         cue, asks, noise = super().draw()
-        sign = 1.0 - 2.0 * self.np_random.integers(2)
-        if asks and sign < 0:
-            self._cue = 1 - self._cue
-        return {
-            "cue": np.array([cue, noise], np.float32),
-            "question": np.array([asks * sign], np.float32),
-        }
+        return {"cue": np.array([cue, noise]), "question": np.array([asks])}
 
 
 PROBES: dict[str, type[gymnasium.Env[Any, Any]]] = {

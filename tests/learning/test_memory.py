@@ -133,9 +133,7 @@ def test_ppo_with_an_lstm_recalls_it(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("learner", ["PPO", "DQN"])
-def test_a_memory_for_one_part_recalls_it_for_the_question_in_another(
-    learner, seed, tmp_path
-):
+def test_a_memory_for_one_part_recalls_it_when_another_asks(learner, seed, tmp_path):
     net = {**MLP, "parts": {"cue": RECURRENT}}
     env = "ProbeRecallCueInParts-v0"
     assert final_return(tmp_path, learner, net, seed, env) > 0.8
