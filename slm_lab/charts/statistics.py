@@ -11,6 +11,8 @@ from slm_lab.core.types import FloatArray
 RESAMPLES = 2000
 """Bootstrap samples, as many as the paper draws for its curves."""
 CONFIDENCE = 0.95
+NORMAL_QUANTILE = 1.96
+"""Standard errors on each side of such an interval of a mean."""
 _AT_ONCE = 2_000_000
 """The most numbers that a bootstrap holds in memory, unless one point needs more."""
 
@@ -62,6 +64,16 @@ def bootstrap_interval(
         np.concatenate(ends).reshape(shape) for ends in zip(*parts, strict=True)
     )
     return Interval(low, high)
+
+
+def seeds_for_width(values: Sequence[float], width: float) -> int | None:
+    """The seeds with which the 95 % interval of the mean is expected to reach at most
+    `width` to each side, by the sample deviation s of `values` (S,): (1.96 s / width)²,
+    at least two. None of a single seed, and of a width of zero."""
+    if len(values) < 2 or width <= 0:
+        return None
+    errors = NORMAL_QUANTILE * float(np.std(values, ddof=1)) / width
+    return max(int(np.ceil(errors**2)), 2)
 
 
 def probability_of_improvement(

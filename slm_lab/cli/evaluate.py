@@ -27,6 +27,7 @@ from slm_lab.session.evaluator import Evaluator
 from slm_lab.session.play_episodes import join_episodes, summarise_episodes
 from slm_lab.session.seeding import session_seeds
 from slm_lab.session.video import MAX_STEPS, VideoFilm
+from slm_lab.studies.evaluation import evaluation_document, play_greedily
 
 EVAL_EPISODES = 100
 ENJOY_EPISODES = 5
@@ -64,10 +65,9 @@ def evaluate(source: RunSource) -> int:
         ]
         if known:
             print_line(console, f"Session {agent.session}: {', '.join(known)}")
-    document = _document(saved, results)
+    document = evaluation_document(saved, results)
     if source.save:
-        prefix = saved.record.run_dir.trial_prefix(saved.record.trial)
-        file = saved.record.folder / "info" / f"{prefix}_evaluation.json"
+        file = saved.record.evaluation_file
         refuse_links(saved.record.folder)
         verb = "replaced" if file.exists() else "saved"
         write_json(file, document)
@@ -163,22 +163,17 @@ def _print_part(console: Console, film: VideoFilm, how: str, steps: int) -> None
 def _play(
     console: Console, saved: PlayableRun, agent: AgentCheckpoint, count: int
 ) -> FinishedEpisodes:
-    parts: list[FinishedEpisodes] = []
-    seeds = session_seeds(saved.root_seed, saved.record.trial, agent.session)
     status = console.status("")
     # its thread inherits the mask: no signal interrupts `Workers`
     with stop_signals_blocked():
         status.start()
-    with (
-        global_generators_seeded(seeds.eval_command),
-        closing(saved.play(agent, count)) as playing,
-        status,
-    ):
-        for finished in playing:
-            parts.append(finished)
-            done = sum(len(part.env_index) for part in parts)
-            status.update(f"Session {agent.session}: {done} of {count} episodes")
-    return join_episodes(parts)
+
+    def show(done: int) -> bool:
+        status.update(f"Session {agent.session}: {done} of {count} episodes")
+        return True
+
+    with status:
+        return play_greedily(saved, agent, count, show)
 
 
 def _introduce(
@@ -253,21 +248,3 @@ def _table(results: Sequence[tuple[AgentCheckpoint, FinishedEpisodes]]) -> Table
 def _numbers(episodes: FinishedEpisodes) -> list[str]:
     count, *numbers = summarise_episodes(episodes).values()
     return [f"{count:,}", *map(significant, numbers)]
-
-
-def _document(
-    saved: PlayableRun, results: Sequence[tuple[AgentCheckpoint, FinishedEpisodes]]
-) -> dict[str, Any]:
-    keys = saved.spec.env.info_keys
-    agents = [
-        {
-            "session": agent.session,
-            "agent": agent.which,
-            "frame": agent.frame,
-            **summarise_episodes(episodes),
-            **info_means(keys, episodes.info),
-            "returns": episodes.episode_return.tolist(),
-        }
-        for agent, episodes in results
-    ]
-    return {"run": saved.record.folder.name, "seed": saved.root_seed, "agents": agents}

@@ -369,6 +369,75 @@ def compare(
         raise Exit(execute(request, caller))
 
 
+@app.command(epilog=_EPILOG)
+def benchmark(
+    suite: Annotated[
+        str | None,
+        Argument(help="A YAML file, or the name of a shipped suite.", metavar="SUITE"),
+    ] = None,
+    report: Annotated[
+        bool,
+        Option("--report", help="Write tables and graphs of the results in --data."),
+    ] = False,
+    gate: Annotated[
+        bool,
+        Option(
+            "--gate",
+            help="End with 1 if a training falls below the bound of its row. Trains a "
+            "short suite afresh, or judges --data.",
+        ),
+    ] = False,
+    data: Annotated[
+        Path | None, Option(help="Folder of results. Default: benchmark.")
+    ] = None,
+    out: Annotated[Path, Option(help="--report: folder of tables and graphs.")] = Path(
+        "report"
+    ),
+    runs: Annotated[Path, Option(help="Folder of run folders.")] = Path("data"),
+    jobs: Annotated[
+        int | None,
+        Option(min=1, help="Cores to use. Default: all. Speeds need 1."),
+    ] = None,
+    only: Annotated[
+        list[str],
+        Option(metavar="TEXT", help="Rows with this in their name. Repeatable."),
+    ] = options.NONE,
+    sets: options.Sets = options.NONE,
+    imports: options.Imports = options.NONE,
+    trust: options.Trust = False,
+    as_json: options.AsJson = False,
+    notify: options.Notify = None,
+) -> None:
+    """Train the rows of a suite with several seeds, and judge their results.
+
+    The same command continues after any end: what has a result is not trained again."""
+    with report_errors(notify) as caller:
+        with stop_signals_blocked(), importing():
+            from slm_lab.cli import benchmark as command
+
+        if report and (gate or suite is not None):
+            raise UsageError("--report reads all results in --data: leave out the rest")
+        results = data or Path("benchmark")
+        if report:
+            raise Exit(command.report(results, out, as_json))
+        request = command.BenchmarkRequest(
+            suite=suite,
+            source=RunSource(
+                sets=tuple(sets),
+                data_dir=runs,
+                imports=tuple(imports),
+                trust=trust,
+                output="json" if as_json else "text",
+            ),
+            data=results,
+            jobs=jobs,
+            only=tuple(only),
+        )
+        if gate:
+            raise Exit(command.gate(request, data))
+        raise Exit(command.benchmark(request, caller))
+
+
 @_command
 def plot(
     folders: Annotated[

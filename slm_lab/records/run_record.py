@@ -258,6 +258,12 @@ class RunRecord:
         """Whether a process of this machine trains it."""
         return is_locked(self.folder)
 
+    @property
+    def evaluation_file(self) -> Path:
+        """The file that keeps the numbers of an evaluation of its agents."""
+        prefix = self.run_dir.trial_prefix(self.trial)
+        return self.folder / "info" / f"{prefix}_evaluation.json"
+
     @cached_property
     def sessions(self) -> dict[int, SessionPaths]:
         """The files of each Session that writes rows. Raises SpecError as `meta`."""

@@ -67,6 +67,12 @@ class Resources:
         self._free = cpus
         self._gpus = [1.0] * int(gpus)
 
+    def limit(self, cpus: float) -> None:
+        """Leaves all but `cpus` cores to other programs; call this while all are
+        free."""
+        self.cpus = min(self.cpus, cpus)
+        self._free = self.cpus
+
     def check(self, request: Request) -> None:
         """Raises UsageError if a trial does not fit even when everything is free."""
         cores = ("cpu", "cores", self.cpus)
@@ -170,6 +176,17 @@ def trial_main(
             note_in_log(log, fall_back(task.spec, task.run_dir, task.trial))
         board = StatusBoard(raw_board, task.spec.meta.num_sessions)
         outcome = end_of(Trial(task, board=board).run())
+        if task.final_episodes and outcome.ending is Ending.FINISHED:
+            from slm_lab.studies.evaluation import evaluate_latest  # imports torch
+
+            evaluate_latest(
+                run_dir=task.run_dir,
+                imports=task.imports,
+                count=task.final_episodes,
+                keep_playing=lambda: not board.stop_requested,
+            )
+            if board.stop_requested:
+                outcome = outcome._replace(ending=Ending.INTERRUPTED)
     except KeyboardInterrupt:  # a stop while it connects to a cluster
         outcome = TrialEnd(Ending.INTERRUPTED, {})
     except Exception as error:

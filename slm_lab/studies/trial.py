@@ -68,6 +68,8 @@ class TrialTask:
     graphs."""
     checked: bool = False
     """Whether the checks of the dev mode are on."""
+    final_episodes: int = 0
+    """The greedy episodes that each agent plays after a training in a pool."""
 
     @property
     def folder(self) -> str | None:

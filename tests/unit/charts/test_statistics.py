@@ -9,6 +9,7 @@ from slm_lab.charts.statistics import (
     improvement_interval,
     interquartile_mean,
     probability_of_improvement,
+    seeds_for_width,
 )
 
 returns = st.floats(-1e3, 1e3, width=32)
@@ -135,3 +136,11 @@ def test_seeds_that_are_all_better_leave_no_doubt():
     x, y = np.array([5.0, 6.0, 7.0]), np.array([1.0, 2.0, 3.0])
     assert probability_of_improvement([x], [y]) == 1
     assert improvement_interval([x], [y], drawn()) == (1, 1)
+
+
+def test_seeds_follow_from_the_wanted_width():
+    """s = 1, so (1.96 / 0.5)² = 15.4 seeds for ± 0.5."""
+    assert seeds_for_width([0.0, 1.0, 2.0], 0.5) == 16
+    assert seeds_for_width([0.0, 1.0, 2.0], 100.0) == 2
+    assert seeds_for_width([1.0], 0.5) is None
+    assert seeds_for_width([1.0, 2.0], 0.0) is None

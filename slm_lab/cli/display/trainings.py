@@ -1,0 +1,87 @@
+"""The live table of a benchmark's trainings; without a terminal, lines of a log."""
+
+import time
+from typing import final
+
+from rich.console import Console, RenderableType
+from rich.text import Text
+from typing_extensions import override
+
+from slm_lab.cli.display.live import STOPPING, LiveTable, TableColumn
+from slm_lab.cli.display.screen import print_line
+from slm_lab.core.text import duration_text, error_summary, short_count, significant
+from slm_lab.metrics.trial_state import Status, TrialState
+from slm_lab.studies.benchmark.run import BenchmarkRun
+
+REFRESH = 0.5
+"""Seconds between two updates of the table."""
+
+
+@final
+class TrainingsTable(LiveTable):
+    """Shows the running trainings inside its `with` block, and prints a line for each
+    one that begins or ends; `update` must be called a few times a second."""
+
+    BAR_WIDTH = 24
+    ROOM_FOR_BAR = 90
+
+    def __init__(self, console: Console, run: BenchmarkRun) -> None:
+        super().__init__(console)
+        self._run = run
+        self._logged: dict[int, Status] = {}
+        self._next = 0.0
+
+    @override
+    def __exit__(self, *error: object) -> None:
+        self._log()
+        super().__exit__(*error)
+
+    def update(self) -> None:
+        """Shows the current state."""
+        self._log()
+        now = time.monotonic()
+        if not self.is_live or now < self._next:
+            return
+        self._next = now + REFRESH
+        is_stopping = self._run.study.stopping and self._run.pool.running
+        self._show(Text(STOPPING if is_stopping else "", "yellow"))
+
+    @override
+    def _picture(self) -> RenderableType:
+        columns = [
+            TableColumn("training", justify="left"),
+            *self._bars(),
+            TableColumn("frames", 9),
+            TableColumn("time", 8),
+        ]
+        table = self._grid(columns)
+        for trial, process in self._run.pool.running.items():
+            budget = self._run.trainings[trial].row.spec.env.max_frame
+            table.add_row(
+                self._run.label(trial),
+                *self._bar(process.frame, budget),
+                f"{process.frame:,}",
+                duration_text(process.seconds),
+            )
+        return table
+
+    def _log(self) -> None:
+        for trial, state in self._run.study_state.trials.items():
+            status = state.status
+            if status is Status.WAITING or self._logged.get(trial) is status:
+                continue
+            self._logged[trial] = status
+            if status is not Status.RUNNING or not self.is_live:
+                print_line(self._console, self._line(trial, state))
+
+    def _line(self, trial: int, state: TrialState) -> str:
+        count = len(self._run.trainings)
+        name = f"[{trial + 1}/{count}] {self._run.label(trial)}"
+        if state.status is Status.RUNNING:
+            return f"{name} begins"
+        if state.status is Status.FAILED:
+            return f"{name} failed: {error_summary(str(state.error))}"
+        return (
+            f"{name}: {significant(state.score)} after {short_count(state.frame)} "
+            f"frames, {duration_text(state.seconds)}"
+        )

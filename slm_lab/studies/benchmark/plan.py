@@ -1,0 +1,155 @@
+"""The plan of a benchmark: its rows with their specs, and a training for each seed."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+from slm_lab.core.errors import Problem, SpecError, UsageError
+from slm_lab.records.run_source import RunSource
+from slm_lab.records.training_record import (
+    TrainingRecord,
+    read_record,
+    record_file_name,
+)
+from slm_lab.spec.load import warnings_held
+from slm_lab.spec.override import parse_setting
+from slm_lab.spec.schema.spec import Spec
+from slm_lab.storage.run_dir import safe_name
+from slm_lab.studies.run import check_machine, check_spaces
+
+ONE_RUN = "meta.max_run=1"
+ONE_SESSION = "meta.max_session=1"
+"""What makes one training of a spec that repeats it, or whose Sessions are seeds."""
+
+
+class PlannedRow(NamedTuple):
+    """A row of the suite with its spec."""
+
+    name: str
+    method: str
+    source: RunSource
+    """The spec, without a seed."""
+    spec: Spec
+    seeds: tuple[int, ...]
+    bound: float | None
+
+    @property
+    def digest(self) -> str:
+        """The checksum of its spec, without the seed."""
+        return spec_digest(self.spec.to_json())
+
+
+class PlannedTraining(NamedTuple):
+    """A row trained with a seed."""
+
+    row: PlannedRow
+    seed: int
+
+    @property
+    def label(self) -> str:
+        """Finds its run folder; a folder's name may have no other letters."""
+        return safe_name(f"{self.row.name}_{self.seed}")
+
+
+@final
+class BenchmarkPlan:
+    """What a benchmark trains, and where its results are kept."""
+
+    def __init__(
+        self, name: str, rows: Sequence[PlannedRow], episodes: int, data: Path
+    ) -> None:
+        """`data` is the folder of the results of all suites."""
+        self.name = name
+        self.rows = tuple(rows)
+        self.episodes = episodes
+        self.folder = data / safe_name(name)
+        """The folder of its own results."""
+
+    @cached_property
+    def trainings(self) -> list[PlannedTraining]:
+        """All trainings, the first seed of every row first: an unfinished benchmark has
+        a result of each row."""
+        count = max(len(row.seeds) for row in self.rows)
+        return [
+            PlannedTraining(row, row.seeds[place])
+            for place in range(count)
+            for row in self.rows
+            if place < len(row.seeds)
+        ]
+
+    def kept(self, training: PlannedTraining) -> TrainingRecord | None:
+        """The result of a training so far. Raises UsageError if it cannot be read, or
+        is one of another spec."""
+        file = self.folder / record_file_name(training.row.name, training.seed)
+        if not file.is_file():
+            return None
+        record = read_record(file)
+        if record.spec_sha256 != training.row.digest:
+            raise UsageError(
+                f"{file} is a result of another spec than the suite's "
+                f'"{training.row.name}" has now: delete it, or name another --data'
+            )
+        return record
+
+    def records(self) -> list[TrainingRecord]:
+        """The results so far. Raises UsageError as `kept`."""
+        kept = [self.kept(training) for training in self.trainings]
+        return [record for record in kept if record is not None]
+
+    def to_train(self) -> list[PlannedTraining]:
+        """The trainings that have not finished. Raises UsageError as `kept`."""
+        return [
+            training
+            for training in self.trainings
+            if not _is_finished(self.kept(training))
+        ]
+
+
+def _is_finished(record: TrainingRecord | None) -> bool:
+    return record is not None and record.ending == "finished"
+
+
+@warnings_held()
+def planned_row(
+    name: str,
+    method: str | None,
+    source: RunSource,
+    seeds: Sequence[int],
+    bound: float | None,
+) -> PlannedRow:
+    """A row whose spec is checked. It is one training, even where the spec repeats it.
+    Raises SpecError, UsageError."""
+    typed = {parse_setting(text).key for text in source.sets}
+    added = [ONE_RUN]
+    if source.load(warn=False).meta.distributed is False:
+        added.append(ONE_SESSION)
+    missing = [text for text in added if parse_setting(text).key not in typed]
+    source = replace(source, sets=(*source.sets, *missing))
+    spec = source.load()
+    where = source.where(spec)
+    if spec.meta.max_run > 1 or (
+        spec.meta.distributed is False and spec.meta.max_session > 1
+    ):
+        message = "must be 1: the suite has the seeds"
+        raise SpecError(where, [Problem("meta.max_session", message)])
+    check_spaces(where, spec)
+    check_machine(where, spec)
+    return PlannedRow(
+        name=name,
+        method=method or spec.agent.algorithm.name,
+        source=source,
+        spec=spec,
+        seeds=tuple(seeds),
+        bound=bound,
+    )
+
+
+def spec_digest(spec: Mapping[str, Any]) -> str:
+    """The checksum of a spec as JSON data, without its seed."""
+    meta = {key: value for key, value in spec["meta"].items() if key != "random_seed"}
+    text = json.dumps({**spec, "meta": meta}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()

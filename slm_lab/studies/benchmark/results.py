@@ -1,0 +1,202 @@
+"""The rows of a benchmark with the statistics of their seeds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+import numpy as np
+
+from slm_lab.charts.overlay import Seeds
+from slm_lab.charts.statistics import (
+    Statistic,
+    bootstrap_interval,
+    seeds_for_width,
+)
+from slm_lab.core.types import FloatArray
+from slm_lab.metrics.lines import Line
+from slm_lab.records.training_record import TrainingRecord
+from slm_lab.studies.benchmark.published import (
+    Judgement,
+    Measured,
+    PublishedScore,
+    Verdict,
+    judge,
+    scores_for,
+)
+
+FINAL_SHARE = 0.05
+"""The share of the frames over which a final return is a mean."""
+WIDTH = 0.05
+"""The half width that an interval should have, as a share of what was learned."""
+
+
+def mean(values: FloatArray) -> FloatArray:
+    """The mean over S seeds; values (S, …), result (…)."""
+    result: FloatArray = values.mean(axis=0)
+    return result
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class RowResult:
+    """The trainings of a row, which differ in their seeds."""
+
+    records: tuple[TrainingRecord, ...]
+
+    @property
+    def first(self) -> TrainingRecord:
+        """What all of them have in common."""
+        return self.records[0]
+
+    @property
+    def finished(self) -> list[TrainingRecord]:
+        """Those that have spent their budget. Statistics rest on these."""
+        return [record for record in self.records if record.ending == "finished"]
+
+    @cached_property
+    def final_returns(self) -> FloatArray:
+        """(S,) of the finished trainings in which an episode has ended."""
+        known = [record.final_return for record in self.finished]
+        return np.array([value for value in known if value is not None], np.float64)
+
+    @cached_property
+    def evaluations(self) -> FloatArray:
+        """(S,) mean returns of greedy episodes."""
+        played = [record.evaluation for record in self.finished]
+        return np.array([each.mean for each in played if each is not None], np.float64)
+
+    @property
+    def frames(self) -> int:
+        """The budget."""
+        return self.first.max_frame
+
+    @property
+    def random_return(self) -> float | None:
+        """The mean return of the Random agent, if it is known."""
+        known = [record.random_return for record in self.records]
+        return next((value for value in known if value is not None), None)
+
+    @property
+    def unfinished(self) -> str:
+        """What the trainings that have not finished did; empty if all have."""
+        failed = [record for record in self.records if record.ending == "failed"]
+        stopped = [record for record in self.records if record.ending == "stopped"]
+        texts = []
+        if failed:
+            texts.append(f"{len(failed)} failed")
+        if stopped:
+            frames = ", ".join(f"{record.frames:,}" for record in stopped)
+            texts.append(f"stopped at {frames} frames")
+        return "; ".join(texts)
+
+    @property
+    def speeds(self) -> list[float]:
+        """Frames per second of the trainings beside which nothing ran."""
+        return [
+            record.frames_per_second
+            for record in self.finished
+            if record.is_alone and record.frames_per_second is not None
+        ]
+
+    @property
+    def seeds_needed(self) -> int | None:
+        """The seeds with which the interval of the mean is expected to be at most
+        `WIDTH` of what was learned, on each side."""
+        if not self.final_returns.size:
+            return None
+        learned = abs(self.final_returns.mean() - (self.random_return or 0.0))
+        return seeds_for_width(self.final_returns.tolist(), WIDTH * learned)
+
+    @property
+    def is_kept(self) -> bool | None:
+        """Whether every training reaches the bound; None without one."""
+        bound = self.first.bound
+        if bound is None:
+            return None
+        finals = [record.final_return for record in self.records]
+        reached = [value is not None and value >= bound for value in finals]
+        return all(reached) and len(self.finished) == len(self.records)
+
+    @cached_property
+    def published(self) -> list[tuple[PublishedScore, Judgement]]:
+        """The published scores of its algorithm, and how it compares; comparable ones
+        first, of these the nearest budget."""
+        scores = scores_for(self.first.algorithm, self.first.env, self.frames)
+        judged = [(score, judge(score, self._measured(score))) for score in scores]
+        return sorted(judged, key=_is_not_comparable)
+
+    def seeds(self, zero: float = 0.0, unit: float = 1.0) -> Seeds:
+        """Its trainings with returns as one curve, with its values less `zero`, in
+        units of `unit`."""
+        drawn = [record for record in self.finished if record.curve.frame]
+        finals = np.array([record.final_return for record in drawn], np.float64)
+        return Seeds(
+            label=self.first.method,
+            lines=tuple(_line(record, zero, unit) for record in drawn),
+            final_return=(finals - zero) / unit,
+            frames=np.array([record.frames for record in drawn], np.float64),
+            planned=len(self.records),
+        )
+
+    def _measured(self, score: PublishedScore) -> Measured | None:
+        """The result in the measure of a published score: by greedy episodes, or by
+        the returns of the training, if need be of its first frames only."""
+        values = self.final_returns
+        frames = self.frames
+        if score.score == "evaluation":
+            values = self.evaluations
+        elif score.frames < frames:
+            values = self._returns_at(score.frames)
+            frames = score.frames
+        if not values.size:
+            return None
+        return Measured(interval(values, mean), len(values), frames)
+
+    def _returns_at(self, frames: int) -> FloatArray:
+        """(S,) the mean returns of the last 5 % of the first `frames`."""
+        means = []
+        for record in self.finished:
+            clock = np.array(record.curve.frame)
+            inside = (clock > (1 - FINAL_SHARE) * frames) & (clock <= frames)
+            if inside.any():
+                means.append(
+                    float(np.array(record.curve.episode_return)[inside].mean())
+                )
+        return np.array(means, np.float64)
+
+
+def _is_not_comparable(judged: tuple[PublishedScore, Judgement]) -> bool:
+    return judged[1].verdict is Verdict.NOT_COMPARABLE
+
+
+def _line(record: TrainingRecord, zero: float, unit: float) -> Line:
+    returns = np.array(record.curve.episode_return, np.float64)
+    return Line(np.array(record.curve.frame, np.float64), (returns - zero) / unit)
+
+
+def interval(values: FloatArray, statistic: Statistic) -> tuple[float, float]:
+    """The 95 % bootstrap interval of a statistic over seeds (S,); the same numbers give
+    the same interval."""
+    ends = bootstrap_interval(values, statistic, np.random.default_rng(0))
+    return float(ends.low), float(ends.high)
+
+
+def row_results(records: Sequence[TrainingRecord]) -> list[RowResult]:
+    """The rows of the records, by suite, environment and name."""
+    rows: dict[tuple[str, str], list[TrainingRecord]] = {}
+    for record in records:
+        rows.setdefault((record.suite, record.row), []).append(record)
+    results = [
+        RowResult(tuple(sorted(members, key=lambda record: record.seed)))
+        for members in rows.values()
+    ]
+    return sorted(
+        results,
+        key=lambda result: (
+            result.first.suite,
+            result.first.env,
+            result.first.method,
+            result.first.row,
+        ),
+    )

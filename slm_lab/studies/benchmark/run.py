@@ -1,0 +1,276 @@
+"""A benchmark that is run: the trainings of its plan, as many at once as there is room.
+
+It keeps no log. A training that has a result is not run again, and one that has a run
+folder is resumed: so the same command continues after any end."""
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+import numpy as np
+from typing_extensions import override
+
+from slm_lab.charts.axis import RETURNS, TOTAL_FRAMES
+from slm_lab.charts.trainings import read_trial
+from slm_lab.core.errors import UsageError
+from slm_lab.core.files import read_object
+from slm_lab.core.recorded import value_at
+from slm_lab.core.types import FloatArray
+from slm_lab.metrics.lines import Line
+from slm_lab.metrics.reader import Rows
+from slm_lab.metrics.trial_state import Params, Status, TrialState
+from slm_lab.records.lookup import find_labelled
+from slm_lab.records.run_record import RunRecord
+from slm_lab.records.training_record import (
+    GreedyEpisodes,
+    ReturnCurve,
+    TrainingEnding,
+    TrainingRecord,
+    write_record,
+)
+from slm_lab.studies.benchmark.plan import (
+    BenchmarkPlan,
+    PlannedTraining,
+)
+from slm_lab.studies.pool import Pool, Request, Resources, of_this_machine, request_of
+from slm_lab.studies.run import Run
+from slm_lab.studies.study import Agenda, Study
+from slm_lab.studies.trial import TrialTask
+
+POINTS = 120
+"""The most points of a curve that are kept."""
+DIGITS = 6
+"""The significant digits of a point."""
+QUIET = 0.5
+"""Cores that others may use while a speed is measured."""
+ENDINGS: dict[Status, TrainingEnding] = {
+    Status.FINISHED: "finished",
+    Status.FAILED: "failed",
+}
+"""How the record of a training says that it ended; other trainings were stopped."""
+
+
+class _Usage(NamedTuple):
+    """How busy the machine has been: the time, and seconds of all its cores."""
+
+    time: float
+    busy: float | None
+
+
+@final
+class BenchmarkRun(Agenda):
+    """The trainings of a plan that have not finished."""
+
+    def __init__(self, plan: BenchmarkPlan, runs: Path, jobs: int | None) -> None:
+        """`runs` is the folder of the run folders, `jobs` the most trainings at once;
+        None: one per free core. Raises UsageError if a result cannot be read."""
+        super().__init__()
+        self.plan = plan
+        self.trainings = plan.to_train()
+        self.num_trials = len(self.trainings)
+        self.runs = runs
+        self._began: dict[int, _Usage] = {}
+        self._with_others: set[int] = set()
+        """Trainings that ran beside another one."""
+        self.pool = Pool(_resources(plan, jobs))
+        self.study = Study(self, self.pool)
+
+    @override
+    def label(self, trial: int) -> str:
+        return self.trainings[trial].label
+
+    @override
+    def propose(self, trial: int) -> Params:
+        training = self.trainings[trial]
+        return {"row": training.row.name, "seed": training.seed}
+
+    @override
+    def request(self, state: TrialState) -> Request:
+        spec = self.trainings[state.trial].row.spec
+        return request_of(spec, spec.meta.search_resources, self.pool.resources.cpus)
+
+    @override
+    def task(self, state: TrialState) -> TrialTask:
+        training = self.trainings[state.trial]
+        source = replace(
+            training.row.source,
+            seed=training.seed,
+            data_dir=self.runs,
+            label=training.label,
+        )
+        begun = find_labelled(training.label, self.runs)
+        if begun is not None:
+            source = replace(
+                source,
+                spec_file=str(begun.spec_file),
+                spec_name=begun.spec_name,
+                run=str(begun.root),
+                sets=(),
+                seed=None,
+                label=None,
+            )
+        run = Run(source)
+        # the process of the training takes the lock
+        run.release()
+        if self.pool.running:
+            self._with_others |= {state.trial, *self.pool.running}
+        self._began[state.trial] = _usage()
+        return replace(run.task, final_episodes=self.plan.episodes)
+
+    @override
+    def conclude(self, state: TrialState) -> None:
+        self.keep(state)
+
+    def keep(self, state: TrialState) -> None:
+        """Writes the result of a training as it stands. Raises OSError."""
+        training = self.trainings[state.trial]
+        begun = find_labelled(training.label, self.runs)
+        facts = {
+            **_planned_facts(self.plan.name, training),
+            "ending": ENDINGS.get(state.status, "stopped"),
+            "error": state.error,
+            "is_alone": self._was_alone(state.trial),
+        }
+        if begun is not None:
+            facts |= _measured_facts(RunRecord(begun))
+        write_record(self.plan.folder, TrainingRecord(**facts))
+
+    def keep_stopped(self) -> None:
+        """Writes the results of the trainings that the user has stopped."""
+        for state in self.study_state.of(Status.WAITING):
+            if state.has_begun:
+                self.keep(state)
+
+    def _was_alone(self, trial: int) -> bool:
+        """Whether the machine had nothing else to do: no other training, and at most
+        half a core for other programs."""
+        began = self._began.get(trial)
+        now = _usage()
+        if began is None or began.busy is None or now.busy is None:
+            return False
+        if trial in self._with_others:
+            return False
+        cores = self.request(self.study_state.trials[trial]).cpu
+        busy = (now.busy - began.busy) / (now.time - began.time)
+        return busy < cores + QUIET
+
+
+def _planned_facts(suite: str, training: PlannedTraining) -> dict[str, Any]:
+    """What a record says of a training before it begins."""
+    row = training.row
+    spec = row.spec
+    return {
+        "suite": suite,
+        "row": row.name,
+        "method": row.method,
+        "algorithm": spec.agent.algorithm.name,
+        "env": spec.env.name,
+        "seed": training.seed,
+        "mode": str(spec.meta.distributed).lower(),
+        "workers": spec.meta.max_session,
+        "max_frame": spec.env.max_frame,
+        "spec_sha256": row.digest,
+        "bound": row.bound,
+    }
+
+
+def _measured_facts(run: RunRecord) -> dict[str, Any]:
+    """What a record says of a training that has begun, from its run folder. Raises
+    UsageError if its rows are damaged."""
+    metrics = run.metrics
+    origin = run.origin
+    facts = {
+        "random_return": metrics.get("random_return"),
+        "frames_per_second": value_at(metrics, "throughput.frames_per_s"),
+        "evaluation": _evaluation(run),
+        "started": str(origin.get("started", "")),
+        "commit": origin.get("git_sha"),
+        "packages": value_at(origin, "packages", {}),
+        "python": str(origin.get("python", "")),
+        "machine": value_at(origin, "machine", {}),
+        "sets": value_at(origin, "set", []),
+    }
+    tables = list(run.readable_rows().rows.values())
+    if not tables:
+        return facts
+    facts["frames"] = int(max(rows[TOTAL_FRAMES.column][-1] for rows in tables))
+    facts["wall_seconds"] = float(max(rows["wall_t"][-1] for rows in tables))
+    for training in read_trial(run, TOTAL_FRAMES.file, RETURNS[0]).trainings:
+        facts["final_return"] = _known(training.final_return)
+        facts["curve"] = _curve(training.line, tables[0])
+    return facts
+
+
+def _known(number: float) -> float | None:
+    """The number; None if it is NaN."""
+    if np.isfinite(number):
+        return number
+    return None
+
+
+def _evaluation(run: RunRecord) -> GreedyEpisodes | None:
+    """The greedy episodes of all workers; None if none were played."""
+    agents = value_at(read_object(run.evaluation_file), "agents", [])
+    lists = [value_at(agent, "returns", []) for agent in agents]
+    returns = np.array([number for numbers in lists for number in numbers], np.float64)
+    if not returns.size:
+        return None
+    return GreedyEpisodes(
+        episodes=returns.size,
+        mean=returns.mean(),
+        std=returns.std(),
+        min=returns.min(),
+        max=returns.max(),
+    )
+
+
+def _curve(returns: Line, clock: Rows) -> ReturnCurve:
+    """The course of a training, whose seconds are in the rows `clock`. A point has the
+    mean of the rows since the point before."""
+    ends = np.linspace(0, returns.x.size, POINTS + 1)[1:].round().astype(np.int64)
+    ends = np.unique(ends[ends > 0])
+    starts = np.concatenate([[0], ends[:-1]])
+    frame = returns.x[ends - 1]
+    means = np.add.reduceat(returns.y, starts) / (ends - starts)
+    wall_t = np.interp(frame, clock[TOTAL_FRAMES.column], clock["wall_t"])
+    return ReturnCurve(
+        frame=_rounded(frame),
+        wall_t=_rounded(wall_t),
+        episode_return=_rounded(means),
+    )
+
+
+def _rounded(numbers: FloatArray) -> list[float]:
+    return [float(f"{number:.{DIGITS}g}") for number in numbers]
+
+
+def _resources(plan: BenchmarkPlan, jobs: int | None) -> Resources:
+    """The cores of this machine, or of the cluster that the plan names, at most `jobs`.
+    Raises UsageError."""
+    clusters = {row.spec.meta.cluster for row in plan.rows}
+    if len(clusters) > 1:
+        raise UsageError("meta.cluster must be the same in all rows of a suite")
+    cluster = clusters.pop()
+    if cluster is None:
+        needs_gpu = any(row.spec.meta.search_resources.gpu > 0 for row in plan.rows)
+        resources = of_this_machine(with_gpus=needs_gpu)
+    else:
+        from slm_lab.parallel.ray.connect import size_of
+
+        resources = Resources(*size_of(cluster))
+    if jobs is not None:
+        resources.limit(jobs)
+    return resources
+
+
+def _usage() -> _Usage:
+    """How busy the machine has been so far; of an unknown system not known."""
+    try:
+        names, *_ = Path("/proc/stat").read_text().splitlines()
+    except OSError:
+        return _Usage(time.monotonic(), None)
+    user, nice, system, *_ = map(int, names.split()[1:])
+    ticks = os.sysconf("SC_CLK_TCK")
+    return _Usage(time.monotonic(), (user + nice + system) / ticks)

@@ -1,0 +1,122 @@
+"""Published scores, and verdicts about results beside them."""
+
+import pytest
+
+from slm_lab.spec.load import load_spec
+from slm_lab.studies.benchmark.published import (
+    Measured,
+    PublishedScore,
+    Verdict,
+    judge,
+    published_scores,
+    scores_for,
+)
+
+
+def published(**facts):
+    """A score of 100 ± 10 over four seeds after 1M frames: 90.2 to 109.8."""
+    known = {
+        "algorithm": "PPO",
+        "env": "Hopper-v5",
+        "published_env": "Hopper-v4",
+        "mean": 100.0,
+        "std": 10.0,
+        "frames": 1_000_000,
+        "seeds": 4,
+        "score": "training",
+        "source": "someone",
+        "place": "a page",
+        "protocol": "last episodes",
+        "variant": "ppo",
+        "differs": "",
+    }
+    return PublishedScore(**{**known, **facts})
+
+
+def measured(low, high, frames=1_000_000, seeds=3):
+    return Measured((low, high), seeds, frames)
+
+
+def test_the_interval_of_a_published_mean_is_that_of_its_seeds():
+    assert published().interval == pytest.approx((90.2, 109.8))
+    assert published(seeds=1).interval == (100, 100)
+    assert published(std=None).interval == (100, 100)
+
+
+@pytest.mark.parametrize(
+    ("ends", "verdict"),
+    [
+        ((110, 120), Verdict.ABOVE),
+        ((109, 120), Verdict.EQUAL),
+        ((80, 91), Verdict.EQUAL),
+        ((70, 90), Verdict.BELOW),
+    ],
+)
+def test_intervals_that_do_not_meet_are_above_or_below(ends, verdict):
+    judgement = judge(published(), measured(*ends))
+    assert judgement == (verdict, "")
+
+
+def test_a_smaller_budget_can_only_be_above_or_equal():
+    fewer = 500_000
+    assert judge(published(), measured(120, 130, fewer)) == (
+        Verdict.ABOVE,
+        "with fewer frames",
+    )
+    assert judge(published(), measured(70, 80, fewer)).verdict is Verdict.NOT_COMPARABLE
+
+
+def test_a_larger_budget_can_only_be_below():
+    more = 2_000_000
+    assert judge(published(), measured(70, 80, more)) == (
+        Verdict.BELOW,
+        "with more frames",
+    )
+    assert judge(published(), measured(120, 130, more)).verdict is (
+        Verdict.NOT_COMPARABLE
+    )
+
+
+def test_another_environment_and_a_single_seed_are_not_compared():
+    other = judge(published(differs="no sticky actions"), measured(70, 80))
+    assert str(other) == "not comparable (no sticky actions)"
+    single = judge(published(), measured(70, 80, seeds=1))
+    assert single.verdict is Verdict.NOT_COMPARABLE
+    assert str(judge(published(), None)) == "not comparable (has no returns)"
+    greedy = judge(published(score="evaluation"), None)
+    assert str(greedy) == "not comparable (has no greedy episodes)"
+
+
+def test_the_score_of_the_nearest_budget_comes_first():
+    scores = scores_for("PPO", "CartPole-v1", 200_000)
+    assert scores[0].source == "SLM Lab 5"
+    assert scores[0].mean == pytest.approx(498.94)
+    assert scores_for("PPO", "CartPole-v1", 500_000)[0].source == "CleanRL"
+    pong = scores_for("PPO", "ALE/Pong-v5", 10_000_000)
+    assert not pong[0].differs
+    assert pong[-1].differs
+
+
+def test_all_published_figures_are_there_with_their_source():
+    scores = published_scores()
+    assert len(scores) == 425
+    assert all(score.place and score.protocol for score in scores)
+    assert {score.score for score in scores} == {"training", "evaluation"}
+
+
+@pytest.mark.parametrize(
+    ("file", "env"),
+    [
+        ("ppo_cartpole", None),
+        ("dqn_cartpole", None),
+        ("a2c_gae_pendulum", None),
+        ("sac_mujoco", "Hopper-v5"),
+        ("td3_mujoco", "HalfCheetah-v5"),
+        ("ppo_atari", "ALE/Pong-v5"),
+    ],
+)
+def test_algorithms_and_environments_have_the_names_of_the_specs(file, env):
+    """A name that no spec has would never be compared."""
+    sets = () if env is None else (f"env={env}",)
+    spec = load_spec(file, file, sets, warn=False)
+    assert scores_for(spec.agent.algorithm.name, spec.env.name, 10**6)

@@ -1,0 +1,142 @@
+"""The statistics of a row, and the report that is made from them."""
+
+import numpy as np
+import pytest
+
+from slm_lab.records.training_record import GreedyEpisodes, write_record
+from slm_lab.records.training_record import read_records as read
+from slm_lab.studies.benchmark.report import BenchmarkReport, markdown
+from slm_lab.studies.benchmark.results import row_results
+from tests.unit.studies.benchmark.records import record
+
+
+def row(*finals, **facts):
+    """A row with these final returns, one for each seed."""
+    (result,) = row_results(
+        [record(seed=seed, final=final, **facts) for seed, final in enumerate(finals)]
+    )
+    return result
+
+
+def test_statistics_rest_on_finished_trainings_alone():
+    (result,) = row_results(
+        [
+            record(seed=1, final=300.0),
+            record(seed=2, final=100.0),
+            record(seed=3, final=None, ending="failed", error="a fault"),
+            record(seed=4, final=50.0, ending="stopped", frames=40_000),
+        ]
+    )
+    assert result.final_returns.tolist() == [300, 100]
+    assert result.unfinished == "1 failed; stopped at 40,000 frames"
+
+
+def test_a_bound_is_kept_if_every_training_reaches_it():
+    assert row(300.0, 200.0, bound=200.0).is_kept is True
+    assert row(300.0, 199.0, bound=200.0).is_kept is False
+    assert row(300.0, None, bound=200.0).is_kept is False
+    assert row(300.0).is_kept is None
+    stopped = row_results([record(final=300.0, bound=200.0, ending="stopped")])
+    assert stopped[0].is_kept is False
+
+
+def test_the_seeds_that_are_missing_follow_from_the_spread():
+    """Learned: 400 − 20; wanted: ± 19. s = 100, so (1.96 · 100 / 19)² = 106.4."""
+    assert row(300.0, 400.0, 500.0).seeds_needed == 107
+    assert row(400.0).seeds_needed is None
+
+
+def test_a_published_score_of_fewer_frames_is_compared_at_these_frames():
+    """The row of 500k frames passes 200k with returns about 198 to 200."""
+    frames = [1000.0 * n for n in range(1, 501)]
+    curve = {
+        "frame": frames,
+        "wall_t": frames,
+        "episode_return": [n / 1000 for n in frames],
+    }
+    result = row(500.0, 500.0, max_frame=500_000, frames=500_000, curve=curve)
+    judged = {
+        score.frames: str(judgement)
+        for score, judgement in result.published
+        if score.score == "training"
+    }
+    assert judged[200_000] == "below"
+    assert judged[500_000] == "above"
+
+
+def test_greedy_scores_are_compared_with_greedy_episodes():
+    best = GreedyEpisodes(episodes=10, mean=500.0, std=0.0, min=500.0, max=500.0)
+    result = row(100.0, 100.0, evaluation=best)
+    judged = [
+        str(judgement)
+        for score, judgement in result.published
+        if score.score == "evaluation"
+    ]
+    assert judged == ["equal within intervals"]
+
+
+def methods():
+    """Two methods in two environments, three seeds each."""
+    return [
+        record(method=method, env=env, seed=seed, final=best - worse + seed)
+        for method, worse in (("PPO", 0), ("DQN", 200))
+        for env, best in (("CartPole-v1", 400), ("Acrobot-v1", 300))
+        for seed in range(3)
+    ]
+
+
+def test_the_same_data_make_the_same_tables(tmp_path):
+    first = tmp_path / "first"
+    second = tmp_path / "second"
+    for folder, records in ((first, methods()), (second, methods()[::-1])):
+        BenchmarkReport(records).write(folder)
+    tables = [file.name for file in first.iterdir() if file.suffix in (".csv", ".md")]
+    assert sorted(tables) == [
+        "published.csv",
+        "results.csv",
+        "small.md",
+        "trainings.csv",
+    ]
+    for name in tables:
+        assert (first / name).read_bytes() == (second / name).read_bytes()
+    assert (first / "small_curves.png").is_file()
+    assert (first / "small_profile.png").is_file()
+
+
+def test_a_deleted_record_changes_the_table(tmp_path):
+    for made in methods():
+        write_record(tmp_path, made)
+    before = markdown(BenchmarkReport(read(tmp_path)).table("small"))
+    (tmp_path / "PPO_CartPole-v1_2.json").unlink()
+    after = markdown(BenchmarkReport(read(tmp_path)).table("small"))
+    assert "400, 401, 402" in before
+    assert "400, 401 |" in after
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path):
+    made = record(error="a\nfault", machine={"cores": 2}, sets=["a=1"])
+    write_record(tmp_path, made)
+    assert read(tmp_path) == [made]
+
+
+def test_the_better_of_two_methods_is_named_with_its_probability():
+    (ranking,) = BenchmarkReport(methods()).improvements("small")
+    assert (ranking.better, ranking.probability) == ("PPO", 1.0)
+
+
+def test_scores_over_environments_lie_between_random_and_the_best_mean():
+    by_method = {
+        seeds.label: seeds for seeds in BenchmarkReport(methods())._methods("small")
+    }
+    assert by_method["PPO"].final_return.mean() == pytest.approx(1.0)
+    expected = np.mean([(201 - 20) / (401 - 20), (101 - 20) / (301 - 20)])
+    assert by_method["DQN"].final_return.mean() == pytest.approx(expected)
+
+
+def test_only_trainings_that_ran_alone_count_as_speeds():
+    result = row(1.0, 2.0)
+    assert result.speeds == []
+    assert not BenchmarkReport(result.records).speeds("small").rows
+    alone = row(1.0, 2.0, is_alone=True)
+    (line,) = BenchmarkReport(alone.records).speeds("small").rows
+    assert line[3:] == ("10,000", "0:10", "a CPU")
