@@ -1,13 +1,13 @@
 """What an agent's observation looks like: one array, or a row with parts."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
 
-from slm_lab.core.types import Array, Shape
+from slm_lab.core.types import Array, IntArray, Shape
 
 FLOAT32 = np.dtype(np.float32)
 BYTE = np.dtype(np.uint8)
@@ -92,30 +92,39 @@ class ObservationLayout:
         columns = rows[:, part.start : part.end].view(part.dtype)
         return columns.reshape(len(rows), *part.shape)
 
-    def floats(self, rows: Array) -> Array:
-        """The numbers that can be normalised, (B · frames, F), as a view of contiguous
-        rows (B, frames · row_size): all parts of float32 but the mask."""
-        frames = rows.reshape(-1, self.row_size)
-        return frames[:, : self.float_columns].view(FLOAT32)
-
     @property
-    def float_columns(self) -> int:
-        """The columns of `floats` at the start of a frame."""
-        ends = [
-            part.end
+    def float_parts(self) -> tuple[Part, ...]:
+        """The parts that can be normalised: those of float32, but the mask."""
+        return tuple(
+            part
             for part in self.parts
             if part.dtype == FLOAT32 and part.name != self.mask
-        ]
-        return max(ends, default=0)
+        )
 
     @property
     def num_floats(self) -> int:
-        """F, the numbers of a frame that can be normalised; of an observation without
+        """The numbers of a frame that can be normalised; of an observation without
         parts all, unless it is an image."""
         if not self.parts:
             is_image = self.dtype == BYTE and len(self.shape) > 1
             return 0 if is_image else math.prod(self.shape)
-        return self.float_columns // (FLOAT32.itemsize // self.dtype.itemsize)
+        return len(self.columns_of(self.float_parts))
+
+    def floats(self, rows: Array) -> Array:
+        """Contiguous rows (B, frames · row_size) as a view of float32, (B · frames, D),
+        whatever their numbers are."""
+        return rows.reshape(-1, self.row_size).view(FLOAT32)
+
+    def columns_of(self, parts: Iterable[Part]) -> IntArray:
+        """The columns of `floats` with parts of float32, (F,)."""
+        scale = self.columns_of_a_float
+        columns = [np.arange(part.start // scale, part.end // scale) for part in parts]
+        return np.concatenate([np.arange(0), *columns])
+
+    @property
+    def columns_of_a_float(self) -> int:
+        """The columns of a row in which a number of float32 is."""
+        return FLOAT32.itemsize // self.dtype.itemsize
 
     def joined(
         self, frames: int, shape: Shape, dtype: np.dtype[np.generic]

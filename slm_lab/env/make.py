@@ -3,9 +3,10 @@
 import dataclasses
 import importlib
 import logging
+import math
 import pickle
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,7 @@ from slm_lab.core.observation import ObservationLayout
 from slm_lab.core.process import printing_to, text_log
 from slm_lab.core.registry import import_failure
 from slm_lab.core.schedule import Schedule
+from slm_lab.core.types import IntArray
 from slm_lab.env.changing import ArgumentSchedule, ChangingEnv, Numbers
 from slm_lab.env.check import argument_schedules, check_env
 from slm_lab.env.convert.action import action_converter
@@ -77,6 +79,7 @@ from slm_lab.env.vector.raw import (
 from slm_lab.env.vector_env import Conversions, HostEnv, VectorEnv
 from slm_lab.env.wrappers import wrap
 from slm_lab.spec.checks.algorithm import ActionKind
+from slm_lab.spec.checks.parts import WHOLE, named_parts, unknown_part
 from slm_lab.spec.schema.env import EnvSpec
 
 logger = logging.getLogger(__name__)
@@ -480,17 +483,8 @@ def conversions_of(
     )
     space = observation.space
     layout = _layout_of(raw.observation_space, space)
-    if spec.normalize_obs and layout.num_floats == 0:
-        message = (
-            "its observations are images, which agent.net.normalize scales; remove it"
-        )
-        if layout.parts:
-            message = "no part of its observations has floats; remove it"
-        if layout.parts and not any(part.is_image for part in layout.parts):
-            message = "its observations are whole numbers, which stay as they are"
-            message += "; remove it"
-        raise SpecError.of("env", "env.normalize_obs", message, True)
-    sizes = (layout.num_floats * spec.normalize_obs, int(spec.normalize_reward))
+    columns = _normalized_columns(layout, spec.normalize_obs)
+    sizes = (len(columns), int(spec.normalize_reward))
     lengths = [RunningStatistics.length(size) if size else 0 for size in sizes]
     statistics = np.zeros(sum(lengths))
     of_obs, of_reward = (
@@ -502,7 +496,10 @@ def conversions_of(
         mask_sizes = layout.part(layout.mask).sizes
     normalizer = None
     if of_obs is not None:
-        normalizer = ObservationNormalizer(of_obs, spec.clip_obs, layout)
+        is_partial = layout.is_bytes or of_obs.size < math.prod(layout.shape)
+        normalizer = ObservationNormalizer(
+            of_obs, spec.clip_obs, layout, columns if is_partial else None
+        )
         space = normalizer.space(space)
     joiner = None
     if game is None and spec.frame_op is not None and spec.frame_op_len is not None:
@@ -542,6 +539,49 @@ def _has_images(space: AnySpace) -> bool:
     return isinstance(space, RowSpace) and any(
         part.is_image for part in space.layout.parts
     )
+
+
+def _normalized_columns(
+    layout: ObservationLayout, normalize: bool | Sequence[str]
+) -> IntArray:
+    """The columns of a frame that are normalised; of an observation without parts all,
+    or none. Raises SpecError if it has no such numbers."""
+    if normalize is False:
+        return np.arange(0)
+    if normalize is not True:
+        for index, name in enumerate(normalize):
+            fault = _fault_of_part(layout, name)
+            if fault is not None:
+                raise SpecError.of("env", f"env.normalize_obs.{index}", fault, name)
+    if layout.num_floats == 0:
+        message = (
+            "its observations are images, which agent.net.normalize scales; remove it"
+        )
+        if layout.parts:
+            message = "no part of its observations has floats; remove it"
+        if layout.parts and not any(part.is_image for part in layout.parts):
+            message = "its observations are whole numbers, which stay as they are"
+            message += "; remove it"
+        raise SpecError.of("env", "env.normalize_obs", message, normalize)
+    if not layout.parts:
+        return np.arange(layout.num_floats)
+    return layout.columns_of(
+        part
+        for part in layout.float_parts
+        if normalize is True or part.name in normalize
+    )
+
+
+def _fault_of_part(layout: ObservationLayout, name: str) -> str | None:
+    """Why the part of this name cannot be normalised; None if it can."""
+    if name not in (layout.names or (WHOLE,)):
+        return unknown_part(layout)
+    part = named_parts(layout)[name]
+    if part.sizes:
+        return "is an index, which stays as it is; remove it"
+    if layout.parts and part not in layout.float_parts:
+        return f"has numbers of type {part.dtype}, which stay as they are; remove it"
+    return None
 
 
 def _layout_of(raw_space: AnySpace, space: AnySpace) -> ObservationLayout:

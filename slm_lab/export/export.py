@@ -235,12 +235,10 @@ class PolicyGraph(nn.Module):
         self._module = copy.deepcopy(actor.module).cpu().requires_grad_(False)
         self._family = actor.family
         self._action = _action_graph(conversions.action)
-        self._clip = math.inf
         constants = {"first": self._observation.first_column}
         if normalizer is not None:
-            self._clip = math.inf if normalizer.clip is None else normalizer.clip
-            constants |= {"mean": normalizer.statistics.mean}
-            constants |= {"deviation": normalizer.statistics.deviation()}
+            names = ("mean", "deviation", "bound")
+            constants |= dict(zip(names, normalizer.constants(), strict=True))
         _register(self, constants)
         self.outputs = [*self._action.names, VALUES]
         self._parts = _parts_seen(policy, self._module)
@@ -330,8 +328,9 @@ class PolicyGraph(nn.Module):
         if mean is None or part.normalized is None:
             return numbers.float()
         deviation = self.get_buffer("deviation")
+        bound = self.get_buffer("bound")[part.normalized]
         x = (numbers - mean[part.normalized]) / deviation[part.normalized]
-        return x.clamp(-self._clip, self._clip).float()
+        return x.clamp(-bound, bound).float()
 
     def _channels_first(self, part: SeenPart, images: Tensor) -> Tensor:
         """Images (B, …, H, W, C), or as `part` says, to (B, …, C, H, W)."""
@@ -357,8 +356,9 @@ class PolicyGraph(nn.Module):
             x = (columns == torch.arange(math.prod(shape))).any(1).float()
         if mean is None:
             return x
+        bound = self.get_buffer("bound")
         x = (x.flatten(1) - mean) / self.get_buffer("deviation")
-        return x.clamp(-self._clip, self._clip).float().reshape(-1, *shape)
+        return x.clamp(-bound, bound).float().reshape(-1, *shape)
 
     def _constant(self, name: str) -> Tensor | None:
         return self._buffers.get(name)

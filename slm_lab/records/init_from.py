@@ -58,6 +58,8 @@ class Parent:
     normalizers: Mapping[str, FloatArray]
     """The statistics of its observations and rewards, as far as they were
     normalised."""
+    normalize_obs: bool | Sequence[str]
+    """The key `env.normalize_obs` that it was trained with."""
     parts: Sequence[str]
     """The parts to take; empty: everything."""
     net: Mapping[str, Any]
@@ -139,6 +141,7 @@ def find_parent(
         source=str(source),
         values=values,
         normalizers=normalizers_in(statistics, rewards),
+        normalize_obs=value_at(spec, "env.normalize_obs", False),
         parts=tuple(parts),
         net=value_at(spec, "agent.net", {}) or {},
         about=origin,
@@ -152,7 +155,7 @@ def taken_from(parent: Parent, spec: Spec) -> Initial:
     built = built_values(_agent(spec, adapter).learner.flats)
     names = taken_names(built, parent.values, parent.parts, parent.source)
     built_normalizers = normalizers_in(adapter.statistics, spec.env.normalize_reward)
-    normalizers = _taken_normalizers(parent, built_normalizers)
+    normalizers = _taken_normalizers(parent, built_normalizers, spec.env.normalize_obs)
     record = {
         **parent.about,
         "parts": list(parent.parts),
@@ -194,16 +197,15 @@ def _agent(spec: Spec, adapter: PolicyAdapter) -> Agent:
 
 
 def _taken_normalizers(
-    parent: Parent, built: Mapping[str, FloatArray]
+    parent: Parent, built: Mapping[str, FloatArray], normalize_obs: bool | Sequence[str]
 ) -> dict[str, FloatArray]:
-    """The statistics that are taken. Those of observations must be in both runs or in
-    neither: a network that has learned from normalised observations knows no others."""
-    was_normalized = "observations" in parent.normalizers
-    if was_normalized != ("observations" in built):
-        with_or_without = "with" if was_normalized else "without"
+    """The statistics that are taken. Both runs must normalise the same parts of
+    observations: a network that has learned from normalised numbers knows no others."""
+    if _names(parent.normalize_obs) != _names(normalize_obs):
+        trained_with = json.dumps(parent.normalize_obs)
         raise UsageError(
-            f"--init-from: {parent.source} was trained {with_or_without} "
-            f"{KEYS['observations']}; set it to {str(was_normalized).lower()}"
+            f"--init-from: {parent.source} was trained with {KEYS['observations']} = "
+            f"{trained_with}; set it to {trained_with}"
         )
     taken = {name: part for name, part in parent.normalizers.items() if name in built}
     for name, part in taken.items():
@@ -216,3 +218,10 @@ def _taken_normalizers(
                 "observations of one shape"
             )
     return taken
+
+
+def _names(normalize_obs: bool | Sequence[str]) -> bool | frozenset[str]:
+    """The key without the order of its names."""
+    if isinstance(normalize_obs, bool):
+        return normalize_obs
+    return frozenset(normalize_obs)

@@ -82,7 +82,7 @@ def _env_on_device(spec: Spec, env_spec: EnvSpec, seed: int) -> DeviceEnv | None
     device = resolve_device(net.gpu)
     needs_host = (
         device.type == "cpu"
-        or any(net.RECURRENT for net in spec.agent.nets.values())
+        or any(net.is_recurrent for net in spec.agent.nets.values())
         or algorithm.action_policy != "default"
         or spec.meta.distributed is not False
     )

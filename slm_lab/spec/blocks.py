@@ -18,11 +18,13 @@ from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.memory import MemorySpec
 from slm_lab.spec.schema.meta import ACTORS, MetaSpec
 from slm_lab.spec.schema.net import NetSpec
+from slm_lab.spec.schema.parts import EncoderBlock
 from slm_lab.spec.schema.rules import (
     Facts,
     Rule,
     UnknownBlockError,
     broken_rules,
+    is_within,
     known,
 )
 from slm_lab.spec.schema.spec import Spec
@@ -90,6 +92,7 @@ class Blocks:
             "agent.algorithm": self.algorithm,
             "agent.memory": self.memory,
             **self.nets,
+            **self.recurrent_parts,
             "env": self.env,
             "meta": self.meta,
         }
@@ -99,9 +102,19 @@ class Blocks:
         return {path: block for path, block in blocks.items() if block is not None}
 
     @property
+    def recurrent_parts(self) -> dict[str, EncoderBlock]:
+        """The encoders with a state by their paths."""
+        return {
+            f"{path}.{place}": encoder
+            for path, net in self.nets.items()
+            for place, encoder in net.recurrent_parts.items()
+        }
+
+    @property
     def recurrent_type(self) -> str:
-        """The type of a recurrent net; "" without one."""
-        return next((net.type for net in self.nets.values() if net.RECURRENT), "")
+        """The type of a recurrent net or encoder; "" without one."""
+        blocks = [*self.nets.values(), *self.recurrent_parts.values()]
+        return next((block.type for block in blocks if block.RECURRENT), "")
 
     @property
     def is_recurrent(self) -> bool:
@@ -211,11 +224,6 @@ def _every(
             continue
     for path, block in blocks.by_path.items():
         yield from broken_rules(kinds, Facts(path, block, blocks))
-
-
-def is_within(path: str, block: str) -> bool:
-    """Whether a path leads to the block, or below it."""
-    return f"{path}.".startswith(f"{block}.")
 
 
 def _place(problem: Problem) -> int:

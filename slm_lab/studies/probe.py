@@ -189,7 +189,7 @@ def _frames_between_events(training_frequency: int, num_envs: int) -> int:
 def _multiplies_much(net: NetSpec) -> bool:
     """Whether the time of a net goes into products of wide linear layers in float32 by
     torch. That of images goes into convolutions."""
-    if net.RECURRENT or net.NEEDS_IMAGES:
+    if net.is_recurrent or net.NEEDS_IMAGES:
         return False
     if resolve_device(net.gpu).type != "cpu":
         return False

@@ -191,6 +191,7 @@ ENCODERS = {
     "room": {"type": "Embedding", "dim": 2},
 }
 ENCODED = keys_of_net(parts=ENCODERS)
+REMEMBERED_SIGN = {"sign": {"type": "RecurrentNet", **RECURRENT}}
 STACKED_SCENE = {
     **SCENE,
     "env__normalize_obs": True,
@@ -258,11 +259,19 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "mixed": PPO(MIXED, FREE_LOG_STD, NORMALIZED, bounded=False),
         "mixed_shared": alike(PPO(PARAMETRISED, SHARED, bounded=False)),
         "mixed_recurrent": alike(PPO(MIXED, RNN, bounded=False)),
-        "dict_obs": PPO(PARTS),
+        "dict_obs": PPO(PARTS, {"env__normalize_obs": ["sign"]}),
         "scene": PPO(STACKED_SCENE),
         "scene_by_roles": PPO(
             SCENE,
             keys_of_net(obs=["image", "sign"], critic_obs=["room"], critic_parts={}),
+        ),
+        "scene_with_a_recurrent_part": PPO(
+            SCENE,
+            keys_of_net(
+                obs=["image", "sign"],
+                critic_obs=["room", "sign"],
+                parts=REMEMBERED_SIGN,
+            ),
         ),
         "scene_recurrent": PPO(SCENE, ENCODED, RNN, keys_of_net(parts=ENCODERS)),
         "images_recurrent": alike(
@@ -428,6 +437,14 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "recurrent": DOUBLE(net("RecurrentNet", RECURRENT, burn_in=2, **DELAYED)),
         "recurrent_normalized": DOUBLE(
             STACKED, net("RecurrentNet", RECURRENT, **DELAYED)
+        ),
+        "scene_with_a_recurrent_part": alike(
+            DOUBLE(
+                STACKED_SCENE,
+                keys_of_net(
+                    parts={"sign": {**REMEMBERED_SIGN["sign"], "burn_in": 2}}, **DELAYED
+                ),
+            )
         ),
         "images": DOUBLE(IMAGES, net("DuelingConvNet", CONV, **DELAYED)),
         "images_half_precision": alike(

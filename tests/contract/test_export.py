@@ -213,6 +213,16 @@ KINDS = {
     ),
     "images of floats": (Box(0, 1, (12, 14, 3), np.float32), TWO, net("ConvNet", CONV)),
     "stacked vectors": (VECTOR, TWO, {**STACKED, "env__normalize_obs": True}),
+    "a normalised part": (
+        spaces.Dict(arm=VECTOR, speed=VECTOR),
+        TWO,
+        {**STACKED, "env__normalize_obs": ["speed"]},
+    ),
+    "a normalised part beside an image": (
+        spaces.Dict(arm=VECTOR, speed=VECTOR, eye=Box(0, 255, (14, 14, 3), np.uint8)),
+        TWO,
+        {**net("ConvNet", CONV), "env__normalize_obs": ["speed"]},
+    ),
     "parts": (
         spaces.Tuple((spaces.Discrete(3, start=1), Box(-1, 1, (2, 2), np.float64))),
         TWO,
@@ -242,6 +252,15 @@ KINDS = {
         VECTOR,
         TWO,
         net("RecurrentNet", {**RECURRENT, "rnn_num_layers": 2}, cell_type="LSTM"),
+    ),
+    "a recurrent part beside an image, stacked": (
+        spaces.Dict(arm=VECTOR, eye=Box(0, 255, (14, 14, 3), np.uint8)),
+        TWO,
+        {
+            **net("ConvNet", CONV),
+            **STACKED,
+            "agent__net__parts": {"arm": {"type": "RecurrentNet", **RECURRENT}},
+        },
     ),
     "RNN of stacked indices": (
         spaces.Discrete(4),

@@ -24,7 +24,15 @@ def parent_of(session, *parts):
     normalizers = normalizers_in(statistics, spec.env.normalize_reward)
     about = {"run": "parent", "session": 0, "agent": "latest", "frame": 0}
     values = values_of(snapshot["flats"])
-    return Parent("parent", values, normalizers, parts, net={}, about=about)
+    return Parent(
+        source="parent",
+        values=values,
+        normalizers=normalizers,
+        normalize_obs=spec.env.normalize_obs,
+        parts=parts,
+        net={},
+        about=about,
+    )
 
 
 def begin(folder, parent, spec):

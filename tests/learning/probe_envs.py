@@ -440,8 +440,24 @@ class RecallCue(Probe):
         return 1.0 if int(action) == self._cue else -1.0
 
 
+class RecallCueInParts(RecallCue):
+    """RecallCue whose question is a part of its own. Probes a memory for one part."""
+
+    observation_space: spaces.Space[Any] = spaces.Dict(
+        {
+            "cue": spaces.Box(-1.0, 1.0, (2,), np.float32),
+            "question": spaces.Box(0.0, 1.0, (1,), np.float32),
+        }
+    )
+
+    def draw(self) -> dict[str, Any]:
+        cue, asks, noise = super().draw()
+        return {"cue": np.array([cue, noise]), "question": np.array([asks])}
+
+
 PROBES: dict[str, type[gymnasium.Env[Any, Any]]] = {
     "ProbeConstantReward-v0": ConstantReward,
+    "ProbeRecallCueInParts-v0": RecallCueInParts,
     "ProbeRewardIsObs-v0": RewardIsObs,
     "ProbeRewardIsAction-v0": RewardIsAction,
     "ProbeRewardIsContinuousAction-v0": RewardIsContinuousAction,

@@ -89,11 +89,11 @@ LEARNERS = {
 }
 
 
-def final_return(folder, learner, net, seed):
+def final_return(folder, learner, net, seed, env="ProbeRecallCue-v0"):
     """The mean return of the last tenth of the training."""
     make, frames, settings = LEARNERS[learner]
     data = make(
-        env__name="ProbeRecallCue-v0",
+        env__name=env,
         env__max_frame=frames,
         meta__log_frequency=frames // 50,
         meta__save_interval=1000,
@@ -128,3 +128,19 @@ def test_a_net_without_memory_cannot(seed, tmp_path):
 @pytest.mark.medium
 def test_ppo_with_an_lstm_recalls_it(tmp_path):
     assert final_return(tmp_path, "PPO", LSTM, 0) > 0.8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("learner", ["PPO", "DQN"])
+def test_a_memory_for_one_part_recalls_it_when_another_asks(learner, seed, tmp_path):
+    net = {**MLP, "parts": {"cue": RECURRENT}}
+    env = "ProbeRecallCueInParts-v0"
+    assert final_return(tmp_path, learner, net, seed, env) > 0.8
+
+
+@pytest.mark.slow
+def test_a_memory_for_the_wrong_part_cannot(tmp_path):
+    net = {**MLP, "parts": {"question": RECURRENT}}
+    env = "ProbeRecallCueInParts-v0"
+    assert final_return(tmp_path, "PPO", net, 0, env) < 0.4

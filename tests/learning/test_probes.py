@@ -225,6 +225,10 @@ def test_the_policy_learns_to_look_at_images(net, tmp_path):
     assert final_return(session) > 3.5  # of 4
 
 
+THREE_SEEDS = [0, *(pytest.param(seed, marks=SLOW) for seed in (1, 2))]
+"""The first one with every run of the tests."""
+
+
 @pytest.mark.medium
 @pytest.mark.parametrize("net", ["MLPNet", pytest.param("RecurrentNet", marks=SLOW)])
 def test_the_policy_learns_what_an_image_and_a_number_say_together(net, tmp_path):
@@ -283,15 +287,18 @@ def test_the_best_of_the_allowed_actions_is_learned(env, learner, tmp_path):
 
 
 @pytest.mark.medium
+@pytest.mark.parametrize("seed", THREE_SEEDS)
 @pytest.mark.parametrize(
     ("env", "enough"),
     [("ProbeChooseAndAim-v0", 1.85), ("ProbeMoveByParameter-v0", 3.6)],
 )
-def test_choices_and_numbers_of_one_action_are_learned_together(env, enough, tmp_path):
+def test_choices_and_numbers_of_one_action_are_learned_together(
+    env, enough, seed, tmp_path
+):
     session = train(
         env,
         tmp_path,
-        seed=0,
+        seed=seed,
         frames=16_000,
         agent__net__log_std_init=-0.5,
         agent__net__optim_spec={"name": "GlobalAdam", "lr": 3e-3},

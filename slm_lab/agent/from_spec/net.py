@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 from slm_lab.agent.device import NO_GPU, has_gpu, resolve_device
-from slm_lab.agent.from_spec.parts import encoding_body
+from slm_lab.agent.from_spec.parts import encoding_body, recurrent_part
 from slm_lab.agent.net import layers as precision
-from slm_lab.agent.net.body import Body, BodyNet, HiddenLayers
+from slm_lab.agent.net.body import Body, BodyNet, HiddenLayers, Joined
 from slm_lab.agent.net.conv import ConvBody
 from slm_lab.agent.net.dueling import DuelingNet
 from slm_lab.agent.net.layers import (
@@ -28,7 +28,7 @@ from slm_lab.agent.net.layers import (
 )
 from slm_lab.agent.net.mlp import HydraMLPNet, MLPNet
 from slm_lab.agent.net.noise import Dropout
-from slm_lab.agent.net.parts import EncodedNet
+from slm_lab.agent.net.parts import EncodedNet, PartsBody
 from slm_lab.agent.net.recurrent import RecurrentNet, recurrent_cell
 from slm_lab.agent.net.resnet import ResNetBody
 from slm_lab.agent.net.simba import SimBaBody
@@ -95,8 +95,20 @@ def build_net(
     elif num_actions:
         obs_shape = (obs_shape[0] + num_actions,)
     net: nn.Module
+    recurrent = recurrent_part(spec)
     if body is None:
         net = read(spec, obs_shape, heads, generator)
+    elif recurrent is not None:
+        _, encoder = recurrent
+        net = _net_around_cell(
+            spec=spec,
+            encoder=encoder,
+            layout=layout,
+            body=body,
+            read=read,
+            heads=heads,
+            generator=generator,
+        )
     elif spec.RECURRENT or spec.NEEDS_IMAGES:
         net = read(spec, obs_shape, heads, generator, body=body)
     else:
@@ -109,8 +121,12 @@ def build_net(
 def build_body(
     spec: NetSpec, obs_shape: Shape, generator: torch.Generator
 ) -> HiddenLayers:
-    """All of a net of the lab but its heads: maps observations to `width` features.
-    Raises LabError for one that is not a stack of layers."""
+    """All of a net of the lab but its heads: maps observations to `width` features; of
+    a recurrent one the layers before its cell. Raises LabError for one that is not a
+    stack of layers."""
+    if isinstance(spec, RecurrentNetSpec):
+        hidden = spec.fc_hid_layers
+        return HiddenLayers(_mlp(spec, obs_shape, hidden, (), generator=generator))
     net = build_net(spec, obs_shape, (), generator)
     if not isinstance(net, MLPNet | BodyNet):
         raise LabError(f"{spec.path_of('type')} = {spec.type}: has no body of its own")
@@ -274,14 +290,7 @@ def _recurrent_net(
             sees_obs=False,
         )
         hidden = BodyNet(body, after)
-    cell = recurrent_cell(
-        spec.cell_type,
-        in_size=hidden.width,
-        hidden_size=spec.rnn_hidden_size,
-        num_layers=spec.rnn_num_layers,
-        init_fn=spec.init_fn,
-        generator=generator,
-    )
+    cell = _cell(spec, hidden.width, generator)
     tail = _mlp(
         spec,
         (spec.rnn_hidden_size,),
@@ -298,6 +307,51 @@ def _recurrent_net(
         obs_dtype=obs_dtype,
         seq_len=spec.seq_len,
         burn_in=spec.burn_in,
+    )
+
+
+def _cell(
+    spec: RecurrentNetSpec, in_size: int, generator: torch.Generator
+) -> nn.RNNBase:
+    return recurrent_cell(
+        spec.cell_type,
+        in_size=in_size,
+        hidden_size=spec.rnn_hidden_size,
+        num_layers=spec.rnn_num_layers,
+        init_fn=spec.init_fn,
+        generator=generator,
+    )
+
+
+def _net_around_cell(
+    spec: NetSpec,
+    encoder: NetSpec,
+    layout: ObservationLayout,
+    body: Body,
+    read: Reader,
+    heads: Heads,
+    generator: torch.Generator,
+) -> RecurrentNet:
+    """The cell of `encoder` for the last part in `body`, and behind it the layers that
+    `read` makes of `spec`."""
+    assert isinstance(encoder, RecurrentNetSpec)
+    in_size = body.width
+    if isinstance(body, PartsBody):
+        in_size = body.widths[-1]
+    cell = _cell(encoder, in_size, generator)
+    width = body.width - in_size + encoder.rnn_hidden_size
+    if spec.NEEDS_IMAGES:
+        read = partial(read, body=Joined(width))
+    tail = read(spec, (width,), heads, generator)
+    kind: type[RecurrentNet] = NETS.load(encoder.type)
+    return kind(
+        BodyNet(body, _mlp(encoder, (body.width,), (), (), generator=generator)),
+        cell,
+        tail,
+        obs_shape=layout.shape,
+        obs_dtype=layout.dtype,
+        seq_len=encoder.seq_len,
+        burn_in=encoder.burn_in,
     )
 
 

@@ -299,7 +299,7 @@ def build_optimizer(
         clip_grad_val=spec.clip_grad_val,
         bounds=bounds,
         # a recurrent net waits for lengths of sequences
-        cuda_graph=spec.cuda_graph and not spec.RECURRENT,
+        cuda_graph=spec.cuda_graph and not spec.is_recurrent,
     )
 
 
@@ -323,7 +323,7 @@ def recurrent_layout(*nets: nn.Module) -> RecurrentLayout | None:
         return None
     if len(recurrent) < len(nets):
         raise LabError(
-            "agent.critic_net.type: RecurrentNet for both, actor and critic, or neither"
+            "agent.critic_net: actor and critic are both recurrent, or neither is"
         )
     total = 0
     for net in recurrent:

@@ -43,7 +43,8 @@ def encoding_body(
 ) -> Body | None:
     """What encodes observations of this layout for the net of `spec`, by layers that
     `build_body` makes; None if the net sees them as they are. Raises LabError for parts
-    that do not exist, or do not fit their encoder."""
+    that do not exist, or do not fit their encoder. A part whose encoder has a state
+    comes last."""
     if not sees_parts(spec, layout):
         return None
     for problem in part_problems(spec, layout):
@@ -61,6 +62,10 @@ def encoding_body(
         for name, block in encoders_of(spec, layout).items()
     }
     if layout.parts:
+        recurrent = recurrent_part(spec)
+        if recurrent is not None:
+            last, _ = recurrent
+            seen[last] = seen.pop(last)
         return PartsBody(layout, list(seen), encoders)
     for encoder in encoders.values():
         assert isinstance(encoder.module, Body)
@@ -80,13 +85,26 @@ def _encoder(
         embedding = IndexEmbedding(part.sizes, block.dim, generator)
         return Encoder(embedding, embedding.width, sees_image=False)
     assert isinstance(block, NetSpec)
-    keys = dict.fromkeys(OF_THE_NET)
-    keys |= dict.fromkeys(key for key in INHERITED if key not in block.model_fields_set)
-    last = {key: spec.value_of(key) for key in keys}
-    net = block.for_role("actor", last, f"{spec.block}.parts.{part.name}")
+    net = _encoder_spec(spec, part.name, block)
     sees_image = part.is_image and net.SEES_IMAGES
     shape: Shape = (vector_width(part),)
     if sees_image:
         shape = encoder_shape(layout, part)
     body = build_body(net, shape, generator)
     return Encoder(body, body.width, sees_image)
+
+
+def recurrent_part(spec: NetSpec) -> tuple[str, NetSpec] | None:
+    """The part whose encoder has a state, and the keys of that; None without one."""
+    for name, block in spec.parts.items():
+        if isinstance(block, NetSpec) and block.RECURRENT:
+            return name, _encoder_spec(spec, name, block)
+    return None
+
+
+def _encoder_spec(spec: NetSpec, name: str, block: NetSpec) -> NetSpec:
+    """The keys of an encoder, with those that it has from its net."""
+    keys = dict.fromkeys(OF_THE_NET)
+    keys |= dict.fromkeys(key for key in INHERITED if key not in block.model_fields_set)
+    last = {key: spec.value_of(key) for key in keys}
+    return block.for_role("actor", last, f"{spec.block}.parts.{name}")

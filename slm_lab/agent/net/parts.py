@@ -62,9 +62,9 @@ class IndexEmbedding(nn.Module):
 @final
 class PartsBody(Body):
     """Encodes the parts of an observation that have an encoder, and joins their
-    features behind the numbers of the other parts. It sees the parts in `names` alone.
-    Of frames that are joined over time an image's frames become its channels; of other
-    parts it sees the newest."""
+    features, in the order of `names`, behind the numbers of the other parts. It sees
+    the parts in `names` alone. Of frames that are joined over time an image's frames
+    become its channels; of other parts it sees the newest."""
 
     def __init__(
         self,
@@ -81,10 +81,10 @@ class PartsBody(Body):
         self.encoders = nn.ModuleList(
             [encoders[part.name].module for part in self._encoded]
         )
-        self.width = sum(vector_width(part) for part in self._plain) + sum(
-            encoders[part.name].width for part in self._encoded
-        )
-        """The number of features."""
+        self.widths = [vector_width(part) for part in self._plain]
+        self.widths += [encoders[part.name].width for part in self._encoded]
+        """The number of features of each part, in the order of `names`."""
+        self.width = sum(self.widths)
 
     @override
     def embed(self, obs: Tensor | Mapping[str, Tensor]) -> Tensor:

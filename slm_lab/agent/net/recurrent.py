@@ -57,15 +57,16 @@ def recurrent_cell(
 
 
 class RecurrentNet(nn.Module):
-    """Hidden layers, recurrent ones, and one linear head per output. Gradients flow
-    over `seq_len` steps; of a replayed sequence the first `burn_in` are not learned
-    from."""
+    """Hidden layers, recurrent ones, and a net with the outputs. The cell takes the
+    last features of `body`, as many as it has inputs; others pass beside it. Gradients
+    flow over `seq_len` steps; of a replayed sequence the first `burn_in` are not
+    learned from."""
 
     def __init__(
         self,
         body: MLPNet | BodyNet,
         cell: nn.RNNBase,
-        tail: MLPNet,
+        tail: nn.Module,
         *,
         obs_shape: Shape,
         obs_dtype: np.dtype[np.generic] = FLOAT32,
@@ -97,13 +98,13 @@ class RecurrentNet(nn.Module):
     def forward(self, rows: Tensor) -> tuple[Tensor, ...]:
         """Packed rows (B, ...) to one (B, head_dim) per head. While it learns with
         burn-in, B is a multiple of L: each L rows are a replayed sequence."""
-        x = self._features(self._obs(rows))
+        beside, x = self._features(self._obs(rows))
         state = self._state(rows)
         starts = rows[:, -1] != 0
         if self.burn_in and torch.is_grad_enabled():
-            return self.tail.forward(self._burnt_in(x, state, starts))
+            return self._outputs(beside, self._burnt_in(x, state, starts))
         features, _ = self._over_rows(x, state, starts)
-        return self.tail.forward(features)
+        return self._outputs(beside, features)
 
     def step(self, rows: Tensor) -> tuple[Tensor, ...]:
         """Outputs for rows that each start a sequence, and the state (B, H) after
@@ -116,19 +117,32 @@ class RecurrentNet(nn.Module):
         """Outputs for observations, or their parts by name, that each start a sequence
         from a state (B, H); and the state after each."""
         hidden = self._as_hidden(state)
-        x = self._features(obs)
+        beside, x = self._features(obs)
         features, hidden = self.cell(x.unsqueeze(1), hidden)
-        return (*self.tail.forward(features.squeeze(1)), self._as_state(hidden))
+        outputs = self._outputs(beside, features.squeeze(1))
+        return (*outputs, self._as_state(hidden))
 
     def _obs(self, rows: Tensor) -> Tensor:
         numbers = rows[:, : self._num_numbers]
         return numbers.reshape(-1, *self._obs_shape)
 
-    def _features(self, obs: Tensor | Mapping[str, Tensor]) -> Tensor:
+    def _features(self, obs: Tensor | Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """The features that pass beside the cell, and those that it takes."""
         if isinstance(self.body, BodyNet):
-            return self.body.features(obs)
-        assert isinstance(obs, Tensor), "parts have a body that encodes them"
-        return self.body.features(as_floats(obs))
+            features = self.body.features(obs)
+        else:
+            assert isinstance(obs, Tensor), "parts have a body that encodes them"
+            features = self.body.features(as_floats(obs))
+        num_beside = features.shape[-1] - self.cell.input_size
+        return features[:, :num_beside], features[:, num_beside:]
+
+    def _outputs(self, beside: Tensor, remembered: Tensor) -> tuple[Tensor, ...]:
+        """The outputs for features beside the cell, and those that it puts out."""
+        features = remembered
+        if beside.shape[-1] > 0:
+            features = torch.cat([beside, remembered], -1)
+        outputs: tuple[Tensor, ...] = self.tail.forward(features)
+        return outputs
 
     def _state(self, rows: Tensor) -> Tensor:
         state = rows[:, self._state_at]

@@ -6,7 +6,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from slm_lab.core.observation import ObservationLayout
-from slm_lab.core.types import Array, FloatArray
+from slm_lab.core.types import Array, FloatArray, IntArray
 
 EPSILON = 1e-8
 """Added to a variance before its square root."""
@@ -83,16 +83,18 @@ class ObservationNormalizer:
         statistics: RunningStatistics,
         clip: float | None,
         layout: ObservationLayout,
+        columns: IntArray | None = None,
     ) -> None:
+        """`columns` (D,) are the numbers of a row that are normalised, see
+        `ObservationLayout.columns_of`; None: all of an observation."""
         self.statistics = statistics
         self.clip = clip
         self._layout = layout
-        self._is_partial = layout.is_bytes or layout.mask is not None
-        """Whether observations have numbers that are left as they are."""
+        self._columns = columns
 
     def space(self, space: Space[Any]) -> Space[Any]:
         """The space of normalised observations of `space`."""
-        if self._is_partial:
+        if self._columns is not None:
             return space
         bound = self.clip
         if bound is None:
@@ -101,19 +103,37 @@ class ObservationNormalizer:
 
     def update(self, obs: Array) -> None:
         """Adds the observations (B, ...) to the statistics."""
-        if self._is_partial:
-            self.statistics.update(self._layout.floats(obs))
-        else:
+        if self._columns is None:
             self.statistics.update(obs.reshape(len(obs), -1))
+        else:
+            self.statistics.update(self._layout.floats(obs)[:, self._columns])
 
     def normalize(self, obs: Array) -> Array:
         """The observations (B, ...), joined or single, normalised in float64."""
-        if not self._is_partial:
+        if self._columns is None:
             return self._normalized(obs)
         rows = np.ascontiguousarray(obs).copy()
         floats = self._layout.floats(rows)
-        floats[...] = self._normalized(floats)
+        floats[:, self._columns] = self._normalized(floats[:, self._columns])
         return rows
+
+    def constants(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Mean, deviation and bound of every number of a frame, (D,) each; 0, 1 and
+        infinite for numbers that are left as they are."""
+        size = self.statistics.size
+        columns = self._columns
+        if columns is None:
+            columns = np.arange(size)
+        else:
+            size = self._layout.row_size // self._layout.columns_of_a_float
+        mean = np.zeros(size)
+        deviation = np.ones(size)
+        bound = np.full(size, np.inf)
+        mean[columns] = self.statistics.mean
+        deviation[columns] = self.statistics.deviation()
+        if self.clip is not None:
+            bound[columns] = self.clip
+        return mean, deviation, bound
 
     def _normalized(self, obs: Array) -> Array:
         flat = obs.reshape(-1, self.statistics.size) - self.statistics.mean

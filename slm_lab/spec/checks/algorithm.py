@@ -265,7 +265,7 @@ def _unrolls_hold_replayed_steps(blocks: Blocks) -> Iterator[Problem]:
         return
     needed = {"agent.algorithm.num_step_returns": algorithm.steps_of_return}
     if blocks.net is not None:
-        needed["agent.net.seq_len"] = blocks.net.sequence_length
+        needed[f"agent.net.{blocks.net.sequence_key}"] = blocks.net.sequence_length
     unroll_length = meta.actor_learner.unroll_length
     length = blocks.unroll_length
     default = ""

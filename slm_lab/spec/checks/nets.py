@@ -184,15 +184,27 @@ def _sharing_needs_global_optimizers(blocks: Blocks) -> Iterator[Problem]:
 
 
 def _recurrent_critics_are_alike(blocks: Blocks) -> Iterator[Problem]:
-    actor = known(blocks.net)
-    critic = known(blocks.critic_net)
-    if actor.RECURRENT != critic.RECURRENT:
-        message = "actor and critic are both a RecurrentNet, or neither is"
-        yield Problem("agent.critic_net.type", message, critic.type)
+    net = known(blocks.net)
+    path = "agent.net"
+    critic_net = net
+    if blocks.critic_net is not None:
+        path = "agent.critic_net"
+        critic_net = blocks.critic_net
+    elif known(blocks.algorithm).has_one_net:
+        return
+    actor = net.for_role("actor")
+    critic = critic_net.for_role("critic")
+    parts_key = critic_net.file_key("critic", "parts")
+    if actor.is_recurrent != critic.is_recurrent:
+        message = "actor and critic are both recurrent, or neither is"
+        if actor.RECURRENT or critic.RECURRENT:
+            yield Problem(f"{path}.type", message, critic.type)
+        else:
+            yield Problem(f"{path}.{parts_key}", message)
     elif actor.sequence_length != critic.sequence_length:
-        message = f"must equal that of agent.net, {actor.sequence_length}"
-        path = "agent.critic_net.seq_len"
-        yield Problem(path, message, critic.sequence_length)
+        message = f"must equal that of the actor, {actor.sequence_length}"
+        key = "seq_len" if critic.RECURRENT else parts_key
+        yield Problem(f"{path}.{key}", message, critic.sequence_length)
 
 
 def _nets_have_weights_that_fit(blocks: Blocks) -> Iterator[Problem]:

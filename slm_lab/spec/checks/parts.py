@@ -47,17 +47,22 @@ def encoders_of(net: NetSpec, layout: ObservationLayout) -> dict[str, EncoderBlo
     encoders: dict[str, EncoderBlock] = {}
     for name, part in parts_seen(net, layout).items():
         encoder = net.parts.get(name)
-        is_large = part.is_image and (layout.is_bytes or not layout.parts)
-        if encoder is None and is_large:
+        if encoder is None and _is_large_image(layout, part):
             encoder = _default_encoder(net, part)
         if encoder is not None:
             encoders[name] = encoder
     return encoders
 
 
+def _is_large_image(layout: ObservationLayout, part: Part) -> bool:
+    """Whether a part is an image with axes; a small one is numbers of a vector."""
+    return part.is_image and (layout.is_bytes or not layout.parts)
+
+
 def _default_encoder(net: NetSpec, part: Part) -> EncoderBlock:
     if net.NEEDS_IMAGES:
-        return net.as_encoder()
+        # the image is all that it sees
+        return net.as_encoder().model_copy(update={"parts": {}, "obs": None})
     _, height, width = part.image_shape
     return conv_net_for(height, width, part.dtype == BYTE)
 
@@ -75,6 +80,7 @@ def encoder_shape(layout: ObservationLayout, part: Part) -> tuple[int, ...]:
 def part_problems(net: NetSpec, layout: ObservationLayout) -> Iterator[Problem]:
     """The problems of the net of a role with the parts of an observation."""
     yield from _unknown_names(net, layout)
+    yield from _second_states(net)
     seen = parts_seen(net, layout)
     encoders = encoders_of(net, layout)
     for name, encoder in encoders.items():
@@ -86,6 +92,18 @@ def part_problems(net: NetSpec, layout: ObservationLayout) -> Iterator[Problem]:
     if net.NEEDS_IMAGES and not any(part.is_image for part in seen.values()):
         message = f"takes images, and there is none among {', '.join(seen)}; use MLPNet"
         yield Problem(net.path_of("type"), message, net.type)
+
+
+def _second_states(net: NetSpec) -> Iterator[Problem]:
+    """Recurrent encoders, if the net or another encoder is recurrent too."""
+    names = [name for name, encoder in net.parts.items() if encoder.RECURRENT]
+    first = "the net itself"
+    if not net.RECURRENT and names:
+        first = names.pop(0)
+    for name in names:
+        message = f"{first} is recurrent, and a net has one state; use MLPNet here"
+        encoder = net.parts[name]
+        yield Problem(f"{net.path_of('parts')}.{name}.type", message, encoder.type)
 
 
 WIDEST_ONE_HOT = 65_536
@@ -121,14 +139,18 @@ def _unknown_names(net: NetSpec, layout: ObservationLayout) -> Iterator[Problem]
     }
     for place, name in places.items():
         if name not in known:
-            message = f"the observation has no such part; it has {listed}"
-            if not layout.parts:
-                message = f'the observation has no parts; its own name is "{WHOLE}"'
-            if not layout.parts and layout.frames > 1 and len(layout.shape) == 2:
-                message = 'stacked vectors have no parts; use env.frame_op "concat"'
-            yield Problem(place, message, name)
+            yield Problem(place, unknown_part(layout), name)
         elif net.obs is not None and name not in net.obs:
             yield Problem(place, f"is not seen; add it to {obs}", name)
+
+
+def unknown_part(layout: ObservationLayout) -> str:
+    """What a message says of the name of a part that does not exist."""
+    if not layout.parts and layout.frames > 1 and len(layout.shape) == 2:
+        return 'stacked vectors have no parts; use env.frame_op "concat"'
+    if not layout.parts:
+        return f'the observation has no parts; its own name is "{WHOLE}"'
+    return f"the observation has no such part; it has {', '.join(layout.names)}"
 
 
 def _encoder_problems(
@@ -136,6 +158,12 @@ def _encoder_problems(
 ) -> Iterator[Problem]:
     if encoder.type == EMBEDDING and not part.sizes:
         message = "only a Discrete or MultiDiscrete part has an embedding; use MLPNet"
+        yield Problem(f"{path}.type", message, encoder.type)
+    if encoder.RECURRENT and _is_large_image(layout, part):
+        message = (
+            "takes a vector, and this part is an image; set it as the type of the "
+            "whole net, whose images go through convolutions first"
+        )
         yield Problem(f"{path}.type", message, encoder.type)
     if not isinstance(encoder, NetSpec) or not encoder.NEEDS_IMAGES:
         return

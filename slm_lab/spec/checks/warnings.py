@@ -8,7 +8,7 @@ The rest depends on roles of nets and on the modes that are installed."""
 from collections.abc import Iterator
 
 from slm_lab.core.errors import Problem
-from slm_lab.spec.blocks import Blocks, findings, is_within
+from slm_lab.spec.blocks import Blocks, findings
 from slm_lab.spec.modes import MODES
 from slm_lab.spec.scale import shares, with_delayed_targets
 from slm_lab.spec.schema.agent import net_for_role, targets_role
@@ -17,7 +17,7 @@ from slm_lab.spec.schema.block import Block
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.meta import ACTORS, MetaSpec
 from slm_lab.spec.schema.net import ROLES, TARGET_KEYS, NetSpec
-from slm_lab.spec.schema.rules import NoEffect, known
+from slm_lab.spec.schema.rules import NoEffect, is_within, known
 from slm_lab.spec.schema.spec import ROWS
 
 FEW_ROWS = 100

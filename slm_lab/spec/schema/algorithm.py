@@ -506,9 +506,10 @@ class ReplayLearningSpec(LearningSpec):
         Limit(sign="<", of="env.max_frame", text=BEFORE_THE_END),
         Limit(
             sign=">=",
-            of=("net.seq_len", "env.num_envs"),
+            of=("net.sequence_length", "env.num_envs"),
+            called="seq_len × num_envs",
             text=ONE_SEQUENCE,
-            when=("net.RECURRENT", "algorithm.ACTS_ON_Q"),
+            when=("net.is_recurrent", "algorithm.ACTS_ON_Q"),
             unless="blocks.begins_with_sequences",
         ),
     ] = Field(0, ge=0, description="stored transitions before the first training event")

@@ -97,6 +97,11 @@ class DuelingConvNetSpec(ConvNetSpec):
 
     ENCODES = False
 
+    @override
+    def as_encoder(self) -> ConvNetSpec:
+        keys = {**self.own_keys(), "type": "ConvNet", "fc_hid_layers": ()}
+        return ConvNetSpec.model_validate(keys)
+
 
 class ResNetSpec(NetSpec):
     """IMPALA's residual network for images (C, H, W), its "deep" one

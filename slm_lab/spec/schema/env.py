@@ -25,6 +25,7 @@ from slm_lab.spec.schema.block import (
 )
 from slm_lab.spec.schema.fields import (
     AnyList,
+    BoolOrNames,
     Count,
     Int,
     IntList,
@@ -126,10 +127,11 @@ class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds *
         description="budget of the run in frames: environment steps summed over copies "
         "and agents"
     )
-    normalize_obs: bool = Field(
+    normalize_obs: BoolOrNames = Field(
         False,
         description="normalise observations to mean 0 and deviation 1 by running "
-        "statistics; not for images, which the net's normalize scales",
+        "statistics, or the parts of them in a list; not for images, which the net's "
+        "normalize scales",
     )
     normalize_reward: bool = Field(
         False,

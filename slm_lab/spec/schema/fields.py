@@ -39,6 +39,16 @@ def _list_as_tuple(value: Any) -> Any:
     return value
 
 
+def _bool_or_names(value: Any) -> Any:
+    if isinstance(value, bool):
+        return value
+    names = _list_as_tuple(value)
+    are_names = isinstance(names, tuple) and all(isinstance(x, str) for x in names)
+    if not are_names or not names:
+        raise spec_error("must be true, false, or a list of names")
+    return names
+
+
 def _word_of_a_mode(value: Any) -> Any:
     if value is False or (isinstance(value, str) and value in MODES.names()):
         return value
@@ -85,6 +95,11 @@ IntList: TypeAlias = Annotated[tuple[Int, ...], BeforeValidator(_list_as_tuple)]
 
 StrList: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_list_as_tuple)]
 """A list of strings, immutable."""
+
+BoolOrNames: TypeAlias = Annotated[
+    bool | tuple[str, ...], BeforeValidator(_bool_or_names)
+]
+"""true, false, or a list of names that is not empty."""
 
 AnyList: TypeAlias = Annotated[tuple[Any, ...], BeforeValidator(_list_as_tuple)]
 """A list whose entries the block checks."""

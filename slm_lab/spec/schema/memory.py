@@ -101,7 +101,11 @@ class ReplaySpec(MemorySpec):
         bounds.BATCH,
         NOT_ONE_SAMPLE,
         Limit(
-            sign="%", of="net.seq_len", text=": it counts steps", when="net.RECURRENT"
+            sign="%",
+            of="net.sequence_length",
+            called="agent.net.{net.sequence_key}",
+            text=": it counts steps",
+            when="net.is_recurrent",
         ),
         Limit(
             sign=">",
@@ -122,9 +126,10 @@ class ReplaySpec(MemorySpec):
         ),
         Limit(
             sign=">=",
-            of=("net.seq_len", "env.num_envs"),
+            of=("net.sequence_length", "env.num_envs"),
+            called="seq_len × num_envs",
             text=ONE_SEQUENCE,
-            when=("net.RECURRENT", "algorithm.ACTS_ON_Q"),
+            when=("net.is_recurrent", "algorithm.ACTS_ON_Q"),
         ),
     ] = Field(description="capacity in transitions; the oldest are replaced first")
     use_cer: Annotated[
@@ -132,7 +137,7 @@ class ReplaySpec(MemorySpec):
         Refused(
             "adds single steps, and a RecurrentNet learns from sequences; set it to "
             "false",
-            when="net.RECURRENT",
+            when="net.is_recurrent",
         ),
     ] = Field(
         False,
@@ -163,7 +168,7 @@ class PrioritizedReplaySpec(ReplaySpec):
         str,
         Refused(
             "draws single steps, and a RecurrentNet learns from sequences; use Replay",
-            when="net.RECURRENT",
+            when="net.is_recurrent",
             value=ANY,
         ),
     ] = Field("PrioritizedReplay", description="kind of memory")

@@ -124,9 +124,6 @@ class NetSpec(EncoderBlock):
         "matmul",
     )
 
-    RECURRENT: ClassVar[bool] = False
-    """Whether it has a state, and learns from sequences."""
-
     WANTS_NORMALISED_OBS: ClassVar[bool] = False
     """Whether running statistics of observations are a part of it."""
 
@@ -510,8 +507,37 @@ class NetSpec(EncoderBlock):
         return []
 
     @property
+    def recurrent_parts(self) -> dict[str, EncoderBlock]:
+        """The encoders with a state, of both roles, by the place of their keys in
+        it."""
+        return {
+            f"{self.file_key(role, 'parts')}.{name}": encoder
+            for role in ROLES
+            for name, encoder in self._parts_of(role).items()
+            if encoder.RECURRENT
+        }
+
+    def _parts_of(self, role: Role) -> Encoders:
+        if "parts" in self.role_keys(role):
+            return self.for_role(role).parts
+        return self.parts
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether it has a state, by itself or in the encoder of a part."""
+        return self.RECURRENT or bool(self.recurrent_parts)
+
+    @property
+    def sequence_key(self) -> str:
+        """The key that sets `sequence_length`."""
+        return next((f"{place}.seq_len" for place in self.recurrent_parts), "seq_len")
+
+    @property
     def sequence_length(self) -> int:
         """The steps that it learns from together."""
+        for encoder in self.recurrent_parts.values():
+            if isinstance(encoder, NetSpec):
+                return encoder.sequence_length
         return 1
 
     @property

@@ -27,6 +27,9 @@ class EncoderBlock(ChangingBlock):
     ENCODES: ClassVar[bool] = False
     """Whether it can encode a part of an observation."""
 
+    RECURRENT: ClassVar[bool] = False
+    """Whether its layers have a state, and learn from sequences."""
+
     type: str
 
     @classmethod

@@ -62,7 +62,7 @@ class DQNBaseSpec(ReplayLearningSpec):
             sign="=",
             of=1,
             text=" with a RecurrentNet: its state is known after every single step",
-            when="net.RECURRENT",
+            when="net.is_recurrent",
         ),
     ] = 1
 

@@ -21,10 +21,12 @@ OneDirection: TypeAlias = Annotated[
 
 
 class RecurrentNetSpec(NetSpec):
-    """Fully connected layers, then recurrent ones."""
+    """Fully connected layers, then recurrent ones. As the encoder of a part it has the
+    layers of the net behind it."""
 
     SAME_FOR_BOTH = (*NetSpec.SAME_FOR_BOTH, "seq_len", "burn_in")
     LEGACY = MLPNetSpec.LEGACY
+    ENCODES = True
     RECURRENT = True
 
     type: Annotated[

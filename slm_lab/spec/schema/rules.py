@@ -90,8 +90,8 @@ class Facts:
 @dataclass(frozen=True)
 class Rule(ABC):
     """A rule of a key. It applies to `value`, when all facts of `when` hold and none of
-    `unless`; with `at` only in the block at this path. `text` may name blocks and their
-    keys, as "{env.max_frame}" and "{own.name}"."""
+    `unless`; with `at` only in the block at this path, or below it. `text` may name
+    blocks and their keys, as "{env.max_frame}" and "{own.name}"."""
 
     text: str
     when: Paths = ()
@@ -114,7 +114,7 @@ class Rule(ABC):
     def broken(self, key: str, facts: Facts) -> Iterator[Problem]:
         """The problems of the key; none if the rule does not apply. Raises
         UnknownBlockError."""
-        if self.at not in ("", facts.path) or not self._concerns(key, facts):
+        if not is_within(facts.path, self.at) or not self._concerns(key, facts):
             return
         if not all(map(facts.of, _listed(self.when))):
             return
@@ -184,6 +184,8 @@ class Limit(Rule):
     value: object = ANY
     sign: Literal["<", "<=", ">", ">=", "=", "%"]
     of: Paths | int
+    called: str = ""
+    """What a message calls the number, as `text` names blocks; "": its path."""
 
     @property
     @override
@@ -208,11 +210,18 @@ class Limit(Rule):
         if isinstance(self.of, int):
             return self.of, str(self.of)
         numbers = [facts.of(path) for path in _listed(self.of)]
+        called = self.called.format_map(facts)
         if isinstance(self.of, str):
-            return numbers[0], f"{facts.label(self.of)} ({_shown(numbers[0])})"
-        names = " × ".join(path.split(".")[-1] for path in self.of)
+            name = called or facts.label(self.of)
+            return numbers[0], f"{name} ({_shown(numbers[0])})"
+        names = called or " × ".join(path.split(".")[-1] for path in self.of)
         factors = " × ".join(map(str, numbers))
         return prod(numbers), f"{names} = {factors} = {prod(numbers)}"
+
+
+def is_within(path: str, block: str) -> bool:
+    """Whether a path leads to the block, or below it; "" is the whole spec."""
+    return f"{path}.".startswith(f"{block}.") or block == ""
 
 
 def _listed(paths: Paths) -> tuple[str, ...]:

@@ -236,6 +236,11 @@ REFUSED = {
         [],
         "was trained with env.normalize_obs",
     ),
+    "another list of parts": (
+        {"env__normalize_obs": ["obs"]},
+        [],
+        "was trained with env.normalize_obs = true; set it to true",
+    ),
     "no such Session": (
         {},
         ["--session", "3"],

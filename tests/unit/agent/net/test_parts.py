@@ -42,7 +42,9 @@ def rows_of(observed, converter=CONVERTER):
 
 
 def net_of(layout=CONVERTER.layout, **keys):
-    spec = NET.validate({"type": "MLPNet", "hid_layers": [8], **keys})
+    if "type" not in keys:
+        keys = {"type": "MLPNet", "hid_layers": [8], **keys}
+    spec = NET.validate(keys)
     return build_net(spec, layout, [Head(2)], seeded(0))
 
 
@@ -86,6 +88,18 @@ def test_a_net_sees_the_parts_that_obs_names_alone():
     torch.testing.assert_close(net.forward(rows_of(others)), seen, rtol=0, atol=0)
     moved = [{**each, "pose": -each["pose"]} for each in observed]
     assert (net.forward(rows_of(moved))[0] != seen[0]).any()
+
+
+@pytest.mark.parametrize("obs", [None, ["camera", "pose"]])
+def test_the_convolutions_of_a_net_are_those_of_an_encoder_beside_other_keys(obs):
+    pose = {"type": "MLPNet", "hid_layers": [5]}
+    camera = {"type": "ConvNet", **CONV}
+    net = net_of(type="ConvNet", **CONV, obs=obs, parts={"pose": pose})
+    parts = {"camera": camera, "pose": pose}
+    twin = net_of(type="ConvNet", **CONV, obs=obs, parts=parts)
+    twin.load_state_dict(net.state_dict())
+    rows = rows_of(scenes(3))
+    torch.testing.assert_close(net.forward(rows), twin.forward(rows), rtol=0, atol=0)
 
 
 def test_an_embedding_is_the_row_of_its_table():
@@ -188,7 +202,93 @@ def test_a_recurrent_net_sees_images_by_convolutions():
     )
 
 
+REMEMBERED = {
+    "type": "RecurrentNet",
+    "cell_type": "LSTM",
+    "fc_hid_layers": [3],
+    "rnn_hidden_size": 4,
+    "seq_len": 6,
+}
+BEHIND = {
+    "MLPNet": {"hid_layers": [8]},
+    "DuelingMLPNet": {"hid_layers": [8]},
+    "HydraMLPNet": {"hid_layers": [[8], [6], [[5]]]},
+    "ConvNet": {**CONV, "fc_hid_layers": [8]},
+    "DuelingConvNet": {**CONV, "fc_hid_layers": [8]},
+    "ResNet": {"channels": [4], "fc_hid_layers": [8]},
+    "SimBaNet": {"width": 8, "num_blocks": 1},
+    "TorchArcNet": {"arc": {"modules": {"body": {"Sequential": [{"ReLU": None}]}}}},
+}
+
+
+@pytest.mark.parametrize("kind", BEHIND)
+def test_one_part_goes_through_a_cell_and_the_others_pass_beside_it(kind):
+    """Two sequences of three scenes."""
+    observed = scenes(6)
+    rows = rows_of(observed)
+    net = net_of(type=kind, **BEHIND[kind], parts={"pose": REMEMBERED})
+    state = np.random.default_rng(0).normal(size=(6, 8)).astype(np.float32)
+    starts = np.array([True, False, False] * 2)
+    outputs = net.forward(torch.from_numpy(pack_obs(rows.numpy(), state, starts)))
+    body = net.body.body
+    assert isinstance(body, PartsBody)
+    features = body(rows)
+    pose = body.encoders[-1](part_of("pose", observed).float())
+    torch.testing.assert_close(features[:, -3:], pose)
+    hidden = torch.from_numpy(state[::3]).reshape(2, 2, 4).movedim(1, 0)
+    before = tuple(part[None].contiguous() for part in hidden)
+    remembered, _ = net.cell(pose.view(2, 3, 3), before)
+    joined = torch.cat([features[:, :-3], remembered.flatten(0, 1)], 1)
+    torch.testing.assert_close(outputs, net.tail(joined))
+
+
+def test_acting_step_by_step_is_the_sequence_and_the_parts_by_name_are_the_row():
+    observed = scenes(5)
+    rows = rows_of(observed)
+    net = net_of(parts={"pose": REMEMBERED, "dials": {"type": "Embedding"}})
+    state = np.zeros((5, net.state_size), np.float32)
+    starts = np.arange(5) == 0
+    (expected,) = net.forward(torch.from_numpy(pack_obs(rows.numpy(), state, starts)))
+    carried = torch.zeros(1, net.state_size)
+    body = net.body.body
+    for step in range(5):
+        by_name = {name: body.read(rows[step : step + 1], name) for name in body.names}
+        row = pack_obs(rows[step : step + 1].numpy(), carried.numpy(), starts[:1])
+        output, following = net.step(torch.from_numpy(row))
+        torch.testing.assert_close(output, expected[step : step + 1])
+        torch.testing.assert_close(net.advance(by_name, carried), (output, following))
+        carried = following.detach()
+
+
+def test_a_cell_for_the_only_part_is_a_recurrent_net_with_layers_behind_it():
+    layout = ObservationLayout((5,), FLOAT32)
+    encoded = net_of(layout, hid_layers=[], parts={"obs": REMEMBERED})
+    plain = net_of(layout, **REMEMBERED)
+    with torch.no_grad():
+        pairs = zip(encoded.parameters(), plain.parameters(), strict=True)
+        for parameter, other in pairs:
+            parameter.copy_(other)
+    obs = np.random.default_rng(0).normal(size=(4, 5)).astype(np.float32)
+    state = np.ones((4, 8), np.float32)
+    packed = torch.from_numpy(pack_obs(obs, state, np.arange(4) == 0))
+    torch.testing.assert_close(encoded.forward(packed), plain.forward(packed))
+
+
 REFUSED = {
+    "two states": (
+        {"parts": {"pose": REMEMBERED, "lamps": REMEMBERED}},
+        "agent.net.parts.lamps.type = 'RecurrentNet': pose is recurrent, and a net has "
+        "one state; use MLPNet here",
+    ),
+    "two states, one of the net": (
+        {"type": "RecurrentNet", "parts": {"pose": REMEMBERED}},
+        "agent.net.parts.pose.type = 'RecurrentNet': the net itself is recurrent",
+    ),
+    "a state of an image": (
+        {"parts": {"camera": REMEMBERED}},
+        "agent.net.parts.camera.type = 'RecurrentNet': takes a vector, and this part "
+        "is an image; set it as the type of the whole net",
+    ),
     "an unknown part": (
         {"obs": ["pose", "rooms"]},
         "agent.net.obs.1 = 'rooms': the observation has no such part; it has",

@@ -455,6 +455,81 @@ def test_statistics_of_a_row_are_of_its_floats_alone(build, registered):
         assert_allclose(after, expected, rtol=1e-4, atol=1e-4)
 
 
+TWO_BOXES = spaces.Dict(
+    arm=spaces.Box(-9, 9, (2,), np.float32),
+    speed=spaces.Box(0, 400, (3,), np.float32),
+    gear=spaces.Discrete(3),
+)
+
+
+@pytest.mark.parametrize("frames", [{}, {"frame_op": "stack", "frame_op_len": 2}])
+@pytest.mark.parametrize(
+    ("space", "names"), [(TWO_BOXES, ["speed"]), (SCENE, ["pose"])]
+)
+def test_the_parts_in_a_list_are_normalised_and_all_others_stay_as_they_are(
+    build, registered, space, names, frames
+):
+    name = registered("Scene-v0", lambda: Sampled(space))
+    env = build(name, num_envs=5, normalize_obs=names, **frames)
+    env.reset()
+    env.step(np.zeros(5, np.int64))
+    layout = env.layout
+
+    def newest(obs):
+        return obs.reshape(5, -1, layout.row_size)[:, -1]
+
+    for part in layout.parts:
+        before = layout.view(newest(env.raw_obs), part)
+        after = layout.view(newest(env.obs), part)
+        if part.name in names:
+            assert env.statistics.shape == (1 + 2 * before[0].size,)
+            count, mean, m2 = np.split(env.statistics, [1, 1 + before[0].size])
+            expected = (before - mean) / np.sqrt(m2 / count + 1e-8)
+            assert count == 10
+            assert_allclose(after, expected, rtol=1e-5, atol=1e-5)
+        else:
+            assert_array_equal(after, before)
+    again = env.normalization.obs(env.raw_obs)
+    assert_array_equal(newest(again), newest(env.obs))
+
+
+def test_a_list_of_all_floats_normalises_as_true_does(build, registered):
+    name = registered("Scene-v0", lambda: Sampled(SCENE))
+    listed = build(name, num_envs=3, normalize_obs=["pose"])
+    every = build(name, num_envs=3, normalize_obs=True)
+    listed.reset()
+    every.reset()
+    assert_array_equal(listed.obs, every.obs)
+    assert_array_equal(listed.statistics, every.statistics)
+
+
+def test_an_observation_without_parts_is_a_part_itself(build):
+    listed = build("CartPole-v1", normalize_obs=["obs"])
+    every = build("CartPole-v1", normalize_obs=True)
+    assert_array_equal(listed.reset(), every.reset())
+
+
+@pytest.mark.parametrize(
+    ("space", "name", "message"),
+    [
+        (SCENE, "pos", "the observation has no such part; it has "),
+        (SCENE, "camera", "has numbers of type uint8, which stay as they are"),
+        (SCENE, "room", "is an index, which stays as it is; remove it"),
+        (TWO_BOXES, "gear", "is an index, which stays as it is; remove it"),
+        (POSE, "pose", 'the observation has no parts; its own name is "obs"'),
+    ],
+)
+def test_a_part_that_cannot_be_normalised_is_refused_by_name(
+    build, registered, space, name, message
+):
+    env_name = registered("Scene-v0", lambda: Sampled(space))
+    with pytest.raises(SpecError) as caught:
+        build(env_name, normalize_obs=[name])
+    (problem,) = caught.value.problems
+    assert (problem.path, problem.value) == ("env.normalize_obs.0", name)
+    assert problem.message.startswith(message)
+
+
 def test_joined_rows_are_the_last_rows_one_after_another(build, registered):
     name = registered("Scene-v0", lambda: Sampled(SCENE))
     env = build(name, num_envs=1, frame_op="stack", frame_op_len=3)

@@ -31,6 +31,11 @@ def recurrent(raw):
     return changed(raw, {"net": {**net, **KEYS}})
 
 
+def with_recurrent_part(raw):
+    encoder = {k: v for k, v in KEYS.items() if k != "burn_in"}
+    return changed(raw, {"net.parts": {"obs": encoder}})
+
+
 PPO = recurrent(ppo())
 DQN = recurrent(q_learning("DQN", agent__algorithm__training_start_step=64))
 NET = PPO["agent"]["net"]
@@ -41,7 +46,58 @@ SINGLE = (
 NEEDED = ">= seq_len × num_envs = … = 32, one sequence"
 BY_PRIORITY = {"name": "PrioritizedReplay", "batch_size": 16, "max_size": 200}
 
+ONE_PART = with_recurrent_part(ppo())
+REPLAYED_PART = with_recurrent_part(
+    q_learning("DQN", agent__algorithm__training_start_step=64)
+)
+PLACE = "agent.net.parts.obs"
+MEMORY_OF_PARTS = [
+    *((raw, {}, None) for raw in (ONE_PART, REPLAYED_PART)),
+    *(
+        (with_recurrent_part(raw), {}, f"{PLACE}.type = …: … learns from single steps")
+        for raw in (
+            sarsa(),
+            soft("SoftActorCritic"),
+            soft("CrossQ"),
+            q_learning("IQN"),
+        )
+    ),
+    (
+        REPLAYED_PART,
+        {"memory.storage": "device"},
+        "agent.memory.storage = 'device': RecurrentNet prepares",
+    ),
+    (
+        REPLAYED_PART,
+        {"memory.batch_size": 20},
+        f"agent.memory.batch_size … of {PLACE}.seq_len (8)",
+    ),
+    (REPLAYED_PART, {"memory.max_size": 24}, f"agent.memory.max_size = 24: …{NEEDED}"),
+    (REPLAYED_PART, {"memory": BY_PRIORITY}, "agent.memory.name … use Replay"),
+    (REPLAYED_PART, {"net.parts.obs.burn_in": 2}, None),
+    (
+        REPLAYED_PART,
+        {"net.parts.obs.burn_in": 8},
+        f"{PLACE}.burn_in = 8: must be < seq_len (8)",
+    ),
+    (
+        ONE_PART,
+        {"net.parts.obs.burn_in": 2},
+        f"{PLACE}.burn_in = 2: … used once",
+    ),
+    (ONE_PART, {"critic_net": ONE_PART["agent"]["net"]}, None),
+    (ONE_PART, {"critic_net": NET}, None),
+    (ONE_PART, {"critic_net": MLP}, "agent.critic_net.parts: … or neither is"),
+    (ONE_PART, {"net.critic_parts": {}}, "agent.net.critic_parts: … or neither is"),
+    (
+        ONE_PART,
+        {"net.critic_parts": {"obs": {**KEYS, "seq_len": 4}}},
+        "agent.net.critic_parts = 4: must equal that of the actor, 8",
+    ),
+]
+
 ROWS = [
+    *MEMORY_OF_PARTS,
     *(
         (raw, {}, None)
         for raw in (

@@ -53,10 +53,9 @@ def test_a_rule_names_facts_of_its_own_block_or_of_every_block_of_a_kind(
 ):
     block, _, names = path.rpartition(".") if "." not in path else path.partition(".")
     name = names.split(".")[0]
-    of_sequences = name == "seq_len" and "net.RECURRENT" in rule.when
     fields = getattr(Blocks, "__dataclass_fields__", {})
     known = has(model, name) or has(BASES.get(block, model), name)
-    assert known or of_sequences or (block == "blocks" and name in fields)
+    assert known or (block == "blocks" and name in fields)
 
 
 class WarmSpec(OnPolicyLearningSpec):
