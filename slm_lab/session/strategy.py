@@ -15,6 +15,7 @@ from slm_lab.core.types import IntArray, StateDict
 from slm_lab.env.vector_env import FinishedEpisodes, VectorEnv
 from slm_lab.session.build import MakeMemory
 from slm_lab.session.experience import Acting, Clock, Experience
+from slm_lab.session.pace import Pace
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.spec import Spec
@@ -158,12 +159,14 @@ class Strategy(SavedFields):
         ballot: Ballot | None = None,
         episodes: EpisodeExchange | None = None,
         checkpoint: JointCheckpoint | None = None,
+        pace: Pace | None = None,
     ) -> None:
         self.blueprint = blueprint
         self.barrier = barrier or StartBarrier()
         self.ballot = ballot or Ballot()
         self.episodes = episodes or EpisodeExchange()
         self.checkpoint = checkpoint or JointCheckpoint()
+        self.pace = pace or Pace()
 
     def clock(self, max_frame: int) -> Clock:
         """The clock that counts the frame budget."""
@@ -177,7 +180,13 @@ class Strategy(SavedFields):
         self, spec: Spec, agent: Agent, env: VectorEnv, clock: Clock
     ) -> Experience:
         """The source of its steps; by default it acts in its own environments."""
-        return Acting(agent, env, clock, spec.env.name)
+        return Acting(
+            agent=agent,
+            env=env,
+            clock=clock,
+            env_name=spec.env.name,
+            pace=self.pace,
+        )
 
     def join(self, agent: Agent, env: VectorEnv) -> None:
         """Shares the weights and statistics of a fresh or restored Session."""

@@ -29,7 +29,13 @@ from slm_lab.spec.schema.block import (
     spec_error,
     with_further_errors,
 )
-from slm_lab.spec.schema.fields import Count, Distributed, Int, SpecOrRatio
+from slm_lab.spec.schema.fields import (
+    Count,
+    Distributed,
+    Int,
+    SecondsList,
+    SpecOrRatio,
+)
 from slm_lab.spec.schema.messages import not_among, show, unknown_name
 from slm_lab.spec.schema.rules import NoEffect, Refused
 from slm_lab.spec.schema.scheduler import SchedulerSpec
@@ -206,6 +212,32 @@ class SearchResourcesSpec(Block):
         return value
 
 
+class SimulateSpec(Block):
+    """Workers that run one at a time, in virtual time: as if each had a core of its
+    own, on a machine that has fewer."""
+
+    costs: Mapping[str, SecondsList] | None = Field(
+        None,
+        description="seconds of each kind of work, of which one is drawn each time; "
+        "null: measured when the run begins, and recorded",
+    )
+    contention: float = Field(
+        0.0,
+        ge=0,
+        description="share by which each further worker slows all others down, as by "
+        "the memory that they share",
+    )
+
+
+def _as_simulation(value: Any) -> Any:
+    """true is a block of defaults."""
+    if value is True:
+        return {}
+    if value is False:
+        return None
+    return value
+
+
 class MetaSpec(Block):
     """How a spec is run: processes, seeds, rows, checkpoints, and the mode of parallel
     training."""
@@ -315,6 +347,22 @@ class MetaSpec(Block):
     )
     actor_learner: ActorLearnerSpec = Field(
         ActorLearnerSpec(), description="settings of that mode"
+    )
+    simulate: Annotated[
+        SimulateSpec | None,
+        BeforeValidator(_as_simulation),
+        Refused(
+            "runs workers one at a time; a cluster has room for all",
+            when="meta.cluster",
+        ),
+        Refused(
+            "is for {blocks.modes_in_virtual_time} and independent Sessions",
+            unless="meta.mode.in_virtual_time",
+        ),
+    ] = Field(
+        None,
+        description="whether workers run one at a time in virtual time, as if each had "
+        "a core; true: with the defaults of the block",
     )
     cluster: Annotated[
         str | None,
