@@ -1,12 +1,15 @@
 """What each kind of work costs: seconds that were measured, and draws from them."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final, TypeAlias, final
 
 import numpy as np
 from typing_extensions import override
 
+from slm_lab.core.files import read_object, write_json
 from slm_lab.session.pace import Pace
+from slm_lab.storage.run_dir import SessionPaths
 
 Costs: TypeAlias = Mapping[str, Sequence[float]]
 """Seconds by the kind of work; the values of a kind are equally likely."""
@@ -36,6 +39,20 @@ class MeasuredPace(Pace):
         """The costs of the kinds that were measured often enough."""
         warm = {kind: taken[COLD:] for kind, taken in self._stretches.items()}
         return {kind: levels(taken) for kind, taken in warm.items() if taken}
+
+
+def write_costs(paths: SessionPaths, costs: Costs) -> None:
+    """Keeps the costs that a Session has measured in its run folder."""
+    write_json(_costs_file(paths), costs)
+
+
+def read_costs(paths: SessionPaths) -> Costs:
+    """The costs that a Session has measured; empty if it has none."""
+    return read_object(_costs_file(paths))
+
+
+def _costs_file(paths: SessionPaths) -> Path:
+    return paths.info / f"{paths.prefix}_costs.json"
 
 
 def levels(stretches: Sequence[float]) -> list[float]:

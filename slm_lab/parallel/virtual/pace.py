@@ -10,7 +10,6 @@ from slm_lab.parallel.virtual.costs import Draws
 from slm_lab.parallel.virtual.turns import Turns
 from slm_lab.session.pace import Pace
 
-
 NANO = 1e9
 """Nanoseconds in a second."""
 
