@@ -17,6 +17,10 @@ GRADIENT: Final = "gradient"
 """Up to the gradient of one optimizer step."""
 STEP: Final = "step"
 """The optimizer step, and what workers exchange in it."""
+EXCHANGE: Final = "exchange"
+"""A message to all ranks and theirs to this one, without waiting for them."""
+EXCHANGED_FLOAT: Final = "exchanged_float"
+"""What an exchange takes more for each number of a rank."""
 
 
 class Pace(SavedFields):
@@ -27,6 +31,9 @@ class Pace(SavedFields):
         self.seconds: dict[str, float] = {}
         """Seconds so far, by kind."""
         self._began = time.perf_counter()
+
+    def join(self) -> None:
+        """Is called before the first step, fresh or resumed."""
 
     def begin(self) -> None:
         """Begins a stretch: the time since the last one belongs to none."""

@@ -127,6 +127,7 @@ class Session:
     def _begin(self) -> None:
         """Waits for peers, then starts fresh episodes or continues the saved ones."""
         self.strategy.barrier.wait_for_start()
+        self.strategy.pace.join()
         self._stopwatch.start()
         self.records.saved_at = time.perf_counter()
         self.strategy.barrier.resume()

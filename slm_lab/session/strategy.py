@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeAlias
 
+from typing_extensions import override
+
 from slm_lab.agent.agent import Agent
 from slm_lab.agent.algorithm.correction import VTrace
 from slm_lab.core.state import SavedFields
@@ -167,6 +169,14 @@ class Strategy(SavedFields):
         self.episodes = episodes or EpisodeExchange()
         self.checkpoint = checkpoint or JointCheckpoint()
         self.pace = pace or Pace()
+
+    @override
+    def state_dict(self) -> StateDict:
+        return {"pace": self.pace.state_dict()}
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        self.pace.load_state_dict(state.get("pace", {}))  # older ones lack it
 
     def clock(self, max_frame: int) -> Clock:
         """The clock that counts the frame budget."""

@@ -109,6 +109,7 @@ ALL_REDUCE = Mode(
     has_ranks=True,
     in_step=True,
     algorithms={"DSAC": "SoftActorCritic", "DPPO": "PPO"},
+    in_virtual_time=True,
 )
 ACTOR_LEARNER = Mode(
     "actor_learner",

@@ -3,12 +3,15 @@ when a run in virtual time begins."""
 
 from datetime import datetime
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from slm_lab.core.errors import LabError
-from slm_lab.parallel.virtual.costs import Costs, read_costs
+from slm_lab.parallel.all_reduce.process_groups import exchange_seconds
+from slm_lab.parallel.virtual.costs import Costs, levels, read_costs
 from slm_lab.records.run_source import RunSource
+from slm_lab.session.pace import EXCHANGE, EXCHANGED_FLOAT
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.run_dir import RunDir
 from slm_lab.studies.probe import for_probing, train_for
@@ -16,6 +19,11 @@ from slm_lab.studies.trial import TrialTask
 
 SECONDS = 6.0
 """How long a worker is measured, once it learns."""
+RANKS = 2
+SHORT = 16
+LONG = 100_000
+REPEATS = 200
+"""The exchanges that are measured: ranks, numbers of each, and how often."""
 
 
 def with_costs(spec: Spec, source: RunSource) -> Spec:
@@ -28,6 +36,8 @@ def with_costs(spec: Spec, source: RunSource) -> Spec:
     alone = source.load(_keys(spec), warn=False)
     with TemporaryDirectory(prefix="slm_lab_costs_") as folder:
         costs = _measured(alone, Path(folder), source.imports)
+    if costs and spec.meta.mode.has_ranks:
+        costs = {**costs, **_of_exchanges()}
     if not costs:
         raise LabError(
             "meta.simulate: no cost could be measured, because nothing was learned "
@@ -49,3 +59,12 @@ def _measured(spec: Spec, folder: Path, imports: tuple[str, ...]) -> Costs:
     train_for(TrialTask(spec, run_dir, root_seed=0, imports=imports), SECONDS)
     costs = read_costs(run_dir.session(0, 0))
     return {kind: tuple(values) for kind, values in costs.items()}
+
+
+def _of_exchanges() -> Costs:
+    """The costs of an exchange between ranks, from short and long ones of two."""
+    short = exchange_seconds(RANKS, SHORT, REPEATS)
+    long = exchange_seconds(RANKS, LONG, REPEATS)
+    fixed = levels(short)
+    per_float = (median(long) - median(short)) / (RANKS * (LONG - SHORT))
+    return {EXCHANGE: tuple(fixed), EXCHANGED_FLOAT: (max(per_float, 0.0),)}

@@ -11,7 +11,6 @@ from typing_extensions import override
 
 from slm_lab.core.types import StateDict
 from slm_lab.parallel.hogwild.pauses import WorkerPauses
-from slm_lab.parallel.virtual.pace import VirtualPace
 from slm_lab.parallel.virtual.turns import Turns
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.session.strategy import JointCheckpoint, StartBarrier
@@ -33,7 +32,6 @@ class WorkerMeetings(StartBarrier, JointCheckpoint):
         self,
         pauses: WorkerPauses,
         turns: Turns,
-        pace: VirtualPace,
         board: StatusBoard,
         worker: int,
         merge: Callable[[], None],
@@ -41,7 +39,6 @@ class WorkerMeetings(StartBarrier, JointCheckpoint):
     ) -> None:
         self._pauses = pauses
         self._turns = turns
-        self._pace = pace
         self._board = board
         self._worker = worker
         self._merge = merge
@@ -56,7 +53,6 @@ class WorkerMeetings(StartBarrier, JointCheckpoint):
     @override
     def wait_for_start(self) -> None:
         self._pauses.wait_for_start()
-        self._pace.join()
 
     @override
     def resume(self) -> None:

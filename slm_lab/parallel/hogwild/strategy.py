@@ -172,11 +172,10 @@ class HogwildStrategy(Strategy, Ballot):
         """Those of virtual time."""
         if simulation is not None:
             turns = simulation.turns(board, session)
-            pace = virtual = simulation.pace(turns, session)
+            pace = simulation.pace(turns, session)
             pauses = self._meetings = WorkerMeetings(
                 pauses=self._pauses,
                 turns=turns,
-                pace=virtual,
                 board=board,
                 worker=session,
                 merge=self._merge,
@@ -302,10 +301,9 @@ class HogwildStrategy(Strategy, Ballot):
     @override
     def state_dict(self) -> StateDict:
         """Update counts, which order checkpoints by age, and resets; in virtual time
-        the clock, and the meetings so far."""
-        state = self._state.counts
+        the meetings so far, and what is not reported yet."""
+        state = {**super().state_dict(), **self._state.counts}
         if self._meetings is not None:
-            state["pace"] = self.pace.state_dict()
             state["meetings"] = self._meetings.num_meetings
             state["staleness"] = {
                 name: list(sync.staleness) for name, sync in self._syncs.items()
@@ -315,8 +313,8 @@ class HogwildStrategy(Strategy, Ballot):
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
+        super().load_state_dict(state)
         if self._meetings is not None:
-            self.pace.load_state_dict(state["pace"])
             self._meetings.num_meetings = int(state["meetings"])
             self._unreported = state["staleness"]
             self._opt_step = int(state["reported_opt_step"])

@@ -1,5 +1,6 @@
 """The pace of a worker in virtual time: what its work costs is drawn, not measured."""
 
+from collections.abc import Sequence
 from typing import final
 
 import numpy as np
@@ -8,7 +9,7 @@ from typing_extensions import override
 from slm_lab.core.types import IntArray, StateDict
 from slm_lab.parallel.virtual.costs import Draws
 from slm_lab.parallel.virtual.turns import Turns
-from slm_lab.session.pace import Pace
+from slm_lab.session.pace import EXCHANGED_FLOAT, Pace
 
 NANO = 1e9
 """Nanoseconds in a second."""
@@ -34,12 +35,24 @@ class VirtualPace(Pace):
         self.add(kind, nanoseconds / NANO)
         self._turns.advance(nanoseconds)
 
+    def meet(self, clocks: Sequence[int], kind: str, numbers: int = 0) -> int:
+        """Waits for the latest of these clocks of ranks, and spends what an exchange of
+        this many numbers takes; returns the nanoseconds of both."""
+        exchange = self._draws.draw(kind)
+        exchange += numbers * len(clocks) * self._draws.draw(EXCHANGED_FLOAT)
+        spent = round(NANO * self._slowdown * exchange)
+        self._busy += spent
+        self.add(kind, spent / NANO)
+        passed = max(clocks) - self._turns.clock + spent
+        self._turns.advance(passed)
+        return passed
+
     @override
     def clock(self) -> IntArray:
         return np.array([self._turns.clock, self._busy])
 
+    @override
     def join(self) -> None:
-        """Takes part with the others, from the saved clock on."""
         self._turns.join(self._saved_clock)
 
     @override
@@ -53,6 +66,7 @@ class VirtualPace(Pace):
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
+        """The clock goes on from there when it joins the others."""
         self._saved_clock = int(state["clock"])
         self._busy = int(state["busy"])
         self._draws.counts.update(state["counts"])

@@ -1,17 +1,16 @@
 """A training in virtual time: what its workers share, and what their work costs."""
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import final
 
 import numpy as np
-from typing_extensions import override
 
 from slm_lab.parallel.virtual.costs import Costs, Draws, MeasuredPace
 from slm_lab.parallel.virtual.pace import VirtualPace
 from slm_lab.parallel.virtual.turns import Turns, TurnsMemory
 from slm_lab.session.pace import Pace
 from slm_lab.session.status_board import Phase, StatusBoard
-from slm_lab.session.strategy import Blueprint, StartBarrier, Strategy, independent
+from slm_lab.session.strategy import Strategy, independent
 from slm_lab.spec.schema.meta import MetaSpec
 
 RUN = (Phase.STARTING, Phase.READY, Phase.RUNNING)
@@ -52,43 +51,26 @@ class Simulation:
             is_stopping=lambda: board.stop_requested,
         )
 
+    def pace_alone(self, worker: int) -> VirtualPace:
+        """The pace of a worker whose clock holds nobody up."""
+        turns = Turns(TurnsMemory.of(1), 0, is_alive=lambda other: True)
+        return self.pace(turns, worker)
+
     def pace(self, turns: Turns, worker: int) -> VirtualPace:
         """The pace of one worker."""
         seed = np.random.SeedSequence([self.seed, worker]).generate_state(1)
         return VirtualPace(Draws(self.costs, int(seed[0])), turns, self.slowdown)
 
 
-@final
-class LoneStrategy(Strategy, StartBarrier):
-    """The strategy of an independent Session in virtual time."""
-
-    saved: ClassVar = {"pace": "pace"}
-
-    def __init__(
-        self, simulation: Simulation, board: StatusBoard, session: int
-    ) -> None:
-        own_board = board.part(range(session, session + 1))
-        self._virtual_pace = simulation.pace(simulation.turns(own_board, 0), session)
-        super().__init__(
-            Blueprint(own_board.clock_slots, 0),
-            barrier=self,
-            pace=self._virtual_pace,
-        )
-
-    @override
-    def wait_for_start(self) -> None:
-        self._virtual_pace.join()
-
-
 def lone_strategy(
     meta: MetaSpec, seed: int, board: StatusBoard, session: int
 ) -> Strategy:
     """The strategy of an independent Session, in virtual time if `meta` says so."""
-    simulation = Simulation.of(meta, 1, seed)
-    if simulation is not None:
-        return LoneStrategy(simulation, board, session)
     strategy = independent(board, session)
     strategy.pace = real_pace(meta)
+    simulation = Simulation.of(meta, 1, seed)
+    if simulation is not None:
+        strategy.pace = simulation.pace_alone(session)
     return strategy
 
 
