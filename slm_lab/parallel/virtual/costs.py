@@ -17,7 +17,8 @@ Costs: TypeAlias = Mapping[str, Sequence[float]]
 LEVELS: Final = 32
 """The values of a kind that are kept of a measurement."""
 COLD: Final = 20
-"""The first stretches of a kind, which are slower: buffers and caches are cold."""
+"""The first stretches of a kind, which are slower: buffers and caches are cold. Of few
+stretches a quarter is left out."""
 DRAWN_AT_ONCE: Final = 4096
 
 
@@ -36,9 +37,13 @@ class MeasuredPace(Pace):
 
     @property
     def costs(self) -> Costs:
-        """The costs of the kinds that were measured often enough."""
-        warm = {kind: taken[COLD:] for kind, taken in self._stretches.items()}
-        return {kind: levels(taken) for kind, taken in warm.items() if taken}
+        """The costs of each kind of work so far."""
+        return {kind: levels(_warm(taken)) for kind, taken in self._stretches.items()}
+
+
+def _warm(stretches: Sequence[float]) -> Sequence[float]:
+    """The stretches without the first ones."""
+    return stretches[min(COLD, len(stretches) // 4) :]
 
 
 def write_costs(paths: SessionPaths, costs: Costs) -> None:
