@@ -37,7 +37,7 @@ class Simulation:
             return None
         return cls(
             memory=TurnsMemory.of(num_workers),
-            costs=settings.costs,
+            costs=settings.costs.seconds,
             slowdown=1.0 + settings.contention * (num_workers - 1),
             seed=seed,
         )

@@ -86,7 +86,8 @@ IntList: TypeAlias = Annotated[tuple[Int, ...], BeforeValidator(_list_as_tuple)]
 SecondsList: TypeAlias = Annotated[
     tuple[Annotated[float, Ge(0)], ...], BeforeValidator(_list_as_tuple)
 ]
-"""Seconds of at least zero."""
+"""A list of seconds of at least zero."""
+
 StrList: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_list_as_tuple)]
 """A list of strings, immutable."""
 

@@ -212,14 +212,50 @@ class SearchResourcesSpec(Block):
         return value
 
 
+class CostsSpec(Block):
+    """What the work of one worker takes, in seconds. One value of a kind is drawn each
+    time; all are equally likely."""
+
+    acting: SecondsList | None = Field(
+        None, description="the choice of an action in all environments of a worker"
+    )
+    environment: SecondsList | None = Field(
+        None, description="a step of all these environments"
+    )
+    memory: SecondsList | None = Field(None, description="the storage of this step")
+    gradient: SecondsList | None = Field(
+        None, description="the work up to the gradient of one optimizer step"
+    )
+    step: SecondsList | None = Field(
+        None,
+        description="an optimizer step, with what Hogwild! workers exchange in it",
+    )
+    update: SecondsList | None = Field(
+        None,
+        description="the rest of a training event; where steps are not told apart, "
+        "all of it",
+    )
+    exchange: SecondsList | None = Field(
+        None, description="a message of each rank to all, without waiting for them"
+    )
+    exchanged_float: SecondsList | None = Field(
+        None, description="what an exchange takes more for each number of each rank"
+    )
+
+    @property
+    def seconds(self) -> dict[str, tuple[float, ...]]:
+        """The known costs, by kind."""
+        kinds = {kind: getattr(self, kind) for kind in type(self).model_fields}
+        return {kind: values for kind, values in kinds.items() if values}
+
+
 class SimulateSpec(Block):
     """Workers that run one at a time, in virtual time: as if each had a core of its
     own, on a machine that has fewer."""
 
-    costs: Mapping[str, SecondsList] | None = Field(
+    costs: CostsSpec | None = Field(
         None,
-        description="seconds of each kind of work, of which one is drawn each time; "
-        "null: measured when the run begins, and recorded",
+        description="null: measured when the run begins, and recorded",
     )
     contention: float = Field(
         0.0,
