@@ -29,7 +29,7 @@ from slm_lab.recipes.recipe import choose_recipe, plain_env
 from slm_lab.spec.budget import dev_profile
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.studies.run import check_spaces
+from slm_lab.studies.requirements import check_spaces
 from slm_lab.testing.sessions import run_session
 
 SMALL = (

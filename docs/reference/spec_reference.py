@@ -25,8 +25,10 @@ from slm_lab.spec.schema.meta import (
     ActorLearnerSpec,
     ConfirmSpec,
     CorrectionSpec,
+    CostsSpec,
     MetaSpec,
     SearchResourcesSpec,
+    SimulateSpec,
 )
 from slm_lab.spec.schema.net import TARGET_KEYS, NetSpec
 from slm_lab.spec.schema.optim import LookaheadSpec
@@ -46,6 +48,8 @@ BLOCK_WORDS = {
     "CorrectionSpec": "[block](#metaactor_learnercorrection)",
     "ConfirmSpec": "[block](#metaconfirm)",
     "SearchResourcesSpec": "[block](#metasearch_resources)",
+    "SimulateSpec": "[block](#metasimulate)",
+    "CostsSpec": "[block](#metasimulatecosts)",
     **{model.__name__: f"[{name}](#{name})" for name, model in MODELS.items()},
 }
 JSON_TYPES = {
@@ -70,6 +74,8 @@ SECTIONS: tuple[type[Block], ...] = (
     CorrectionSpec,
     ConfirmSpec,
     SearchResourcesSpec,
+    SimulateSpec,
+    CostsSpec,
     LookaheadSpec,
 )
 TEMPLATE = Path(__file__).with_name("template.md")

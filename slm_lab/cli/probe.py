@@ -28,7 +28,7 @@ from slm_lab.studies.probe import (
     gains,
     in_order,
 )
-from slm_lab.studies.run import check_machine, check_spaces
+from slm_lab.studies.requirements import check_machine, check_spaces
 
 HEADER = ("change", "frames/s", "ratio", "learns")
 LEFT = ("change", "learns")

@@ -164,12 +164,15 @@ def _run(task: SessionTask, board: StatusBoard) -> "SessionResult":
     if task.program is not None:
         return task.program(task, board)
     with process.importing():
+        from slm_lab.parallel.virtual.costs import MeasuredPace, write_costs
+        from slm_lab.parallel.virtual.simulation import lone_strategy
         from slm_lab.session.session import Session
-    strategy = None
     if task.make_strategy is not None:
         strategy = task.make_strategy(
             board.part(task.workers), task.workers.index(task.session)
         )
+    else:
+        strategy = lone_strategy(task.spec.meta, task.root_seed, board, task.session)
     session = Session(
         spec=task.spec,
         index=task.session,
@@ -182,4 +185,7 @@ def _run(task: SessionTask, board: StatusBoard) -> "SessionResult":
         replaces=task.replaces,
     )
     with closing(session):
-        return session.run()
+        result = session.run()
+    if isinstance(strategy.pace, MeasuredPace):
+        write_costs(task.paths, strategy.pace.costs)
+    return result

@@ -277,7 +277,10 @@ def _mode(record: RunRecord, spec: object) -> str:
     if record.is_search:
         return f"search, {len(record.run_dir.trials)} trials"
     word = value_at(spec, "meta.distributed", "") or "seeds"
-    return f"{word} × {value_at(spec, 'meta.max_session', 1)}"
+    mode = f"{word} × {value_at(spec, 'meta.max_session', 1)}"
+    if value_at(spec, "meta.simulate") is not None:
+        mode += ", virtual time"
+    return mode
 
 
 def _trainings(spec: object) -> int:

@@ -1,7 +1,6 @@
 """Sources of a Session's training steps; by default the Session acts itself."""
 
 import logging
-import time
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import final
@@ -14,6 +13,7 @@ from slm_lab.agent.batch import Act, VectorStep
 from slm_lab.core.state import HasState
 from slm_lab.core.types import Array, IntArray, StateDict
 from slm_lab.env.vector_env import FinishedEpisodes, Step, VectorEnv
+from slm_lab.session.pace import ACTING, ENVIRONMENT, MEMORY, Pace
 
 
 class Clock:
@@ -126,13 +126,18 @@ class Acting(Experience):
     """An agent in its own environments: act, step, observe."""
 
     def __init__(
-        self, agent: Agent, env: VectorEnv, clock: Clock, env_name: str
+        self,
+        agent: Agent,
+        env: VectorEnv,
+        clock: Clock,
+        env_name: str,
+        pace: Pace | None = None,
     ) -> None:
         self._agent = agent
         self._env = env
         self._clock = clock
         self._env_name = env_name
-        self._acting = self._environment = self._memory = 0.0
+        self._pace = pace or Pace()
         self._continues = True
         """Whether the episodes of a loaded state go on."""
 
@@ -144,26 +149,28 @@ class Acting(Experience):
     def step(self) -> FinishedEpisodes | None:
         agent = self._agent
         env = self._env
-        now = time.perf_counter
-        began = now()
+        pace = self._pace
+        pace.begin()
         obs = env.obs
         frame = self._clock.total_frame
         act = agent.act(obs, frame)
-        acted = now()
+        pace.passed(ACTING)
         env.set_frame(frame)
         result = env.step(act.action)
-        stepped = now()
+        pace.passed(ENVIRONMENT)
         self._clock.tick(result.num_frames)
         agent.observe(observed(obs, act, result))
-        self._acting += acted - began
-        self._environment += stepped - acted
-        self._memory += now() - stepped
+        pace.passed(MEMORY)
         return result.finished
 
     @property
     @override
     def seconds(self) -> tuple[float, float, float]:
-        return self._acting, self._environment, self._memory
+        seconds = self._pace.seconds
+        acting, environment, memory = (
+            seconds.get(kind, 0.0) for kind in (ACTING, ENVIRONMENT, MEMORY)
+        )
+        return acting, environment, memory
 
     @property
     @override

@@ -4,7 +4,7 @@ it; the files it writes; and the checks of the dev mode."""
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, final
 
 import numpy as np
@@ -15,7 +15,7 @@ from slm_lab.agent.agent import Agent
 from slm_lab.agent.memory.memory import AppendLog
 from slm_lab.core.errors import CheckpointError, LabError
 from slm_lab.core.state import HasState, SavedFields
-from slm_lab.core.types import FloatArray, StateDict
+from slm_lab.core.types import StateDict
 from slm_lab.env.vector.raw import CopyMarks
 from slm_lab.env.vector_env import FinishedEpisodes, VectorEnv
 from slm_lab.metrics.reader import NO_ROWS, read_rows
@@ -26,6 +26,7 @@ from slm_lab.session.build import env_and_agent
 from slm_lab.session.evaluator import RigorousEval, snapshot_of
 from slm_lab.session.experience import Clock, Experience
 from slm_lab.session.initial import check_fits
+from slm_lab.session.pace import Pace
 from slm_lab.session.seeding import SessionSeeds
 from slm_lab.session.status_board import Flow
 from slm_lab.session.strategy import Strategy
@@ -133,33 +134,39 @@ class Elapsed(NamedTuple):
     counted."""
 
 
+NANO = 1e9
+"""Nanoseconds in a second."""
+
+
 @final
 class Stopwatch(HasState):
     """Counts seconds from `start`, added to those from before the Session was
     resumed."""
 
-    def __init__(self) -> None:
-        self._before = np.zeros(2)
-        self._began = _now()
+    def __init__(self, pace: Pace) -> None:
+        self._before = np.zeros(2, np.int64)  # nanoseconds, which add up exactly
+        self._now = pace.clock
+        self._began = self._now()
 
     def start(self) -> None:
         """Starts counting; earlier time is discarded."""
-        self._began = _now()
+        self._began = self._now()
 
     def read(self) -> Elapsed:
         """The seconds counted so far."""
-        return Elapsed(*(self._before + (_now() - self._began)).tolist())
+        elapsed = self._before + self._now() - self._began
+        return Elapsed(*(elapsed / NANO).tolist())
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Excludes the time spent in this context, which is not training."""
-        began = _now()
+        began = self._now()
         yield
-        self._began += _now() - began
+        self._began += self._now() - began
 
     def resume_after(self, wall_t: float, cpu_t: float) -> None:
         """Adds the seconds that an earlier process counted."""
-        self._before = np.array([wall_t, cpu_t])
+        self._before = np.rint(np.array([wall_t, cpu_t]) * NANO).astype(np.int64)
 
     @override
     def state_dict(self) -> StateDict:
@@ -168,11 +175,6 @@ class Stopwatch(HasState):
     @override
     def load_state_dict(self, state: StateDict) -> None:
         self.resume_after(float(state["wall_t"]), float(state["cpu_t"]))
-
-
-def _now() -> FloatArray:
-    """(2,), as in `Elapsed`."""
-    return np.array([time.perf_counter(), time.process_time()])
 
 
 @dataclass
@@ -198,7 +200,7 @@ class SessionParts(SavedFields):
     evaluation: RigorousEval | None
     video: VideoRecorder | None
     records: Records
-    stopwatch: Stopwatch = field(default_factory=Stopwatch)
+    stopwatch: Stopwatch
 
     @override
     def state_dict(self) -> StateDict:
@@ -343,6 +345,7 @@ def build_parts(
         evaluation=evaluation,
         video=video,
         records=Records(paths),
+        stopwatch=Stopwatch(strategy.pace),
     )
 
 

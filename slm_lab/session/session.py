@@ -10,6 +10,7 @@ from slm_lab.core.text import significant
 from slm_lab.core.types import StateDict
 from slm_lab.env.vector_env import NO_EPISODES, FinishedEpisodes
 from slm_lab.session.initial import begin_with
+from slm_lab.session.pace import UPDATE
 from slm_lab.session.parts import (
     AgentChecks,
     build_parts,
@@ -126,6 +127,7 @@ class Session:
     def _begin(self) -> None:
         """Waits for peers, then starts fresh episodes or continues the saved ones."""
         self.strategy.barrier.wait_for_start()
+        self.strategy.pace.join()
         self._stopwatch.start()
         self.records.saved_at = time.perf_counter()
         self.strategy.barrier.resume()
@@ -186,7 +188,9 @@ class Session:
         group = self.agent.learner.train_state.group
         began = time.perf_counter() - group.seconds  # its exchanges do not count
         self.board.learning[self.index] = 1
+        self.strategy.pace.begin()
         report = self.agent.learn(self.clock.total_frame)
+        self.strategy.pace.passed(UPDATE)
         self.board.learning[self.index] = 0
         assert report is not None
         self._update_seconds += (now := time.perf_counter()) - group.seconds - began

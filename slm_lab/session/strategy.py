@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeAlias
 
+from typing_extensions import override
+
 from slm_lab.agent.agent import Agent
 from slm_lab.agent.algorithm.correction import VTrace
 from slm_lab.core.state import SavedFields
@@ -15,6 +17,7 @@ from slm_lab.core.types import IntArray, StateDict
 from slm_lab.env.vector_env import FinishedEpisodes, VectorEnv
 from slm_lab.session.build import MakeMemory
 from slm_lab.session.experience import Acting, Clock, Experience
+from slm_lab.session.pace import Pace
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.spec import Spec
@@ -158,12 +161,22 @@ class Strategy(SavedFields):
         ballot: Ballot | None = None,
         episodes: EpisodeExchange | None = None,
         checkpoint: JointCheckpoint | None = None,
+        pace: Pace | None = None,
     ) -> None:
         self.blueprint = blueprint
         self.barrier = barrier or StartBarrier()
         self.ballot = ballot or Ballot()
         self.episodes = episodes or EpisodeExchange()
         self.checkpoint = checkpoint or JointCheckpoint()
+        self.pace = pace or Pace()
+
+    @override
+    def state_dict(self) -> StateDict:
+        return {"pace": self.pace.state_dict()}
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        self.pace.load_state_dict(state.get("pace", {}))  # older ones lack it
 
     def clock(self, max_frame: int) -> Clock:
         """The clock that counts the frame budget."""
@@ -177,7 +190,13 @@ class Strategy(SavedFields):
         self, spec: Spec, agent: Agent, env: VectorEnv, clock: Clock
     ) -> Experience:
         """The source of its steps; by default it acts in its own environments."""
-        return Acting(agent, env, clock, spec.env.name)
+        return Acting(
+            agent=agent,
+            env=env,
+            clock=clock,
+            env_name=spec.env.name,
+            pace=self.pace,
+        )
 
     def join(self, agent: Agent, env: VectorEnv) -> None:
         """Shares the weights and statistics of a fresh or restored Session."""

@@ -200,6 +200,11 @@ class Blocks:
         """The words of modes that can run on a cluster."""
         return ", ".join(words_of(lambda mode: mode.cluster_launch))
 
+    @property
+    def modes_in_virtual_time(self) -> str:
+        """The words of modes whose Sessions can run one at a time."""
+        return ", ".join(words_of(lambda mode: mode.in_virtual_time))
+
 
 Check: TypeAlias = Callable[[Blocks], Iterable[Problem]]
 """A check of blocks together. It is skipped when it asks for a block that is not

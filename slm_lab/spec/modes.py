@@ -53,6 +53,9 @@ class Mode:
     """Whether `meta.max_session` actors feed one learner, which is the first Session.
     Such a mode takes the settings of `meta.actor_learner`."""
 
+    in_virtual_time: bool = False
+    """Whether its Sessions can run one at a time by `meta.simulate`."""
+
     @property
     def exchanges_steps(self) -> bool:
         """Whether its Sessions exchange numbers in every gradient step."""
@@ -79,6 +82,7 @@ INDEPENDENT = Mode(
     cluster_launch="slm_lab.parallel.ray.launch:train_seeds",
     member="Session",
     shares_budget=False,
+    in_virtual_time=True,
 )
 """`false`: every Session is an independent training."""
 
@@ -87,12 +91,14 @@ SHARED = Mode(
     launch="slm_lab.parallel.hogwild.launch:train_workers",
     lock_free=True,
     in_shared_memory=True,
+    in_virtual_time=True,
 )
 SYNCED = Mode(
     "synced",
     launch="slm_lab.parallel.hogwild.launch:train_workers",
     lock_free=True,
     algorithms={"A3C": "ActorCritic"},
+    in_virtual_time=True,
 )
 ALL_REDUCE = Mode(
     "all_reduce",
@@ -103,6 +109,7 @@ ALL_REDUCE = Mode(
     has_ranks=True,
     in_step=True,
     algorithms={"DSAC": "SoftActorCritic", "DPPO": "PPO"},
+    in_virtual_time=True,
 )
 ACTOR_LEARNER = Mode(
     "actor_learner",

@@ -25,6 +25,8 @@ def full_name(meta: MetaSpec, session: int) -> str:
 def sessions_text(meta: MetaSpec) -> str:
     """The number of Sessions, and the mode in which they train."""
     sessions = count_text(meta.max_session, "Session")
+    if meta.simulate is not None:
+        sessions += " in virtual time"
     if meta.distributed is False:
         return sessions
     runs = ""

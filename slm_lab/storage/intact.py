@@ -38,7 +38,7 @@ def fall_back(spec: Spec, run_dir: RunDir, trial: int) -> list[str]:
             for session in sessions
             if not meta.is_actor(session)
         ]
-        if meta.mode.has_ranks:
+        if meta.mode.has_ranks or meta.simulate is not None:
             lines += settle(members)
             continue
         reports = {paths.prefix: settle([paths]) for paths in members}

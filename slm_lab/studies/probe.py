@@ -33,7 +33,7 @@ from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.result import Ending
 from slm_lab.storage.run_dir import RunDir
 from slm_lab.studies.pool import SerialSlot, TrialEnd
-from slm_lab.studies.run import check_machine
+from slm_lab.studies.requirements import check_machine
 from slm_lab.studies.study import Agenda, Study
 from slm_lab.studies.trial import Trial, TrialTask, stop_on_signals
 
@@ -293,8 +293,15 @@ class Probe(Agenda):
 
 
 def measure(task: TrialTask, seconds: float) -> Speed:
-    """Runs a training for `seconds` after its start, and deletes its folder. Raises
-    LabError if it fails, KeyboardInterrupt if the user stops it."""
+    """The speed of a training, as `train_for`; deletes its folder."""
+    speed = train_for(task, seconds)
+    shutil.rmtree(task.run_dir.root)
+    return speed
+
+
+def train_for(task: TrialTask, seconds: float) -> Speed:
+    """Runs a training for `seconds` after its start. Raises LabError if it fails,
+    KeyboardInterrupt if the user stops it."""
     counted = slice(None)
     if task.spec.meta.mode.has_learner:
         counted = slice(1)
@@ -306,7 +313,6 @@ def measure(task: TrialTask, seconds: float) -> Speed:
     trial = Trial(task)
     with stop_on_signals(trial.board.request_stop):
         results = trial.train(lambda: meter(trial.board))
-    shutil.rmtree(task.run_dir.root)
     for result in results:
         if result.error is not None and not meter.is_over:
             raise LabError(f"a run failed: Session {result.session}: {result.error}")

@@ -36,6 +36,8 @@ class Reporter:
         self._one_of_many = one_of_many
         self._folder = run_dir.session(trial, 0).graphs if one_of_many else run_dir.root
         self._title = f"{spec.name} on {spec.env.name}"
+        if spec.meta.simulate is not None:
+            self._title += ", virtual time"
         self._paths = {s: run_dir.session(trial, s) for s in spec.meta.writers}
         paths = self._paths.values()
         self._exporters = [TensorBoardExporter(p.rows, p.tensorboard) for p in paths]
@@ -95,6 +97,7 @@ class Reporter:
                         "throughput": speed._asdict(),
                         "max_session": meta.max_session,
                         "max_run": meta.max_run,
+                        "virtual_time": meta.simulate is not None,
                         "sessions": [vars(session) for session in sessions],
                     }
                     file = self._run_dir.trial_metrics_file(self._trial)

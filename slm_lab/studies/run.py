@@ -4,13 +4,11 @@ import json
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from slm_lab.core.errors import Problem, SpecError, undone_on_failure
-from slm_lab.core.observation import ObservationLayout
+from slm_lab.core.errors import undone_on_failure
 from slm_lab.core.process import importing
 from slm_lab.core.recorded import differences
-from slm_lab.env.check import check_env, film_fault
+from slm_lab.env.check import film_fault
 from slm_lab.env.lookup import find_env
-from slm_lab.env.make import Spaces, describe_spaces
 from slm_lab.env.pool_names import is_pooled
 from slm_lab.env.simulators.atari import is_atari
 from slm_lab.records.lock import RunLock
@@ -20,16 +18,14 @@ from slm_lab.records.run_source import RunSource
 from slm_lab.session.seeding import draw_root_seed
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.spec.budget import dev_profile
-from slm_lab.spec.checks.algorithm import action_space_problems
-from slm_lab.spec.checks.observations import observation_problems
 from slm_lab.spec.load import warnings_held
 from slm_lab.spec.scale import scaled
-from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.intact import fall_back
 from slm_lab.storage.result import TrialResult
 from slm_lab.studies import resume
+from slm_lab.studies.requirements import check_machine, check_spaces
 from slm_lab.studies.run_mode import Verb
 from slm_lab.studies.trial import Trial, TrialTask, have_ended
 
@@ -77,6 +73,10 @@ class Run:
         if self.verb == "dev":
             spec = dev_profile(spec, spaces.num_agents)
         check_machine(where, spec)
+        if spec.meta.simulate is not None:
+            with importing():  # imports torch
+                from slm_lab.studies.virtual_costs import with_costs
+            spec = with_costs(spec, source)
         self.spec, self.root_seed = seeded(spec)
         self.run_dir, self._lock, notes = resume.begin_run(
             source,
@@ -222,64 +222,6 @@ def _about_videos(spec: Spec) -> Iterator[str]:
         reason = film_fault(spec.env)
     if reason is not None:
         yield f"meta.record_video: no videos, {spec.env.name} cannot be drawn: {reason}"
-
-
-def check_spaces(where: str, spec: Spec) -> Spaces:
-    """The observation and action spaces of the environment. Raises SpecError if
-    environment and agent do not fit, MissingExtraError, LabError."""
-    problems = check_env(spec.env)
-    if not problems:
-        try:
-            spaces = describe_spaces(spec.env)
-        except SpecError as error:
-            raise SpecError(where, error.problems) from error
-        problems = action_space_problems(spec.agent.algorithm, *spaces.actions)
-        is_choice = spaces.actions.kind == "discrete"
-        problems += observation_problems(spec.agent, spaces.layout, is_choice)
-        problems += _arc_problems(spec.agent, spaces.layout, is_choice)
-    if problems:
-        raise SpecError(where, problems)
-    return spaces
-
-
-def _arc_problems(
-    agent: AgentSpec, layout: ObservationLayout, discrete: bool
-) -> list[Problem]:
-    """Problems of TorchArc nets, which only torch can find; imports torch only for
-    these nets."""
-    if not any(net.HAS_ARC for net in agent.nets.values()):
-        return []
-    with importing():
-        from slm_lab.agent.from_spec.net import arc_problems
-
-    return arc_problems(agent, layout, discrete)
-
-
-def check_machine(where: str, spec: Spec) -> None:
-    """Raises UsageError if the cluster does not answer, SpecError if a net needs a GPU
-    or bfloat16 that is missing. A cluster's devices are not checked."""
-    if spec.meta.cluster is not None:
-        from slm_lab.parallel.ray.connect import check_cluster
-
-        check_cluster(spec.meta.cluster)
-        return
-    problems = check_devices(spec)
-    if problems:
-        raise SpecError(where, problems)
-
-
-def check_devices(spec: Spec) -> list[Problem]:
-    """What the nets need and this machine lacks: a GPU, or bfloat16. A cluster is not
-    asked."""
-    nets = spec.agent.nets.values()
-    if spec.meta.cluster is not None:
-        return []
-    if all(net.gpu is not True and net.precision != "bf16" for net in nets):
-        return []
-    with importing():  # imports torch
-        from slm_lab.agent.from_spec.net import problems_here
-
-    return list(problems_here(spec.agent))
 
 
 def initial_of(source: RunSource, spec: Spec) -> "Initial | None":

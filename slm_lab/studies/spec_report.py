@@ -21,7 +21,7 @@ from slm_lab.spec.parse import Parsed
 from slm_lab.spec.read import find_file
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.search import dimensions
-from slm_lab.studies.run import check_devices, check_spaces
+from slm_lab.studies.requirements import check_devices, check_spaces
 
 
 class SpecReport(NamedTuple):

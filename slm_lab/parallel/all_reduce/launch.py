@@ -13,10 +13,13 @@ from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy, RankStrategy
 from slm_lab.parallel.processes import Processes
 from slm_lab.parallel.supervisor import Supervisor
 from slm_lab.parallel.task import SessionTask
+from slm_lab.parallel.virtual.group import VirtualGroup
+from slm_lab.parallel.virtual.simulation import Simulation, real_pace
 from slm_lab.parallel.wait import LONGEST_SECONDS
 from slm_lab.session.status_board import Phase, StatusBoard
 from slm_lab.session.strategy import Strategy
 from slm_lab.spec.scale import scaled
+from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.storage.intact import settle
 from slm_lab.storage.result import Ending, SessionResult
 
@@ -25,12 +28,24 @@ MakeStrategy: TypeAlias = Callable[[StatusBoard, ProcessGroup], RankStrategy]
 
 
 def strategy_in(
-    buffers: GroupBuffers, kind: MakeStrategy, board: StatusBoard, rank: int
+    buffers: GroupBuffers,
+    kind: MakeStrategy,
+    simulation: Simulation | None,
+    meta: MetaSpec,
+    board: StatusBoard,
+    rank: int,
 ) -> Strategy:
     """The strategy of a rank that communicates through shared memory."""
-    if len(buffers.arrivals) == 1:
-        return kind(board, SoloGroup())
-    return kind(board, SharedMemoryGroup(buffers, rank, LONGEST_SECONDS))
+    group: ProcessGroup = SoloGroup()
+    if len(buffers.arrivals) > 1:
+        group = SharedMemoryGroup(buffers, rank, LONGEST_SECONDS)
+    pace = real_pace(meta)
+    if simulation is not None:
+        pace = virtual = simulation.pace_alone(rank)
+        group = VirtualGroup(group, virtual)
+    strategy = kind(board, group)
+    strategy.pace = pace
+    return strategy
 
 
 def train_ranks(
@@ -46,10 +61,10 @@ def train_ranks(
     def attempt(ranks: Sequence[SessionTask]) -> list[SessionResult]:
         buffers = GroupBuffers.of(len(ranks))
         workers = ranks[0].workers
-        ranks = [
-            replace(rank, make_strategy=partial(strategy_in, buffers, kind))
-            for rank in ranks
-        ]
+        meta = ranks[0].spec.meta
+        simulation = Simulation.of(meta, len(ranks), ranks[0].root_seed)
+        make_strategy = partial(strategy_in, buffers, kind, simulation, meta)
+        ranks = [replace(rank, make_strategy=make_strategy) for rank in ranks]
         supervisor = Supervisor(
             Processes(board), ranks, board, vital=[r.session for r in ranks]
         )

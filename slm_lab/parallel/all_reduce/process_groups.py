@@ -122,6 +122,22 @@ class SharedMemoryGroup(ProcessGroup):
         )
 
 
+def exchange_seconds(num_ranks: int, num_floats: int, repeats: int) -> list[float]:
+    """How long a rank takes for each of `repeats` sums of (`num_floats`,) over
+    `num_ranks` ranks, none of which it has to wait for. Raises LabError without room in
+    shared memory."""
+    buffers = GroupBuffers.of(num_ranks)
+    group = SharedMemoryGroup(buffers, 0, seconds=0.0)
+    buffers.arrivals[1:] = np.iinfo(np.int64).max
+    vector = torch.zeros(num_floats)
+    seconds = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        group.all_reduce_(vector)
+        seconds.append(time.perf_counter() - began)
+    return seconds
+
+
 @final
 class GlooGroup(ProcessGroup):
     """A gloo process group with its store at `host`:`port`, the only address rank 0

@@ -280,6 +280,7 @@ class RankStrategy(strategy.Strategy, strategy.StartBarrier, strategy.JointCheck
     @override
     def state_dict(self) -> StateDict:
         return {
+            **super().state_dict(),
             **self._ballot.state_dict(),
             "statistics": self._statistics,
             "cpu_t_of_others": self._cpu_t_of_others,
@@ -287,6 +288,7 @@ class RankStrategy(strategy.Strategy, strategy.StartBarrier, strategy.JointCheck
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
+        super().load_state_dict(state)
         self._ballot.load_state_dict(state)
         self._statistics = state["statistics"]
         self._cpu_t_of_others = float(state["cpu_t_of_others"])
@@ -359,7 +361,7 @@ class AllReduceStrategy(RankStrategy):
 
     @override
     def make_sync(self, optimizer: Optimizer) -> GradientSync:
-        self._syncs.append(AllReduceSync(self._group))
+        self._syncs.append(AllReduceSync(self._group, self.pace))
         return self._syncs[-1]
 
     @override

@@ -11,6 +11,7 @@ from typing_extensions import override
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.optimizer import GradientSync
 from slm_lab.agent.optim.process_group import ProcessGroup
+from slm_lab.session.pace import GRADIENT, STEP, Pace
 
 
 @final
@@ -20,8 +21,9 @@ class AllReduceSync(GradientSync):
     The average weighted by it is the gradient of the loss over all samples, however
     they are distributed. The default is an equal share for every rank."""
 
-    def __init__(self, group: ProcessGroup) -> None:
+    def __init__(self, group: ProcessGroup, pace: Pace | None = None) -> None:
         self._group = group
+        self._pace = pace or Pace()
         self._even_share = 1 / group.size
         self._share = self.share = self._even_share
 
@@ -32,6 +34,7 @@ class AllReduceSync(GradientSync):
 
     @override
     def before_step(self, flat: FlatParameters) -> None:
+        self._pace.passed(GRADIENT)
         grad = flat.grad.mul_(self._share)
         if grad.is_cpu:
             self._group.all_reduce_(grad)
@@ -39,11 +42,14 @@ class AllReduceSync(GradientSync):
             summed = grad.cpu()
             self._group.all_reduce_(summed)
             grad.copy_(summed)
+        self._pace.begin()
 
     @override
     def after_step(self, flat: FlatParameters) -> None:
         """Averages statistics over ranks before a target network copies them."""
+        self._pace.passed(STEP)
         average_statistics(flat, self._group)
+        self._pace.begin()
 
 
 def average_statistics(flat: FlatParameters, group: ProcessGroup) -> None:

@@ -17,6 +17,7 @@ from slm_lab.parallel.hogwild.strategy import GlobalState, HogwildMode, HogwildS
 from slm_lab.parallel.processes import Processes
 from slm_lab.parallel.supervisor import STOP_SECONDS, Supervisor, replacement
 from slm_lab.parallel.task import SessionTask
+from slm_lab.parallel.virtual.simulation import Simulation, real_pace
 from slm_lab.session.build import on_cpu, prototype
 from slm_lab.session.initial import begin_with, check_finite
 from slm_lab.session.status_board import EARLY, END, Phase, StatusBoard
@@ -139,8 +140,11 @@ def lost_results(
 class Checkpoints:
     """Requests a checkpoint from the workers at intervals."""
 
-    def __init__(self, board: StatusBoard, interval: float) -> None:
+    def __init__(
+        self, board: StatusBoard, interval: float, pause_share: float = PAUSE_SHARE
+    ) -> None:
         self._board = board
+        self._pause_share = pause_share
         self._shortest = max(interval, SHORTEST_INTERVAL)
         self._last = time.monotonic()
 
@@ -154,7 +158,7 @@ class Checkpoints:
         if any(board.saving[session] for session in running):
             self._last = time.monotonic()  # how long a disk takes is known at the end
         longest = max((int(board.paused_us[session]) for session in running), default=0)
-        interval = max(self._shortest, longest / 1e6 / PAUSE_SHARE)
+        interval = max(self._shortest, longest / 1e6 / self._pause_share)
         if running and not pending and time.monotonic() - self._last >= interval:
             board.request_save()
             self._last = time.monotonic()
@@ -186,7 +190,10 @@ def train_workers(
     lost = lost_results(tasks, own_board) if first.resume else []
     gone = {result.session for result in lost}
     spec = worker_spec(first.spec, mode)
-    make_strategy = partial(HogwildStrategy, state)
+    simulation = Simulation.of(meta, len(workers), first.root_seed)
+    make_strategy = partial(
+        HogwildStrategy, state, pace=real_pace(meta), simulation=simulation
+    )
     shared_tasks = [
         replace(task, spec=spec, make_strategy=make_strategy) for task in tasks
     ]
@@ -198,7 +205,10 @@ def train_workers(
         max_restart=meta.max_restart,
     )
     supervisor.watch(workers, partial(worker_due, own_board))
-    checkpoints = Checkpoints(own_board, meta.save_interval)
+    pause_share = PAUSE_SHARE
+    if simulation is not None:
+        pause_share = 1.0  # workers wait for each other in any case
+    checkpoints = Checkpoints(own_board, meta.save_interval, pause_share)
 
     def tick() -> None:
         checkpoints.tick()

@@ -134,14 +134,14 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
         all_pause = _wait(lambda: self._all_pause(END), seconds)
         board.saving[me] = 1
         if all_pause:
-            state = self._copy(
+            state = self.copy(
                 copy, any(board.checkpointed[o] != EARLY for o in self._before())
             )
             board.checkpointed[me] = END
         else:
             logger.warning("saved at the end, though not all workers paused by then")
             board.checkpointed[me] = EARLY
-            state = self._copy(copy, another_has_it=False)
+            state = self.copy(copy, another_has_it=False)
         return state
 
     def _copy_when_all_pause(
@@ -157,7 +157,7 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
         frames = board.clock_slots.copy()
         if not self._all_pause(wanted):
             return None
-        state = self._copy(
+        state = self.copy(
             copy, any(board.at_barrier[o] == wanted for o in self._before())
         )
         if (board.clock_slots == frames).all():
@@ -193,7 +193,7 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
             for o in self._running()
         )
 
-    def _copy(self, copy: Callable[[], StateDict], another_has_it: bool) -> StateDict:
+    def copy(self, copy: Callable[[], StateDict], another_has_it: bool) -> StateDict:
         """Keeps the optimizers' state only in the copy of the first worker that
         copies."""
         self._copy_shared()

@@ -17,6 +17,7 @@ from slm_lab.agent.optim.optimizer import Optimizer, TrainState
 from slm_lab.core.moments import merged, require_finite
 from slm_lab.core.types import StateDict
 from slm_lab.env.vector_env import VectorEnv
+from slm_lab.parallel.hogwild.meetings import WorkerMeetings
 from slm_lab.parallel.hogwild.pauses import WorkerPauses
 from slm_lab.parallel.hogwild.sync import (
     HogwildSync,
@@ -25,6 +26,8 @@ from slm_lab.parallel.hogwild.sync import (
     SyncedSync,
 )
 from slm_lab.parallel.shared_memory import into_shared_memory
+from slm_lab.parallel.virtual.simulation import Simulation
+from slm_lab.session.pace import Pace
 from slm_lab.session.status_board import Phase, StatusBoard
 from slm_lab.session.strategy import Ballot, Blueprint, Strategy
 
@@ -154,19 +157,44 @@ class HogwildStrategy(Strategy, Ballot):
 
     columns = ("staleness_p50", "staleness_p95", "updates_per_s")
 
-    def __init__(self, state: GlobalState, board: StatusBoard, session: int) -> None:
+    def __init__(
+        self,
+        state: GlobalState,
+        board: StatusBoard,
+        session: int,
+        pace: Pace | None = None,
+        simulation: Simulation | None = None,
+    ) -> None:
+        """`pace` is that of real time; a `simulation` has its own."""
         self._pauses = WorkerPauses(board, session, self._pull)
+        pauses: WorkerPauses | WorkerMeetings = self._pauses
+        self._meetings: WorkerMeetings | None = None
+        """Those of virtual time."""
+        if simulation is not None:
+            turns = simulation.turns(board, session)
+            pace = simulation.pace(turns, session)
+            pauses = self._meetings = WorkerMeetings(
+                pauses=self._pauses,
+                turns=turns,
+                board=board,
+                worker=session,
+                merge=self._merge,
+                adopt=self._adopt,
+            )
         super().__init__(
             Blueprint(board.clock_slots, session, self.columns),
-            self._pauses,
+            pauses,
             self,
-            checkpoint=self._pauses,
+            checkpoint=pauses,
+            pace=pace,
         )
         self._board = board
         self._session = session
         self._state = state
         self._total = state.statistics.numpy()
         self._refreshed = time.perf_counter()
+        self._unreported: dict[str, list[int]] = {}
+        """The staleness of steps before a resume in virtual time, by network."""
 
     @property
     @override
@@ -185,7 +213,7 @@ class HogwildStrategy(Strategy, Ballot):
         for name, optimizer in agent.learner.train_state.optimizers.items():
             in_place = self._state.mode == "shared" and is_on_cpu(optimizer)
             kind = SharedSync if in_place else SyncedSync
-            sync = kind(self._state.networks[name], self._session)
+            sync = kind(self._state.networks[name], self._session, self.pace)
             sync.join(optimizer)
             self._syncs[name] = sync
         if agent.learner.resets is not None:
@@ -199,7 +227,10 @@ class HogwildStrategy(Strategy, Ballot):
         self._replicas = self._state.mode == "shared" and any(
             isinstance(sync, SyncedSync) for sync in self._syncs.values()
         )
-        self._opt_step = agent.learner.opt_step
+        for name, staleness in self._unreported.items():
+            self._syncs[name].staleness += staleness
+        if not self._unreported:
+            self._opt_step = agent.learner.opt_step
         self._pulled = self._total.copy()
         env.statistics[:] = self._pulled
 
@@ -226,6 +257,10 @@ class HogwildStrategy(Strategy, Ballot):
         """Merges the environments' statistics into the shared ones. Raises
         NonFiniteLossError if they are not finite, which would spoil the shared ones."""
         self._pauses.event_seconds = time.perf_counter() - self._refreshed
+        self._merge_statistics()
+        return report
+
+    def _merge_statistics(self) -> None:
         if len(self._pulled):
             statistics = self._env.statistics
             require_finite(statistics)
@@ -234,7 +269,20 @@ class HogwildStrategy(Strategy, Ballot):
             )
             self._total[:] = self._pulled
             statistics[:] = self._pulled
-        return report
+
+    def _merge(self) -> None:
+        """Adds all that this worker knows to the shared state."""
+        self._pull()
+        self._merge_statistics()
+
+    def _adopt(self) -> None:
+        """Makes this worker equal to the shared state."""
+        flats = self._agent.learner.flats
+        with torch.no_grad():
+            for name, sync in self._syncs.items():
+                sync.adopt(flats[name])
+        self._pulled = self._total.copy()
+        self._env.statistics[:] = self._pulled
 
     @override
     def report(self, seconds: float) -> dict[str, float]:
@@ -252,5 +300,21 @@ class HogwildStrategy(Strategy, Ballot):
 
     @override
     def state_dict(self) -> StateDict:
-        """Update counts, which order checkpoints by age, and resets."""
-        return self._state.counts
+        """Update counts, which order checkpoints by age, and resets; in virtual time
+        the meetings so far, and what is not reported yet."""
+        state = {**super().state_dict(), **self._state.counts}
+        if self._meetings is not None:
+            state["meetings"] = self._meetings.num_meetings
+            state["staleness"] = {
+                name: list(sync.staleness) for name, sync in self._syncs.items()
+            }
+            state["reported_opt_step"] = self._opt_step
+        return state
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        super().load_state_dict(state)
+        if self._meetings is not None:
+            self._meetings.num_meetings = int(state["meetings"])
+            self._unreported = state["staleness"]
+            self._opt_step = int(state["reported_opt_step"])

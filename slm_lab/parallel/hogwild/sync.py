@@ -22,6 +22,7 @@ from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.core.moments import merged
 from slm_lab.core.types import StateDict
 from slm_lab.parallel.shared_memory import into_shared_memory
+from slm_lab.session.pace import GRADIENT, STEP, Pace
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,11 @@ class HogwildSync(GradientSync):
     The staleness of a gradient is the number of steps that other workers took between
     reading the weights and applying the gradient."""
 
-    def __init__(self, shared: SharedTrainState, worker: int) -> None:
+    def __init__(
+        self, shared: SharedTrainState, worker: int, pace: Pace | None = None
+    ) -> None:
         self.shared = shared
+        self._pace = pace or Pace()
         self.staleness: list[int] = []
         """The staleness of each step since the list was last cleared."""
         self._updates = shared.updates.numpy()
@@ -94,6 +98,10 @@ class HogwildSync(GradientSync):
         """Connects a fresh agent's network to the global one."""
 
     @override
+    def before_step(self, flat: FlatParameters) -> None:
+        self._pace.passed(GRADIENT)
+
+    @override
     def operands(self, flat: FlatParameters) -> tuple[Tensor, Tensor]:
         """The global vector, and this worker's gradient on the same device."""
         self.staleness.append(self._updates_of_others() - self._seen)
@@ -103,8 +111,9 @@ class HogwildSync(GradientSync):
     def after_step(self, flat: FlatParameters) -> None:
         self._seen = self._updates_of_others()
         self._pull(flat)
-        # last: who sees it finds this worker's statistics, too
+        # who sees it finds this worker's statistics, too
         self._updates[self._worker] += 1
+        self._pace.passed(STEP)
 
     def refresh(self, flat: FlatParameters) -> None:
         """Reads the global weights if another worker has changed them."""
@@ -162,8 +171,10 @@ class SyncedSync(HogwildSync):
     cover all workers' samples; counts add up; decaying averages move 1/W of the way for
     each of W workers. Unit vectors remain local to each worker."""
 
-    def __init__(self, shared: SharedTrainState, worker: int) -> None:
-        super().__init__(shared, worker)
+    def __init__(
+        self, shared: SharedTrainState, worker: int, pace: Pace | None = None
+    ) -> None:
+        super().__init__(shared, worker, pace)
         self._pulled = shared.statistics.numpy().copy()
 
     @override

@@ -93,6 +93,11 @@ Count: TypeAlias = Annotated[Int, Ge(1)]
 IntList: TypeAlias = Annotated[tuple[Int, ...], BeforeValidator(_list_as_tuple)]
 """A list of whole numbers, immutable."""
 
+SecondsList: TypeAlias = Annotated[
+    tuple[Annotated[float, Ge(0)], ...], BeforeValidator(_list_as_tuple)
+]
+"""A list of seconds of at least zero."""
+
 StrList: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_list_as_tuple)]
 """A list of strings, immutable."""
 

@@ -29,7 +29,13 @@ from slm_lab.spec.schema.block import (
     spec_error,
     with_further_errors,
 )
-from slm_lab.spec.schema.fields import Count, Distributed, Int, SpecOrRatio
+from slm_lab.spec.schema.fields import (
+    Count,
+    Distributed,
+    Int,
+    SecondsList,
+    SpecOrRatio,
+)
 from slm_lab.spec.schema.messages import not_among, show, unknown_name
 from slm_lab.spec.schema.rules import NoEffect, Refused
 from slm_lab.spec.schema.scheduler import SchedulerSpec
@@ -206,6 +212,68 @@ class SearchResourcesSpec(Block):
         return value
 
 
+class CostsSpec(Block):
+    """What the work of one worker takes, in seconds. One value of a kind is drawn each
+    time; all are equally likely."""
+
+    acting: SecondsList | None = Field(
+        None, description="the choice of an action in all environments of a worker"
+    )
+    environment: SecondsList | None = Field(
+        None, description="a step of all these environments"
+    )
+    memory: SecondsList | None = Field(None, description="the storage of this step")
+    gradient: SecondsList | None = Field(
+        None, description="the work up to the gradient of one optimizer step"
+    )
+    step: SecondsList | None = Field(
+        None,
+        description="an optimizer step, with what Hogwild! workers exchange in it",
+    )
+    update: SecondsList | None = Field(
+        None,
+        description="the rest of a training event; where steps are not told apart, "
+        "all of it",
+    )
+    exchange: SecondsList | None = Field(
+        None, description="a message of each rank to all, without waiting for them"
+    )
+    exchanged_float: SecondsList | None = Field(
+        None, description="what an exchange takes more for each number of each rank"
+    )
+
+    @property
+    def seconds(self) -> dict[str, tuple[float, ...]]:
+        """The known costs, by kind."""
+        kinds = {kind: getattr(self, kind) for kind in type(self).model_fields}
+        return {kind: values for kind, values in kinds.items() if values}
+
+
+class SimulateSpec(Block):
+    """Workers that run one at a time, in virtual time: as if each had a core of its
+    own, on a machine that has fewer."""
+
+    costs: CostsSpec | None = Field(
+        None,
+        description="null: measured when the run begins, and recorded",
+    )
+    contention: float = Field(
+        0.0,
+        ge=0,
+        description="share by which each further worker slows all others down, as by "
+        "the memory that they share",
+    )
+
+
+def _as_simulation(value: Any) -> Any:
+    """true is a block of defaults."""
+    if value is True:
+        return {}
+    if value is False:
+        return None
+    return value
+
+
 class MetaSpec(Block):
     """How a spec is run: processes, seeds, rows, checkpoints, and the mode of parallel
     training."""
@@ -315,6 +383,22 @@ class MetaSpec(Block):
     )
     actor_learner: ActorLearnerSpec = Field(
         ActorLearnerSpec(), description="settings of that mode"
+    )
+    simulate: Annotated[
+        SimulateSpec | None,
+        BeforeValidator(_as_simulation),
+        Refused(
+            "runs workers one at a time; a cluster has room for all",
+            when="meta.cluster",
+        ),
+        Refused(
+            "is for {blocks.modes_in_virtual_time} and independent Sessions",
+            unless="meta.mode.in_virtual_time",
+        ),
+    ] = Field(
+        None,
+        description="whether workers run one at a time in virtual time, as if each had "
+        "a core; true: with the defaults of the block",
     )
     cluster: Annotated[
         str | None,

@@ -156,9 +156,10 @@ class Refused(Rule):
         if self.value is CHANGED:
             keys = list(facts.own.changed(key))
         for file_key in keys:
-            yield Problem(
-                f"{facts.path}.{file_key}", message, facts.own.value_of(file_key)
-            )
+            value = facts.own.value_of(file_key)
+            if isinstance(value, RuledBlock):
+                value = ...
+            yield Problem(f"{facts.path}.{file_key}", message, value)
 
 
 @final

@@ -19,7 +19,7 @@ from slm_lab.spec.load import warnings_held
 from slm_lab.spec.override import parse_setting
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.run_dir import safe_name
-from slm_lab.studies.run import check_machine, check_spaces
+from slm_lab.studies.requirements import check_machine, check_spaces
 
 ONE_RUN = "meta.max_run=1"
 ONE_SESSION = "meta.max_session=1"

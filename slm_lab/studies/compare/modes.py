@@ -24,7 +24,7 @@ from slm_lab.spec.schema.agent import optimizer_paths
 from slm_lab.spec.schema.messages import not_among
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.studies.compare.plan import Plan, Variant
-from slm_lab.studies.run import check_machine, check_spaces
+from slm_lab.studies.requirements import check_machine, check_spaces
 
 logger = logging.getLogger(__name__)
 

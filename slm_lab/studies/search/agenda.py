@@ -20,7 +20,7 @@ from slm_lab.records.event_log import (
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.run_dir import RunDir
 from slm_lab.studies.pool import Request, request_of
-from slm_lab.studies.run import check_machine, check_spaces
+from slm_lab.studies.requirements import check_machine, check_spaces
 from slm_lab.studies.search.outcomes import RowWatch, metrics_at
 from slm_lab.studies.search.population import copy_checkpoints, delete_models
 from slm_lab.studies.search.scheduler import Scheduler

@@ -32,6 +32,7 @@ from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.search import LISTS, Dimension, extremes
 from slm_lab.studies.pool import Pool, Resources, of_this_machine, request_of
+from slm_lab.studies.requirements import check_machine, check_spaces
 from slm_lab.studies.resume import (
     about_file,
     about_versions,
@@ -40,7 +41,7 @@ from slm_lab.studies.resume import (
     resumed_spec,
     write_spec,
 )
-from slm_lab.studies.run import check_machine, check_spaces, initial_of, seeded
+from slm_lab.studies.run import initial_of, seeded
 from slm_lab.studies.search.agenda import SearchAgenda
 from slm_lab.studies.search.population import Population
 from slm_lab.studies.search.scheduler import NoScheduler, Scheduler, tune_scheduler

@@ -11,7 +11,7 @@ from slm_lab.env.check import check_env
 from slm_lab.env.versions import env_record
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.studies.baseline import environment_key
-from slm_lab.studies.run import check_spaces
+from slm_lab.studies.requirements import check_spaces
 from tests.support import parse, ppo
 from tests.unit.env.wrapped import Rewarded, Scaled
 from tests.unit.spec.problems import assert_problem

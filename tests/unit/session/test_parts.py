@@ -1,5 +1,6 @@
 import time
 
+from slm_lab.session.pace import Pace
 from slm_lab.session.parts import Stopwatch
 
 
@@ -11,7 +12,7 @@ def work(seconds):
 
 
 def test_work_is_counted_on_both_clocks():
-    stopwatch = Stopwatch()
+    stopwatch = Stopwatch(Pace())
     work(0.02)
     elapsed = stopwatch.read()
     assert elapsed.wall_t >= 0.02 * 0.99
@@ -19,7 +20,7 @@ def test_work_is_counted_on_both_clocks():
 
 
 def test_work_set_aside_is_on_neither_clock():
-    stopwatch = Stopwatch()
+    stopwatch = Stopwatch(Pace())
     before = stopwatch.read()
     with stopwatch.paused():
         work(0.2)
@@ -29,15 +30,15 @@ def test_work_set_aside_is_on_neither_clock():
 
 
 def test_time_before_the_start_does_not_count():
-    stopwatch = Stopwatch()
+    stopwatch = Stopwatch(Pace())
     work(0.2)
     stopwatch.start()
     assert stopwatch.read().cpu_t < 0.1
 
 
 def test_a_resumed_session_continues_its_clocks():
-    stopwatch = Stopwatch()
-    other = Stopwatch()
+    stopwatch = Stopwatch(Pace())
+    other = Stopwatch(Pace())
     stopwatch.resume_after(100.0, 90.0)
     other.load_state_dict(stopwatch.state_dict())
     elapsed = other.read()

@@ -5,7 +5,7 @@ import pytest
 
 from slm_lab.core.errors import SpecError
 from slm_lab.spec.load import load_spec
-from slm_lab.studies.run import check_spaces
+from slm_lab.studies.requirements import check_spaces
 
 
 def problems(file, sets=(), **env):

@@ -1,0 +1,105 @@
+"""What each kind of work costs: seconds that were measured, and draws from them."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, TypeAlias, final
+
+import numpy as np
+from typing_extensions import override
+
+from slm_lab.core.files import read_object, write_json
+from slm_lab.session.pace import Pace
+from slm_lab.storage.run_dir import SessionPaths
+
+Costs: TypeAlias = Mapping[str, Sequence[float]]
+"""Seconds by the kind of work; the values of a kind are equally likely."""
+
+LEVELS: Final = 32
+"""The values of a kind that are kept of a measurement."""
+COLD: Final = 20
+"""The first stretches of a kind, which are slower: buffers and caches are cold. Of few
+stretches a quarter is left out."""
+DRAWN_AT_ONCE: Final = 4096
+
+
+@final
+class MeasuredPace(Pace):
+    """Keeps how long each stretch took."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stretches: dict[str, list[float]] = {}
+
+    @override
+    def add(self, kind: str, seconds: float) -> None:
+        super().add(kind, seconds)
+        self._stretches.setdefault(kind, []).append(seconds)
+
+    @property
+    def costs(self) -> Costs:
+        """The costs of each kind of work so far."""
+        return {kind: levels(_warm(taken)) for kind, taken in self._stretches.items()}
+
+
+def _warm(stretches: Sequence[float]) -> Sequence[float]:
+    """The stretches without the first ones."""
+    return stretches[min(COLD, len(stretches) // 4) :]
+
+
+def write_costs(paths: SessionPaths, costs: Costs) -> None:
+    """Keeps the costs that a Session has measured in its run folder."""
+    write_json(_costs_file(paths), costs)
+
+
+def read_costs(paths: SessionPaths) -> Costs:
+    """The costs that a Session has measured; empty if it has none."""
+    return read_object(_costs_file(paths))
+
+
+def _costs_file(paths: SessionPaths) -> Path:
+    return paths.info / f"{paths.prefix}_costs.json"
+
+
+def levels(stretches: Sequence[float]) -> list[float]:
+    """At most `LEVELS` values whose mean is that of the stretches: the means of equal
+    shares of them in order of size. So rare long ones count as often as they were."""
+    ordered = np.sort(np.asarray(stretches, np.float64))
+    shares = np.array_split(ordered, min(LEVELS, len(ordered)))
+    means = np.array([share.mean() for share in shares])
+    means *= ordered.mean() / means.mean()  # shares differ by one if they are not equal
+    return [float(f"{mean:.4g}") for mean in means]
+
+
+@final
+class Draws:
+    """Costs drawn from a table. The n-th draw of a kind depends on nothing but the seed
+    and n."""
+
+    def __init__(self, costs: Costs, seed: int) -> None:
+        kinds = sorted(costs)
+        seeds = np.random.SeedSequence(seed).spawn(len(kinds))
+        self._values = {kind: np.array(costs[kind], np.float64) for kind in kinds}
+        self._seeds = dict(zip(kinds, seeds, strict=True))
+        self.counts = dict.fromkeys(kinds, 0)
+        """The draws so far, by kind."""
+        self._blocks: dict[str, list[float]] = {}
+
+    def draw(self, kind: str) -> float:
+        """The seconds of the next stretch; 0 of a kind that has no cost."""
+        if kind not in self.counts:
+            return 0.0
+        count = self.counts[kind]
+        place = count % DRAWN_AT_ONCE
+        if place == 0 or kind not in self._blocks:
+            self._blocks[kind] = self._block(kind, count // DRAWN_AT_ONCE)
+        self.counts[kind] = count + 1
+        return self._blocks[kind][place]
+
+    def _block(self, kind: str, number: int) -> list[float]:
+        """The draws from `DRAWN_AT_ONCE` · `number` on."""
+        entropy = [*self._seeds[kind].generate_state(4).tolist(), number]
+        generator = np.random.default_rng(entropy)
+        values = self._values[kind]
+        chosen = generator.integers(len(values), size=DRAWN_AT_ONCE)
+        drawn: list[float] = values[chosen].tolist()
+        return drawn

@@ -1,0 +1,73 @@
+"""The pace of a worker in virtual time: what its work costs is drawn, not measured."""
+
+from collections.abc import Sequence
+from typing import final
+
+import numpy as np
+from typing_extensions import override
+
+from slm_lab.core.types import IntArray, StateDict
+from slm_lab.parallel.virtual.costs import Draws
+from slm_lab.parallel.virtual.turns import Turns
+from slm_lab.session.pace import EXCHANGED_FLOAT, Pace
+
+NANO = 1e9
+"""Nanoseconds in a second."""
+
+
+@final
+class VirtualPace(Pace):
+    """Spends drawn seconds on each stretch of work, `slowdown` times as many, and then
+    waits for its turn."""
+
+    def __init__(self, draws: Draws, turns: Turns, slowdown: float) -> None:
+        super().__init__()
+        self._draws = draws
+        self._turns = turns
+        self._slowdown = slowdown
+        self._saved_clock = 0
+        self._busy = 0
+
+    @override
+    def passed(self, kind: str) -> None:
+        nanoseconds = round(NANO * self._slowdown * self._draws.draw(kind))
+        self._busy += nanoseconds
+        self.add(kind, nanoseconds / NANO)
+        self._turns.advance(nanoseconds)
+
+    def meet(self, clocks: Sequence[int], kind: str, numbers: int = 0) -> int:
+        """Waits for the latest of these clocks of ranks, and spends what an exchange of
+        this many numbers takes; returns the nanoseconds of both."""
+        exchange = self._draws.draw(kind)
+        exchange += numbers * len(clocks) * self._draws.draw(EXCHANGED_FLOAT)
+        spent = round(NANO * self._slowdown * exchange)
+        self._busy += spent
+        self.add(kind, spent / NANO)
+        passed = max(clocks) - self._turns.clock + spent
+        self._turns.advance(passed)
+        return passed
+
+    @override
+    def clock(self) -> IntArray:
+        return np.array([self._turns.clock, self._busy])
+
+    @override
+    def join(self) -> None:
+        self._turns.join(self._saved_clock)
+
+    @override
+    def state_dict(self) -> StateDict:
+        return {
+            "clock": self._turns.clock,
+            "busy": self._busy,
+            "counts": dict(self._draws.counts),
+            "seconds": dict(self.seconds),
+        }
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        """The clock goes on from there when it joins the others."""
+        self._saved_clock = int(state["clock"])
+        self._busy = int(state["busy"])
+        self._draws.counts.update(state["counts"])
+        self.seconds.update(state["seconds"])

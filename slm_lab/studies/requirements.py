@@ -1,0 +1,70 @@
+"""What a spec needs before anything runs: an environment that can be made, spaces that
+fit the agent, and the devices and the cluster that it names."""
+
+from slm_lab.core.errors import Problem, SpecError
+from slm_lab.core.observation import ObservationLayout
+from slm_lab.core.process import importing
+from slm_lab.env.check import check_env
+from slm_lab.env.make import Spaces, describe_spaces
+from slm_lab.spec.checks.algorithm import action_space_problems
+from slm_lab.spec.checks.observations import observation_problems
+from slm_lab.spec.schema.agent import AgentSpec
+from slm_lab.spec.schema.spec import Spec
+
+
+def check_spaces(where: str, spec: Spec) -> Spaces:
+    """The observation and action spaces of the environment. Raises SpecError if
+    environment and agent do not fit, MissingExtraError, LabError."""
+    problems = check_env(spec.env)
+    if not problems:
+        try:
+            spaces = describe_spaces(spec.env)
+        except SpecError as error:
+            raise SpecError(where, error.problems) from error
+        problems = action_space_problems(spec.agent.algorithm, *spaces.actions)
+        is_choice = spaces.actions.kind == "discrete"
+        problems += observation_problems(spec.agent, spaces.layout, is_choice)
+        problems += _arc_problems(spec.agent, spaces.layout, is_choice)
+    if problems:
+        raise SpecError(where, problems)
+    return spaces
+
+
+def _arc_problems(
+    agent: AgentSpec, layout: ObservationLayout, discrete: bool
+) -> list[Problem]:
+    """Problems of TorchArc nets, which only torch can find; imports torch only for
+    these nets."""
+    if not any(net.HAS_ARC for net in agent.nets.values()):
+        return []
+    with importing():
+        from slm_lab.agent.from_spec.net import arc_problems
+
+    return arc_problems(agent, layout, discrete)
+
+
+def check_machine(where: str, spec: Spec) -> None:
+    """Raises UsageError if the cluster does not answer, SpecError if a net needs a GPU
+    or bfloat16 that is missing. A cluster's devices are not checked."""
+    if spec.meta.cluster is not None:
+        from slm_lab.parallel.ray.connect import check_cluster
+
+        check_cluster(spec.meta.cluster)
+        return
+    problems = check_devices(spec)
+    if problems:
+        raise SpecError(where, problems)
+
+
+def check_devices(spec: Spec) -> list[Problem]:
+    """What the nets need and this machine lacks: a GPU, or bfloat16. A cluster is not
+    asked."""
+    nets = spec.agent.nets.values()
+    if spec.meta.cluster is not None:
+        return []
+    if all(net.gpu is not True and net.precision != "bf16" for net in nets):
+        return []
+    with importing():  # imports torch
+        from slm_lab.agent.from_spec.net import problems_here
+
+    return list(problems_here(spec.agent))

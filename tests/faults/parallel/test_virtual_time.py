@@ -1,0 +1,145 @@
+"""Workers in virtual time: deterministic, resumed exactly, and as fast as the costs
+say."""
+
+import json
+
+import numpy as np
+import pytest
+
+from slm_lab.metrics.reader import read_rows
+from tests.faults.lab import (
+    NAME,
+    call,
+    command,
+    repeatable,
+    row_count,
+    rows_file,
+    run_folder,
+    started,
+    wait_until,
+    write_spec,
+)
+from tests.support import actor_critic, ppo
+
+COSTS = {
+    "acting": [0.001, 0.002],
+    "environment": [0.001, 0.003],
+    "memory": [0.001],
+    "gradient": [0.01, 0.02],
+    "step": [0.002],
+    "update": [0.001],
+    "exchange": [0.001],
+    "exchanged_float": [1e-7],
+}
+SIMULATED = {"meta__simulate": {"costs": COSTS}, "meta__max_session": 3}
+
+
+def train(folder, spec, *options):
+    """A run of the spec, which must succeed."""
+    write_spec(folder, spec)
+    done = call(command(folder, "train", *options), folder)
+    assert done.code == 0, done.err
+    return done
+
+
+def all_rows(folder, sessions=range(3)):
+    """All that the Sessions have written, times included."""
+    return [rows_file(folder, session).read_text() for session in sessions]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["shared", "synced"])
+def test_hogwild_workers_do_the_same_again(folder, mode):
+    spec = actor_critic(
+        meta__distributed=mode,
+        env__max_frame=4000,
+        env__normalize_obs=True,
+        **SIMULATED,
+    )
+    train(folder / "first", spec)
+    train(folder / "second", spec)
+    assert all_rows(folder / "first") == all_rows(folder / "second")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["shared", "synced"])
+def test_a_killed_simulation_goes_on_as_an_uninterrupted_one(folder, mode):
+    spec = ppo(
+        meta__distributed=mode,
+        env__max_frame=60_000,
+        env__normalize_obs=True,
+        meta__log_frequency=1000,
+        **SIMULATED,
+    )
+    train(folder / "whole", spec)
+    killed = folder / "killed"
+    write_spec(killed, spec)
+    with started(killed) as running:
+        wait_until(
+            lambda: (
+                row_count(killed) > 5
+                and len([*killed.glob("data/*/model/*_previous.json")]) == 3
+            )
+        )
+        running.process.kill()
+        wait_until(lambda: not running.children())
+    assert row_count(killed) < row_count(folder / "whole")
+    done = call(command(killed, f"train@{run_folder(killed)}"), killed)
+    assert done.code == 0, done.err
+    log = (run_folder(killed) / "log" / f"{NAME}_t0_s0.log").read_text()
+    assert "resuming at frame 0" not in log
+    assert all_rows(killed) == all_rows(folder / "whole")
+
+
+@pytest.mark.slow
+def test_ranks_learn_in_virtual_time_as_in_real_time(folder):
+    spec = ppo(meta__distributed="all_reduce", env__max_frame=3000, **SIMULATED)
+    spec["meta"]["max_session"] = 2
+    train(folder / "virtual", spec)
+    spec["meta"]["simulate"] = False
+    train(folder / "real", spec)
+    virtual, real = (
+        repeatable(rows_file(folder / kind)) for kind in ("virtual", "real")
+    )
+    without_waits = [row[:-1] for row in virtual]  # the last column is sync_share
+    assert without_waits == [row[:-1] for row in real]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", [False, "shared", "synced", "all_reduce"])
+def test_the_time_of_a_simulation_follows_from_its_costs(folder, mode):
+    """A rollout of 16 steps takes 16 · 4.5 ms at the mean, and a training event 1 ms
+    beside its optimizer steps: 17 ms for each minibatch of actor and of critic."""
+    costs = {kind: [float(np.mean(values))] for kind, values in COSTS.items()}
+    costs |= {"exchange": [0.0], "exchanged_float": [0.0]}
+    spec = ppo(
+        meta__distributed=mode,
+        env__max_frame=6400,
+        meta__simulate={"costs": costs},
+        meta__max_session=2,
+    )
+    train(folder, spec)
+    rows = read_rows(rows_file(folder))
+    events = rows["frame"][-1] / (16 * 4)
+    steps = rows["opt_step"][-1]
+    per_event = 16 * (0.0015 + 0.002 + 0.001) + 0.001
+    if mode is False:  # its steps are not told apart
+        steps = 0
+    expected = events * per_event + 2 * steps * (0.015 + 0.002)
+    assert rows["wall_t"][-1] == pytest.approx(expected, rel=0.02)
+
+
+@pytest.mark.slow
+def test_costs_are_measured_when_a_run_begins_and_are_kept(folder):
+    spec = actor_critic(
+        meta__distributed="synced",
+        env__max_frame=2000,
+        meta__simulate=True,
+        meta__max_session=2,
+    )
+    train(folder, spec)
+    (file,) = run_folder(folder).glob(f"{NAME}_spec.json")
+    costs = json.loads(file.read_text())[NAME]["meta"]["simulate"]["costs"]
+    assert {"acting", "environment", "memory", "gradient", "step"} <= {*costs}
+    for seconds in costs.values():
+        assert 0 < np.mean(seconds) < 1
