@@ -164,7 +164,7 @@ def _run(task: SessionTask, board: StatusBoard) -> "SessionResult":
     if task.program is not None:
         return task.program(task, board)
     with process.importing():
-        from slm_lab.parallel.virtual.costs import MeasuredPace, write_costs
+        from slm_lab.parallel.virtual.costs import keep_costs
         from slm_lab.parallel.virtual.simulation import lone_strategy
         from slm_lab.session.session import Session
     if task.make_strategy is not None:
@@ -186,6 +186,5 @@ def _run(task: SessionTask, board: StatusBoard) -> "SessionResult":
     )
     with closing(session):
         result = session.run()
-    if isinstance(strategy.pace, MeasuredPace):
-        write_costs(task.paths, strategy.pace.costs)
+    keep_costs(task.paths, strategy.pace)
     return result

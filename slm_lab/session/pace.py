@@ -17,10 +17,18 @@ GRADIENT: Final = "gradient"
 """Up to the gradient of one optimizer step."""
 STEP: Final = "step"
 """The optimizer step, and what workers exchange in it."""
+RECEIVE: Final = "receive"
+"""What a learner does with a step or an unroll of an actor, but for learning."""
+PUBLISH: Final = "publish"
+"""A copy of the learner's weights for the actors."""
 EXCHANGE: Final = "exchange"
 """A message to all ranks and theirs to this one, without waiting for them."""
 EXCHANGED_FLOAT: Final = "exchanged_float"
 """What an exchange takes more for each number of a rank."""
+
+
+NANO: Final = 1e9
+"""Nanoseconds in a second."""
 
 
 class Pace(SavedFields):
@@ -48,6 +56,11 @@ class Pace(SavedFields):
     def add(self, kind: str, seconds: float) -> None:
         """Counts `seconds` of a kind of work."""
         self.seconds[kind] = self.seconds.get(kind, 0.0) + seconds
+
+    @property
+    def now_seconds(self) -> float:
+        """The time now, in seconds from any origin."""
+        return float(self.clock()[0]) / NANO
 
     def clock(self) -> IntArray:
         """(2,): the time now, and the CPU time of this process, both in nanoseconds

@@ -26,7 +26,7 @@ from slm_lab.session.build import env_and_agent
 from slm_lab.session.evaluator import RigorousEval, snapshot_of
 from slm_lab.session.experience import Clock, Experience
 from slm_lab.session.initial import check_fits
-from slm_lab.session.pace import Pace
+from slm_lab.session.pace import NANO, Pace
 from slm_lab.session.seeding import SessionSeeds
 from slm_lab.session.status_board import Flow
 from slm_lab.session.strategy import Strategy
@@ -132,10 +132,6 @@ class Elapsed(NamedTuple):
     cpu_t: float
     """CPU seconds of this process only; environments in worker processes are not
     counted."""
-
-
-NANO = 1e9
-"""Nanoseconds in a second."""
 
 
 @final

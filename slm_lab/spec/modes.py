@@ -120,6 +120,7 @@ ACTOR_LEARNER = Mode(
     one_agent=True,
     has_learner=True,
     algorithms={"IMPALA": "ActorCritic", "APPO": "PPO"},
+    in_virtual_time=True,
 )
 
 for _mode in (SHARED, SYNCED, ALL_REDUCE, ACTOR_LEARNER):

@@ -6,7 +6,7 @@ from slm_lab.spec.schema.meta import MetaSpec
 
 def role(meta: MetaSpec, session: int) -> str | None:
     """ "learner", or "actor 0" and so on; None if all Sessions do the same."""
-    if not meta.mode.has_learner or meta.actor_learner.serial:
+    if not meta.mode.has_learner or meta.has_local_actors:
         return None
     index = session % meta.sessions_per_training
     if meta.is_actor(session):
@@ -35,6 +35,8 @@ def sessions_text(meta: MetaSpec) -> str:
     if not meta.mode.has_learner:
         return f'{sessions} together ("{meta.distributed}"){runs}'
     actors = f"{count_text(meta.max_session, 'actor')} and a learner"
+    if meta.simulate is not None:
+        actors += " in virtual time"
     if meta.actor_learner.serial:
         return f'{actors} in turn ("{meta.distributed}", serial){runs}'
     return f'{actors} ("{meta.distributed}"){runs}'

@@ -58,8 +58,11 @@ def _keys(spec: Spec) -> dict[str, Any]:
 def _measured(spec: Spec, folder: Path, imports: tuple[str, ...]) -> Costs:
     run_dir = RunDir.create(folder, spec.name, datetime.now())
     train_for(TrialTask(spec, run_dir, root_seed=0, imports=imports), SECONDS)
-    costs = read_costs(run_dir.session(0, 0))
-    return {kind: tuple(values) for kind, values in costs.items()}
+    costs: dict[str, tuple[float, ...]] = {}
+    for session in range(spec.meta.num_sessions):  # an actor, too, beside a learner
+        measured = read_costs(run_dir.session(0, session))
+        costs |= {kind: tuple(values) for kind, values in measured.items()}
+    return costs
 
 
 def _of_exchanges() -> Costs:

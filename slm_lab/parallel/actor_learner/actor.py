@@ -18,8 +18,11 @@ from slm_lab.parallel.actor_learner.queue import ActorQueue, UnrollQueue
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout, UnrollWriter
 from slm_lab.parallel.actor_learner.weights import WeightStore
 from slm_lab.parallel.task import SessionTask
+from slm_lab.parallel.virtual.costs import keep_costs
+from slm_lab.parallel.virtual.simulation import real_pace
 from slm_lab.session.build import env_and_agent, on_cpu
 from slm_lab.session.experience import Acting, Clock
+from slm_lab.session.pace import Pace
 from slm_lab.session.seeding import SessionSeeds, session_seeds
 from slm_lab.session.status_board import Phase, StatusBoard
 from slm_lab.spec.schema.spec import Spec
@@ -42,6 +45,7 @@ class UnrollActor:
         weights: WeightStore | None = None,
         acting_half: Actor | None = None,
         marks: CopyMarks | None = None,
+        pace: Pace | None = None,
     ) -> None:
         make_memory = partial(UnrollWriter, horizon=spec.unroll_length)
         self.env, self.agent = env_and_agent(
@@ -53,7 +57,13 @@ class UnrollActor:
             self.writer.layout, len(self.env.statistics), self.env.num_info
         )
         self.clock = clock
-        self._acting = Acting(self.agent, self.env, clock, spec.env.name)
+        self._acting = Acting(
+            agent=self.agent,
+            env=self.env,
+            clock=clock,
+            env_name=spec.env.name,
+            pace=pace,
+        )
         self._networks: Mapping[str, FlatParameters] = self.agent.learner.flats
         self.weights = weights or WeightStore.of(
             self._networks, self.layout.num_statistics
@@ -152,6 +162,7 @@ def run_actor(
     end = ActorQueue(queue, own_board, actor)
     clock = Clock(slots[1:], actor, task.spec.env.max_frame)
     marks = own_board.marks_of(session)
+    pace = real_pace(task.spec.meta)
     unroll_actor = UnrollActor(
         spec=task.spec,
         seeds=seeds,
@@ -159,6 +170,7 @@ def run_actor(
         weights=queue.weights,
         acting_half=end.acting_half,
         marks=marks,
+        pace=pace,
     )
     with closing(unroll_actor):
         own_board.write(session, phase=Phase.READY)
@@ -168,6 +180,7 @@ def run_actor(
             unroll_actor.reset()
             with suppress(TrainingOver):
                 _play(unroll_actor, end)
+        keep_costs(task.paths, pace)
         ending = Ending.FINISHED
         if board.stop_requested:
             ending = Ending.INTERRUPTED

@@ -1,6 +1,5 @@
 """Moves unrolls of actors into a learner's memory."""
 
-import time
 from abc import abstractmethod
 from collections import Counter
 from typing import final
@@ -17,6 +16,7 @@ from slm_lab.env.vector_env import FinishedEpisodes, VectorEnv
 from slm_lab.parallel.actor_learner.source import PipelineStats, UnrollSource
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollMemory
 from slm_lab.session.experience import Clock, Experience
+from slm_lab.session.pace import PUBLISH, RECEIVE, Pace
 from slm_lab.session.play_episodes import join_episodes
 from slm_lab.spec.schema.spec import Spec
 
@@ -35,8 +35,10 @@ class ActorExperience(Experience):
         env: VectorEnv,
         clock: Clock,
         spec: Spec,
+        pace: Pace,
     ) -> None:
         self.source = source
+        self._pace = pace
         self._agent = agent
         self._env = env
         self._clock = clock
@@ -45,7 +47,8 @@ class ActorExperience(Experience):
         per_iteration = 1
         if uses_once:
             per_iteration = self._flow.learn_queue
-        self.stats = PipelineStats(per_iteration * spec.env.num_envs * env.num_agents)
+        num_slices = per_iteration * spec.env.num_envs * env.num_agents
+        self.stats = PipelineStats(num_slices, pace)
         self._published_version = -1
         self._held: list[int] = []  # actors whose unrolls are in use
         self._explore_var: float | None = None
@@ -75,16 +78,19 @@ class ActorExperience(Experience):
 
     def publish(self) -> None:
         """Publishes the learner's weights and statistics to the actors."""
+        self.source.catch_up()
+        self._pace.begin()
         learner = self._agent.learner
         self.source.weights.publish(
             learner.flats, self._env.statistics, learner.version
         )
         self._published_version = learner.version
+        self._pace.passed(PUBLISH)
 
     def _receive(self, seconds: float = LOOK_SECONDS) -> tuple[int, Unroll] | None:
-        began = time.perf_counter()
+        began = self._pace.now_seconds
         received = self.source.receive(seconds)
-        self.stats.waited += time.perf_counter() - began
+        self.stats.waited += self._pace.now_seconds - began
         if received is None:
             return None
         actor, unroll = received
@@ -147,9 +153,11 @@ class OnPolicyExperience(ActorExperience):
         received = self._receive()
         if received is None:
             return None
+        self._pace.begin()
         actor, unroll = received
         memory.put(unroll)
         self._clock.tick(unroll.num_frames)
+        self._pace.passed(RECEIVE)
         return _finished(unroll, actor, slice(None))
 
     @override
@@ -172,8 +180,11 @@ class ReplayExperience(ActorExperience):
         env: VectorEnv,
         clock: Clock,
         spec: Spec,
+        pace: Pace,
     ) -> None:
-        super().__init__(source, agent=agent, env=env, clock=clock, spec=spec)
+        super().__init__(
+            source=source, agent=agent, env=env, clock=clock, spec=spec, pace=pace
+        )
         if not isinstance(agent.memory, Replay):
             raise LabError(
                 f"agent.memory.name = {type(agent.memory).__name__}: actors cannot "
@@ -244,8 +255,10 @@ class ReplayExperience(ActorExperience):
     def _add(self, unroll: Unroll) -> None:
         if self._t == 0 and not unroll.begins:
             self._memory.ring.begin_piece(self._actor)
+        self._pace.begin()
         step = unroll.step(self._t)
         self._memory.add(step)
+        self._pace.passed(RECEIVE)
         self._t += 1
         self._clock.tick(step.num_present)
         if self._t == unroll.num_steps:

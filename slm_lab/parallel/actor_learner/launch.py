@@ -14,6 +14,7 @@ from slm_lab.parallel.hang_detector import PATIENCE_SECONDS
 from slm_lab.parallel.processes import Processes, run_sessions
 from slm_lab.parallel.supervisor import CLUSTER_STOP_SECONDS, Supervisor, replacement
 from slm_lab.parallel.task import SessionTask
+from slm_lab.parallel.virtual.simulation import Simulation, real_pace
 from slm_lab.session.build import prototype
 from slm_lab.session.status_board import END, PAUSED, Phase, StatusBoard
 from slm_lab.storage.result import Ending, SessionResult
@@ -35,6 +36,18 @@ def train_from_actors(
             board,
             on_tick,
         )
+    simulation = Simulation.of(
+        learner_task.spec.meta, len(tasks), learner_task.root_seed
+    )
+    if simulation is not None:
+        simulated = replace(
+            learner_task,
+            spec=learner_task.spec.as_learned(),
+            make_strategy=partial(
+                strategy.simulated_strategy, learner_task, simulation
+            ),
+        )
+        return run_sessions([simulated], board, on_tick)
     if learner_task.spec.meta.cluster is not None:
         return _on_cluster(tasks, board, on_tick)
     own_board = board.part(learner_task.workers)
@@ -81,7 +94,9 @@ def _learner(task: SessionTask, make_source: strategy.MakeSource) -> SessionTask
     return replace(
         task,
         spec=spec,
-        make_strategy=partial(strategy.LearnerStrategy, spec, make_source),
+        make_strategy=partial(
+            strategy.LearnerStrategy, spec, make_source, pace=real_pace(spec.meta)
+        ),
     )
 
 

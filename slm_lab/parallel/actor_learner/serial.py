@@ -8,6 +8,7 @@ import numpy as np
 from typing_extensions import override
 
 from slm_lab.core.errors import LabError
+from slm_lab.core.state import HasState
 from slm_lab.core.types import StateDict
 from slm_lab.parallel.actor_learner.actor import UnrollActor
 from slm_lab.parallel.actor_learner.queue import SMALLER, slots_per_actor
@@ -20,11 +21,8 @@ from slm_lab.spec.schema.spec import Spec
 
 
 @final
-class SerialSource(UnrollSource):
-    """Actors in the learner's own process, which play in turn when an unroll is
-    requested."""
-
-    is_exhausted = False
+class LocalActors(HasState):
+    """Actors in the learner's own process, each with its ring of unrolls."""
 
     def __init__(
         self, spec: Spec, root_seed: int, trial: int, first: int, board: StatusBoard
@@ -53,8 +51,6 @@ class SerialSource(UnrollSource):
             self.weights = self._actors[0].weights
             self._unrolls = self._rings(self._actors[0].layout)
             self._closing = stack.pop_all()
-        self._turn = 0
-        self._acted = 0.0
 
     def _rings(self, layout: UnrollLayout) -> list[list[Unroll]]:
         """The slots of each actor. Raises LabError if memory has no room."""
@@ -70,26 +66,81 @@ class SerialSource(UnrollSource):
                 f"all actors; {SMALLER}"
             ) from error
 
-    @override
     def begin(self) -> None:
+        """Starts the first episodes."""
         for actor in self._actors:
             actor.reset()
 
-    @override
-    def receive(self, seconds: float) -> tuple[int, Unroll]:
-        turn, actor = divmod(self._turn, self.num_actors)
-        ring = self._unrolls[actor]
-        unroll = ring[turn % len(ring)]
-        began = time.perf_counter()
+    def play(self, actor: int, number: int) -> Unroll:
+        """Plays the unroll `number` of an actor, with the newest weights."""
+        unroll = self.unroll(actor, number)
         self._actors[actor].play(unroll, self._beat)
-        self._acted += time.perf_counter() - began
-        self._turn += 1
-        return actor, unroll
+        return unroll
+
+    def unroll(self, actor: int, number: int) -> Unroll:
+        """The slot of the unroll `number` of an actor."""
+        return self._unrolls[actor][number % self.num_slots]
 
     def _beat(self) -> bool:
         """Shows that a step has ended; never ends an unroll."""
         self._board.heartbeats[0] += 1
         return False
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether an environment has raised an exception."""
+        return any(actor.env.has_failed for actor in self._actors)
+
+    @override
+    def state_dict(self) -> StateDict:
+        return {
+            "actors": [actor.state_dict() for actor in self._actors],
+            "weights": self.weights.state_dict(),
+        }
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        first = self._actors[0]
+        saved_first = state["actors"][0]
+        layouts = {name: flat["layout"] for name, flat in saved_first["flats"].items()}
+        self.weights.load_state_dict(
+            state["weights"], first.agent.learner.flats, layouts
+        )
+        for actor, saved in zip(self._actors, state["actors"], strict=True):
+            actor.load_state_dict(saved)
+
+    def close(self) -> None:
+        """Frees the environments."""
+        self._closing.close()
+
+
+@final
+class SerialSource(UnrollSource):
+    """Actors in the learner's own process, which play in turn when an unroll is
+    requested."""
+
+    is_exhausted = False
+
+    def __init__(self, actors: LocalActors) -> None:
+        self._actors = actors
+        self.weights = actors.weights
+        self.num_actors = actors.num_actors
+        self.num_slots = actors.num_slots
+        self._turn = 0
+        self._acted = 0.0
+
+    @override
+    def begin(self) -> None:
+        self._actors.begin()
+
+    @override
+    def receive(self, seconds: float) -> tuple[int, Unroll]:
+        number, actor = divmod(self._turn, self.num_actors)
+        began = time.perf_counter()
+        unroll = self._actors.play(actor, number)
+        self._acted += time.perf_counter() - began
+        self._turn += 1
+        return actor, unroll
 
     @override
     def give_back(self, actor: int) -> None: ...
@@ -97,7 +148,7 @@ class SerialSource(UnrollSource):
     @property
     @override
     def has_failed(self) -> bool:
-        return any(actor.env.has_failed for actor in self._actors)
+        return self._actors.has_failed
 
     @property
     @override
@@ -108,24 +159,13 @@ class SerialSource(UnrollSource):
 
     @override
     def state_dict(self) -> StateDict:
-        return {
-            "turn": self._turn,
-            "actors": [actor.state_dict() for actor in self._actors],
-            "weights": self.weights.state_dict(),
-        }
+        return {"turn": self._turn, **self._actors.state_dict()}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
         self._turn = int(state["turn"])
-        first = self._actors[0]
-        saved_first = state["actors"][0]
-        layouts = {name: flat["layout"] for name, flat in saved_first["flats"].items()}
-        self.weights.load_state_dict(
-            state["weights"], first.agent.learner.flats, layouts
-        )
-        for actor, saved in zip(self._actors, state["actors"], strict=True):
-            actor.load_state_dict(saved)
+        self._actors.load_state_dict(state)
 
     @override
     def close(self) -> None:
-        self._closing.close()
+        self._actors.close()

@@ -2,7 +2,6 @@
 lag, steps per second."""
 
 import statistics
-import time
 from abc import abstractmethod
 from typing import NamedTuple, final
 
@@ -11,6 +10,7 @@ import numpy as np
 from slm_lab.core.state import SavedFields
 from slm_lab.parallel.actor_learner.unroll import Unroll
 from slm_lab.parallel.actor_learner.weights import WeightStore
+from slm_lab.session.pace import Pace
 
 
 class ActorSeconds(NamedTuple):
@@ -43,6 +43,10 @@ class UnrollSource(SavedFields):
     def receive(self, seconds: float) -> tuple[int, Unroll] | None:
         """The oldest waiting unroll and its actor; None if none arrives within
         `seconds`. It does not change until `give_back`."""
+
+    def catch_up(self) -> None:
+        """Is called before the learner publishes weights: what actors have begun until
+        then is not played with these."""
 
     @abstractmethod
     def give_back(self, actor: int) -> None:
@@ -92,12 +96,13 @@ class PipelineStats:
         "learner_wait_share",
     )
 
-    def __init__(self, num_slices: int) -> None:
+    def __init__(self, num_slices: int, pace: Pace) -> None:
+        self._pace = pace
         self._num_slices = num_slices
         self.lags: list[int] = []
         """Policy lags of the received unrolls, in updates."""
         self._to_skip = WARM_UP
-        self._began_at = time.perf_counter()
+        self._began_at = self._pace.now_seconds
         self._is_whole = False
         """Whether the iteration directly follows the previous one."""
         self._whole: list[float] = []
@@ -116,7 +121,7 @@ class PipelineStats:
 
     def end_iteration(self) -> None:
         """Ends an iteration: the received unrolls have been learned from."""
-        now = time.perf_counter()
+        now = self._pace.now_seconds
         if self._to_skip:
             self._to_skip -= 1
         else:
@@ -133,7 +138,7 @@ class PipelineStats:
     def resume(self, actors: ActorSeconds) -> None:
         """Restarts the iteration. The actors' seconds since the pause are not
         counted."""
-        self._began_at = time.perf_counter()
+        self._began_at = self._pace.now_seconds
         self._is_whole = False
         self._actors = self._actors + actors - self._paused_at
 

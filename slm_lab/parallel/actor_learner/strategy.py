@@ -21,12 +21,15 @@ from slm_lab.parallel.actor_learner.experience import (
 )
 from slm_lab.parallel.actor_learner.inference import InferenceServer
 from slm_lab.parallel.actor_learner.queue import LearnerQueue, UnrollQueue
-from slm_lab.parallel.actor_learner.serial import SerialSource
+from slm_lab.parallel.actor_learner.serial import LocalActors, SerialSource
+from slm_lab.parallel.actor_learner.simulated import SimulatedSource
 from slm_lab.parallel.actor_learner.source import PipelineStats, UnrollSource
 from slm_lab.parallel.actor_learner.unroll import UnrollMemory
 from slm_lab.parallel.task import SessionTask
+from slm_lab.parallel.virtual.simulation import Simulation
 from slm_lab.parallel.wait import START_SECONDS, wait_until
 from slm_lab.session.experience import Clock, Experience
+from slm_lab.session.pace import Pace
 from slm_lab.session.seeding import SessionSeeds
 from slm_lab.session.status_board import TO_BEGIN, StatusBoard
 from slm_lab.session.strategy import Blueprint, JointCheckpoint, StartBarrier, Strategy
@@ -47,7 +50,12 @@ class LearnerStrategy(Strategy, StartBarrier, JointCheckpoint):
     columns = PipelineStats.columns
 
     def __init__(
-        self, spec: Spec, make_source: MakeSource, board: StatusBoard, _: int
+        self,
+        spec: Spec,
+        make_source: MakeSource,
+        board: StatusBoard,
+        _: int,
+        pace: Pace | None = None,
     ) -> None:
         flow = spec.meta.actor_learner
         self._replays = spec.agent.algorithm.replays
@@ -69,7 +77,7 @@ class LearnerStrategy(Strategy, StartBarrier, JointCheckpoint):
             if self._replays
             else lambda layout: UnrollMemory(flow.learn_queue, layout.is_packed),
         )
-        super().__init__(blueprint, barrier=self, checkpoint=self)
+        super().__init__(blueprint, barrier=self, checkpoint=self, pace=pace)
         self._cpu_t_before = 0.0
 
     @override
@@ -121,7 +129,12 @@ class LearnerStrategy(Strategy, StartBarrier, JointCheckpoint):
         kind = ReplayExperience if self._replays else OnPolicyExperience
         self._source = self._make_source(self._board, agent, env)
         self._experience = kind(
-            self._source, agent=agent, env=env, clock=clock, spec=spec
+            source=self._source,
+            agent=agent,
+            env=env,
+            clock=clock,
+            spec=spec,
+            pace=self.pace,
         )
         return self._experience
 
@@ -145,10 +158,14 @@ class LearnerStrategy(Strategy, StartBarrier, JointCheckpoint):
 
     @override
     def state_dict(self) -> StateDict:
-        return {"cpu_t_of_actors": self._cpu_t_before + self._source.seconds.cpu_t}
+        return {
+            **super().state_dict(),
+            "cpu_t_of_actors": self._cpu_t_before + self._source.seconds.cpu_t,
+        }
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
+        super().load_state_dict(state)
         self._cpu_t_before = float(state["cpu_t_of_actors"])
 
 
@@ -180,13 +197,40 @@ def queue_source(
 def serial_source(task: SessionTask, board: StatusBoard, *_: object) -> UnrollSource:
     """Actors in the learner's process, in turn; the first uses the seeds of the
     learner's task."""
-    return SerialSource(
+    return SerialSource(local_actors(task, board))
+
+
+def local_actors(task: SessionTask, board: StatusBoard) -> LocalActors:
+    """Actors in the learner's process; the first uses the seeds of its task."""
+    return LocalActors(
         spec=task.spec.as_learned(),
         root_seed=task.root_seed,
         trial=task.trial,
         first=task.session,
         board=board,
     )
+
+
+def simulated_strategy(
+    task: SessionTask, simulation: Simulation, board: StatusBoard, _: int
+) -> Strategy:
+    """The strategy of a learner and its actors in virtual time, in one process."""
+    spec = task.spec.as_learned()
+    pace = simulation.pace_alone(0)
+
+    def make_source(board: StatusBoard, agent: Agent, env: VectorEnv) -> UnrollSource:
+        actors = local_actors(task, board)
+        frames_left = spec.env.max_frame
+        unroll = spec.unroll_length * spec.env.num_envs
+        return SimulatedSource(
+            actors=actors,
+            pace=pace,
+            draws=[simulation.draws(1 + n) for n in range(actors.num_actors)],
+            slowdown=simulation.slowdown,
+            max_unrolls=-(-frames_left // unroll),
+        )
+
+    return LearnerStrategy(spec, make_source, board, 0, pace)
 
 
 def ray_source(

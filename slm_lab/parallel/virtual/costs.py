@@ -46,9 +46,11 @@ def _warm(stretches: Sequence[float]) -> Sequence[float]:
     return stretches[min(COLD, len(stretches) // 4) :]
 
 
-def write_costs(paths: SessionPaths, costs: Costs) -> None:
-    """Keeps the costs that a Session has measured in its run folder."""
-    write_json(_costs_file(paths), costs)
+def keep_costs(paths: SessionPaths, pace: Pace) -> None:
+    """Writes the costs of a Session into its run folder, if its pace has measured
+    them."""
+    if isinstance(pace, MeasuredPace):
+        write_json(_costs_file(paths), pace.costs)
 
 
 def read_costs(paths: SessionPaths) -> Costs:

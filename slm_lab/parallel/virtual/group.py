@@ -7,8 +7,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from slm_lab.agent.optim.process_group import ProcessGroup
-from slm_lab.parallel.virtual.pace import NANO, VirtualPace
-from slm_lab.session.pace import EXCHANGE
+from slm_lab.parallel.virtual.pace import VirtualPace
+from slm_lab.session.pace import EXCHANGE, NANO
 
 CLOCK_BYTES = 8
 

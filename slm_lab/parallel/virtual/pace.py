@@ -9,10 +9,7 @@ from typing_extensions import override
 from slm_lab.core.types import IntArray, StateDict
 from slm_lab.parallel.virtual.costs import Draws
 from slm_lab.parallel.virtual.turns import Turns
-from slm_lab.session.pace import EXCHANGED_FLOAT, Pace
-
-NANO = 1e9
-"""Nanoseconds in a second."""
+from slm_lab.session.pace import EXCHANGED_FLOAT, NANO, Pace
 
 
 @final
@@ -34,6 +31,15 @@ class VirtualPace(Pace):
         self._busy += nanoseconds
         self.add(kind, nanoseconds / NANO)
         self._turns.advance(nanoseconds)
+
+    @property
+    def now(self) -> int:
+        """The virtual nanoseconds."""
+        return self._turns.clock
+
+    def wait_for(self, clock: int) -> None:
+        """Idles until this virtual time, if it is not past."""
+        self._turns.advance(max(clock - self._turns.clock, 0))
 
     def meet(self, clocks: Sequence[int], kind: str, numbers: int = 0) -> int:
         """Waits for the latest of these clocks of ranks, and spends what an exchange of

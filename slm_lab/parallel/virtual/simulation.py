@@ -58,8 +58,12 @@ class Simulation:
 
     def pace(self, turns: Turns, worker: int) -> VirtualPace:
         """The pace of one worker."""
+        return VirtualPace(self.draws(worker), turns, self.slowdown)
+
+    def draws(self, worker: int) -> Draws:
+        """The costs of one worker, which no other draws."""
         seed = np.random.SeedSequence([self.seed, worker]).generate_state(1)
-        return VirtualPace(Draws(self.costs, int(seed[0])), turns, self.slowdown)
+        return Draws(self.costs, int(seed[0]))
 
 
 def lone_strategy(

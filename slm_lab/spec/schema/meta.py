@@ -152,6 +152,11 @@ class ActorLearnerSpec(Block):
             when=("blocks.has_actors", "meta.cluster"),
             unless="serial",
         ),
+        Refused(
+            'has no costs in virtual time (meta.simulate); use "local"',
+            when=("blocks.has_actors", "meta.simulate"),
+            unless="serial",
+        ),
         IN_TURN,
     ] = Field(
         "local",
@@ -176,6 +181,11 @@ class ActorLearnerSpec(Block):
             "makes the actors take turns with the learner in one process, which needs "
             "no nodes of meta.cluster; remove one of the two",
             when=("blocks.has_actors", "meta.cluster"),
+        ),
+        Refused(
+            "makes actors take turns; in virtual time (meta.simulate) they do not; "
+            "remove one of the two",
+            when=("blocks.has_actors", "meta.simulate"),
         ),
     ] = Field(
         False,
@@ -234,6 +244,14 @@ class CostsSpec(Block):
         None,
         description="the rest of a training event; where steps are not told apart, "
         "all of it",
+    )
+    receive: SecondsList | None = Field(
+        None,
+        description="what a learner does with an unroll before it learns; with a "
+        "replay memory, with one step of it",
+    )
+    publish: SecondsList | None = Field(
+        None, description="a copy of the learner's weights for its actors"
     )
     exchange: SecondsList | None = Field(
         None, description="a message of each rank to all, without waiting for them"
@@ -502,14 +520,18 @@ class MetaSpec(Block):
     @property
     def sessions_per_training(self) -> int:
         """Sessions per training: 1 for independent seeds; 1 + the actors for a learner,
-        or 1 with `serial`, which runs them in one process."""
-        if self.distributed is False:
+        or 1 if they are in its process."""
+        if self.distributed is False or self.has_local_actors:
             return 1
         if self.mode.has_learner:
-            if self.actor_learner.serial:
-                return 1
             return 1 + self.max_session
         return self.max_session
+
+    @property
+    def has_local_actors(self) -> bool:
+        """Whether actors are in the learner's process: in turn, or in virtual time."""
+        in_virtual_time = self.simulate is not None and self.simulate.costs is not None
+        return self.mode.has_learner and (self.actor_learner.serial or in_virtual_time)
 
     @property
     def num_sessions(self) -> int:

@@ -58,8 +58,9 @@ class Spec(Block):
     @property
     def training_copies(self) -> int:
         """Copies of the environment that train in the process of one Session."""
-        serial = self.meta.mode.has_learner and self.meta.actor_learner.serial
-        return self.env.num_envs * (self.meta.max_session if serial else 1)
+        if self.meta.has_local_actors:
+            return self.env.num_envs * self.meta.max_session
+        return self.env.num_envs
 
     @property
     def most_copies(self) -> int:

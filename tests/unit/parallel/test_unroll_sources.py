@@ -4,7 +4,8 @@ import pytest
 
 from slm_lab.parallel.actor_learner.queue import LearnerQueue
 from slm_lab.parallel.actor_learner.ray_source import RaySource
-from slm_lab.parallel.actor_learner.serial import SerialSource
+from slm_lab.parallel.actor_learner.serial import LocalActors, SerialSource
+from slm_lab.parallel.actor_learner.simulated import SimulatedSource
 from slm_lab.parallel.actor_learner.source import UnrollSource
 from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.session.status_board import Phase, StatusBoard
@@ -149,13 +150,14 @@ def serial():
     meta = {"distributed": "actor_learner", "max_session": ACTORS}
     raw = ppo(agent__algorithm__time_horizon=16)
     raw["meta"] |= {**meta, "actor_learner": {"serial": True, "unroll_length": 16}}
-    source = SerialSource(
+    actors = LocalActors(
         spec=parse(raw),
         root_seed=0,
         trial=0,
         first=0,
         board=StatusBoard.allocate(CONTEXT, 1),
     )
+    source = SerialSource(actors)
     source.begin()
     yield source
     source.close()
@@ -179,4 +181,5 @@ def test_actors_in_the_learners_process_resume_with_their_running_episodes(seria
 
 
 def test_every_source_is_covered():
-    assert set(UnrollSource.__subclasses__()) == {LearnerQueue, RaySource, SerialSource}
+    known = {LearnerQueue, RaySource, SerialSource, SimulatedSource}
+    assert set(UnrollSource.__subclasses__()) == known

@@ -15,6 +15,7 @@ from slm_lab.parallel.actor_learner.experience import (
 )
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollMemory
 from slm_lab.session.experience import Clock
+from slm_lab.session.pace import Pace
 from slm_lab.session.seeding import session_seeds
 from slm_lab.testing.play import load_whole, same, whole
 from tests.support import parse, ppo, q_learning
@@ -36,6 +37,9 @@ class OneSlot:
 
     num_actors = 1
     num_slots = 1
+
+    def catch_up(self):
+        pass
 
     def __init__(self, actor, layout, weights):
         self.actor = actor
@@ -81,7 +85,7 @@ def make():
         )
         source = OneSlot(actor, actor.layout, actor.weights)
         clock = Clock(np.zeros(1, np.int64), 0, 10_000)
-        experience = kind(source, agent, actor.env, clock, spec)
+        experience = kind(source, agent, actor.env, clock, spec, Pace())
         experience.publish()
         actor.reset()
         return experience, agent, source

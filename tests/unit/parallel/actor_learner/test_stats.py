@@ -1,28 +1,28 @@
 """The statistics of the queue between actors and learner, against sums by hand."""
 
+import numpy as np
 import pytest
 
-from slm_lab.parallel.actor_learner import source as stats_module
 from slm_lab.parallel.actor_learner.source import WARM_UP, ActorSeconds, PipelineStats
+from slm_lab.session.pace import NANO, Pace
 
 SLICES = 12
 
 
-class Time:
+class Time(Pace):
     """A clock that moves only on demand."""
 
     def __init__(self):
+        super().__init__()
         self.now = 100.0
 
-    def perf_counter(self):
-        return self.now
+    def clock(self):
+        return np.array([self.now * NANO, 0.0])
 
 
 @pytest.fixture
-def clock(monkeypatch):
-    time = Time()
-    monkeypatch.setattr(stats_module, "time", time)
-    return time
+def clock():
+    return Time()
 
 
 def iterate(stats, clock, seconds):
@@ -34,7 +34,7 @@ def iterate(stats, clock, seconds):
 
 def warmed_up(clock):
     """One that measures from now on."""
-    stats = PipelineStats(SLICES)
+    stats = PipelineStats(SLICES, clock)
     iterate(stats, clock, [50.0] * WARM_UP)
     return stats
 
@@ -62,7 +62,7 @@ def test_the_environments_of_an_iteration_over_the_median_of_its_seconds(
 def test_the_first_iterations_of_a_run_are_not_measured_in_whatever_row_they_come(
     clock,
 ):
-    stats = PipelineStats(SLICES)
+    stats = PipelineStats(SLICES, clock)
     for _ in range(WARM_UP):
         iterate(stats, clock, [50.0])
         assert "eps" not in stats.report(100.0, ActorSeconds(0.0, 1.0, 0.0))
@@ -89,7 +89,7 @@ def evaluate(stats, clock, seconds):
 def test_the_measures_of_a_learner_leave_its_evaluations_out(
     clock,
 ):
-    stats = PipelineStats(SLICES)
+    stats = PipelineStats(SLICES, clock)
     for _ in range(WARM_UP):
         iterate(stats, clock, [50.0])
         evaluate(stats, clock, 1000.0)
@@ -116,14 +116,14 @@ def test_iterations_and_lags_are_those_since_the_last_report(clock):
 
 
 def test_the_share_of_their_time_that_actors_waited(clock):
-    stats = PipelineStats(SLICES)
+    stats = PipelineStats(SLICES, clock)
     assert stats.report(10.0, ActorSeconds(3.0, 9.0, 0.0))["actor_wait_share"] == 0.25
     assert stats.report(10.0, ActorSeconds(4.0, 10.0, 0.0))["actor_wait_share"] == 0.5
     assert stats.report(10.0, ActorSeconds(4.0, 12.0, 0.0))["actor_wait_share"] == 0.0
 
 
 def test_the_share_of_the_training_that_the_learner_waited(clock):
-    stats = PipelineStats(SLICES)
+    stats = PipelineStats(SLICES, clock)
     for seconds in (1.0, 2.0):
         stats.waited += seconds
     assert stats.report(12.0, ActorSeconds(0.0, 1.0, 0.0))["learner_wait_share"] == 0.25
@@ -131,7 +131,7 @@ def test_the_share_of_the_training_that_the_learner_waited(clock):
 
 
 def test_unknown_values_are_not_reported(clock):
-    assert PipelineStats(SLICES).report(0.0, ActorSeconds(0.0, 0.0, 0.0)) == {}
-    assert PipelineStats(SLICES).report(1.0, ActorSeconds(0.0, 0.0, 0.0)) == {
+    assert PipelineStats(SLICES, Pace()).report(0.0, ActorSeconds(0.0, 0.0, 0.0)) == {}
+    assert PipelineStats(SLICES, Pace()).report(1.0, ActorSeconds(0.0, 0.0, 0.0)) == {
         "learner_wait_share": 0.0
     }
