@@ -120,7 +120,8 @@ IMAGES = "agent.net.type = 'ConvNet': takes observations that are images"
         ("evaluate", "'slm-lab run eval@latest'?"),
         ("enjoy@x", "'slm-lab run enjoy@x'?"),
         ("compar", "'slm-lab compare'?"),
-        ("benchmark", "No such command 'benchmark'."),
+        ("benchmarks", "'slm-lab benchmark'?"),
+        ("figures", "No such command 'figures'."),
     ],
 )
 def test_a_mode_in_place_of_a_command_is_answered_with_the_command(

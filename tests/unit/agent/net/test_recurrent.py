@@ -277,6 +277,9 @@ class Steps:
     def indices(self, age):
         return (6 + age) % self.size
 
+    def is_absent(self, indices):
+        return None
+
 
 def test_replayed_sequences_are_steps_of_one_environment_all_equally_likely():
     sampler = SequenceSampler(Steps(), 0, RecurrentLayout(1, seq_len=4, burn_in=1))
