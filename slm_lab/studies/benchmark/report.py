@@ -208,15 +208,16 @@ class BenchmarkReport:
 def _cells(row: RowResult) -> tuple[str, ...]:
     finals = sorted(row.final_returns.tolist())
     published = NONE
-    verdict = row.unfinished or NONE
+    words = [row.unfinished]
+    if row.is_below:
+        words.insert(0, f"below its bound of {significant(row.first.bound)}")
     if row.published:
         score, judgement = row.published[0]
         published = (
             f"{significant(score.mean)}, {score.source}, {short_count(score.frames)}"
         )
-        verdict = "; ".join(filter(None, [row.unfinished, str(judgement)]))
-    if row.is_kept is False:
-        verdict = f"below its bound of {significant(row.first.bound)}; {verdict}"
+        words.append(str(judgement))
+    verdict = "; ".join(filter(None, words)) or NONE
     return (
         row.first.row,
         row.first.env,

@@ -118,6 +118,12 @@ class RowResult:
         reached = [value is not None and value >= bound for value in finals]
         return all(reached) and len(self.finished) == len(self.records)
 
+    @property
+    def is_below(self) -> bool:
+        """Whether a training that has finished misses the bound."""
+        bound = self.first.bound
+        return bound is not None and bool((self.final_returns < bound).any())
+
     @cached_property
     def published(self) -> list[tuple[PublishedScore, Judgement]]:
         """The published scores of its algorithm, and how it compares; comparable ones
