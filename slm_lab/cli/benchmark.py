@@ -4,7 +4,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.console import Console
 
@@ -24,6 +24,7 @@ from slm_lab.records.training_record import read_records
 from slm_lab.records.trust import command_text
 from slm_lab.studies.benchmark.plan import BenchmarkPlan, PlannedRow, planned_row
 from slm_lab.studies.benchmark.report import LEFT, BenchmarkReport
+from slm_lab.studies.benchmark.results import RowResult
 from slm_lab.studies.benchmark.run import BenchmarkRun
 from slm_lab.studies.benchmark.suite import SuiteRow, read_suite, shipped_suites
 from slm_lab.studies.trial import stop_on_signals
@@ -64,6 +65,9 @@ def benchmark(request: BenchmarkRequest, caller: Caller) -> int:
     _train(console, run)
     report = BenchmarkReport(plan.records())
     _print_table(console, report, plan.name)
+    if request.source.output == "json":
+        made = [record.model_dump(mode="json") for record in plan.records()]
+        screen.print_json({"folder": str(plan.folder), "trainings": made})
     if run.study.stopping:
         words = ["benchmark", request.suite, "--data", str(request.data)]
         screen.print_line(console, f"continue with: {command_text(words, ())}")
@@ -91,7 +95,12 @@ def gate(request: BenchmarkRequest, data: Path | None) -> int:
     """Judges the results in `data`, or those of a suite that it trains afresh: whether
     every training of a row reaches the row's bound. Returns the exit code. Raises
     LabError."""
-    console = screen.wide_console()
+    console = screen.wide_console(quiet=request.source.output != "text")
+    if data is not None and request.suite is not None:
+        raise UsageError(
+            "--gate --data judges all results in the folder: leave out the suite, "
+            "or --data"
+        )
     with TemporaryDirectory(prefix="slm_lab_gate_") as folder:
         if data is None:
             source = replace(request.source, data_dir=Path(folder, "runs"))
@@ -112,6 +121,8 @@ def gate(request: BenchmarkRequest, data: Path | None) -> int:
         raise UsageError(
             "no row of these results has a bound: there is nothing to judge"
         )
+    if request.source.output == "json":
+        screen.print_json({"bounds": [_judgement(row) for row in promised]})
     for row in made.broken_bounds():
         finals = ", ".join(map(significant, row.final_returns)) or "none"
         bound = significant(row.first.bound)
@@ -121,6 +132,17 @@ def gate(request: BenchmarkRequest, data: Path | None) -> int:
         return FAILED
     screen.print_line(console, f"all {count_text(len(promised), 'bound')} are kept")
     return 0
+
+
+def _judgement(row: RowResult) -> dict[str, Any]:
+    """What `--json` says of a row with a bound."""
+    return {
+        "suite": row.first.suite,
+        "row": row.first.row,
+        "bound": row.first.bound,
+        "final_returns": row.final_returns.tolist(),
+        "kept": row.is_kept,
+    }
 
 
 def _prepare(request: BenchmarkRequest, word: str, data: Path) -> BenchmarkRun:
@@ -138,7 +160,8 @@ def _prepare(request: BenchmarkRequest, word: str, data: Path) -> BenchmarkRun:
 
 
 def _is_chosen(request: BenchmarkRequest, row: SuiteRow) -> bool:
-    return not request.only or any(part in row.name for part in request.only)
+    name = row.name.lower()
+    return not request.only or any(part.lower() in name for part in request.only)
 
 
 def _row(request: BenchmarkRequest, row: SuiteRow) -> PlannedRow:

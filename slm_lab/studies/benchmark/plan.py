@@ -42,6 +42,15 @@ class PlannedRow(NamedTuple):
         """The checksum of its spec, without the seed."""
         return spec_digest(self.spec.to_json())
 
+    def is_trained_by(self, recorded: Spec) -> bool:
+        """Whether a run with this spec in its folder is a training of the row. Costs
+        that the run has measured are in its spec alone."""
+        simulate = self.spec.meta.simulate
+        if simulate is not None and simulate.costs is None:
+            meta = recorded.meta.model_copy(update={"simulate": simulate})
+            recorded = recorded.model_copy(update={"meta": meta})
+        return spec_digest(recorded.to_json()) == self.digest
+
 
 class PlannedTraining(NamedTuple):
     """A row trained with a seed."""

@@ -23,6 +23,7 @@ from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.trial_state import Params, Status, TrialState
 from slm_lab.records.lookup import find_labelled
 from slm_lab.records.run_record import RunRecord
+from slm_lab.records.run_source import RunSource
 from slm_lab.records.training_record import (
     GreedyEpisodes,
     ReturnCurve,
@@ -30,6 +31,7 @@ from slm_lab.records.training_record import (
     TrainingRecord,
     write_record,
 )
+from slm_lab.storage.run_dir import RunDir
 from slm_lab.studies.benchmark.plan import (
     BenchmarkPlan,
     PlannedTraining,
@@ -65,10 +67,13 @@ class BenchmarkRun(Agenda):
 
     def __init__(self, plan: BenchmarkPlan, runs: Path, jobs: int | None) -> None:
         """`runs` is the folder of the run folders, `jobs` the most trainings at once;
-        None: one per free core. Raises UsageError if a result cannot be read."""
+        None: one per free core. Raises UsageError if a result cannot be read, or if a
+        run folder is one of another spec."""
         super().__init__()
         self.plan = plan
         self.trainings = plan.to_train()
+        for training in self.trainings:
+            _check_begun(training, runs)
         self.num_trials = len(self.trainings)
         self.runs = runs
         self._began: dict[int, _Usage] = {}
@@ -102,15 +107,9 @@ class BenchmarkRun(Agenda):
         )
         begun = find_labelled(training.label, self.runs)
         if begun is not None:
-            source = replace(
-                source,
-                spec_file=str(begun.spec_file),
-                spec_name=begun.spec_name,
-                run=str(begun.root),
-                sets=(),
-                seed=None,
-                label=None,
-            )
+            source = replace(_source_of(begun, source), run=str(begun.root), label=None)
+            if not self._was_alone_before(training):
+                self._with_others.add(state.trial)
         run = Run(source)
         # the process of the training takes the lock
         run.release()
@@ -143,6 +142,12 @@ class BenchmarkRun(Agenda):
             if state.has_begun:
                 self.keep(state)
 
+    def _was_alone_before(self, training: PlannedTraining) -> bool:
+        """Whether nothing else ran beside the first part of a training; False if that
+        was killed, and so left no result."""
+        stopped = self.plan.kept(training)
+        return stopped is not None and stopped.is_alone
+
     def _was_alone(self, trial: int) -> bool:
         """Whether the machine had nothing else to do: no other training, and at most
         half a core for other programs."""
@@ -155,6 +160,32 @@ class BenchmarkRun(Agenda):
         cores = self.request(self.study_state.trials[trial]).cpu
         busy = (now.busy - began.busy) / (now.time - began.time)
         return busy < cores + QUIET
+
+
+def _source_of(run: RunDir, source: RunSource) -> RunSource:
+    """The source of the spec with which a training has begun."""
+    return replace(
+        source,
+        spec_file=str(run.spec_file),
+        spec_name=run.spec_name,
+        sets=(),
+        seed=None,
+    )
+
+
+def _check_begun(training: PlannedTraining, runs: Path) -> None:
+    """Raises UsageError if the training has a run folder of another spec, which would
+    be resumed as if it were the suite's."""
+    begun = find_labelled(training.label, runs)
+    if begun is None:
+        return
+    row = training.row
+    spec = _source_of(begun, row.source).load(warn=False)
+    if not row.is_trained_by(spec):
+        raise UsageError(
+            f"{begun.root} is a run of another spec than the suite's "
+            f'"{row.name}" has now: delete it, or name another --runs'
+        )
 
 
 def _planned_facts(suite: str, training: PlannedTraining) -> dict[str, Any]:

@@ -8,21 +8,38 @@ runs:
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.core.registry import nearest_name
 from slm_lab.spec.read import read_file
 from slm_lab.spec.schema.block import Block, problems_of
+from slm_lab.storage.run_dir import safe_name
 
 SHIPPED = Path(__file__).parent / "suites"
 
+Value = TypeVar("Value", int, str)
 Words = Annotated[list[str], Field(min_length=1)]
-Seeds = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+
+
+def _distinct(seeds: list[int]) -> list[int]:
+    """Raises ValueError if a seed is there twice: it is one training, and would count
+    as two."""
+    repeated = _first_repeated(seeds)
+    if repeated is not None:
+        raise ValueError(f"has {repeated} twice; each seed is one training")
+    return seeds
+
+
+Seeds = Annotated[
+    list[Annotated[int, Field(ge=0)]],
+    Field(min_length=1),
+    AfterValidator(_distinct),
+]
 
 
 class SuiteRuns(Block):
@@ -103,11 +120,15 @@ def read_suite(word: str) -> Suite:
     except ValidationError as error:
         raise SpecError(word, problems_of(error)) from None
     rows = [row for runs in content.runs for row in _rows(content, runs)]
-    repeated = _first_repeated([row.name for row in rows])
+    # names that differ in other letters alone have the same files
+    repeated = _first_repeated([safe_name(row.name) for row in rows])
     if repeated is not None:
-        problem = Problem(
-            "runs", f'has "{repeated}" twice; give one of these runs a name'
-        )
+        names = {row.name: None for row in rows if safe_name(row.name) == repeated}
+        quoted = " and ".join(f'"{name}"' for name in names)
+        message = f"has {quoted} twice; give one of these runs a name"
+        if len(names) > 1:
+            message = f"has {quoted}, whose files have one name; rename one of them"
+        problem = Problem("runs", message)
         raise SpecError(word, [problem])
     return Suite(file.stem, tuple(rows), content.episodes)
 
@@ -133,10 +154,10 @@ def _rows(suite: SuiteFile, runs: SuiteRuns) -> Iterator[SuiteRow]:
             )
 
 
-def _first_repeated(names: list[str]) -> str | None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            return name
-        seen.add(name)
+def _first_repeated(values: Sequence[Value]) -> Value | None:
+    seen: set[Value] = set()
+    for value in values:
+        if value in seen:
+            return value
+        seen.add(value)
     return None

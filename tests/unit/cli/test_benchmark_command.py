@@ -76,6 +76,21 @@ def test_a_suite_is_trained_once_with_every_seed(folder):
 
 
 @pytest.mark.slow
+def test_a_run_folder_of_another_spec_is_refused(folder):
+    first = call([str(LAB), "benchmark", "suite.yaml"], folder)
+    assert first.outcome == (0, "")
+    for file in (folder / "benchmark/suite").glob("*.json"):
+        file.unlink()
+    changed = SUITE + "    set: {agent.algorithm.gamma: 0.5}\n"
+    (folder / "suite.yaml").write_text(changed)
+    second = call([str(LAB), "benchmark", "suite.yaml"], folder)
+    assert second.code == 2
+    assert "is a run of another spec" in second.err
+    assert run_folders(folder)[0] in second.err
+    assert not list((folder / "benchmark/suite").glob("*.json"))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["Ctrl-C", "kill -9"])
 def test_a_suite_continues_after_any_end(folder, ending):
     write_spec(folder, ppo(env__max_frame=40_000))
@@ -101,6 +116,9 @@ def test_a_suite_continues_after_any_end(folder, ending):
     assert done.outcome == (0, "")
     made = results(folder)
     assert [made[seed].frames for seed in (5, 6)] == [40_000, 40_000]
+    if ending == "kill -9":
+        # nobody knows what ran beside the part that was killed
+        assert not made[5].is_alone
     assert len(run_folders(folder)) == 2
 
 
@@ -151,6 +169,35 @@ def test_a_result_of_another_spec_is_not_mixed_with_new_ones(folder):
         ["benchmark", "suite.yaml"],
         [f"{NAME}_5.json is a result of another spec", "delete it"],
     )
+
+
+def test_only_takes_a_text_in_capitals_or_not(folder):
+    """A row that is taken is refused here, as it has a result of another spec."""
+    made = record(seed=5, suite="suite", row=NAME, spec_sha256="of another spec")
+    write_record(folder / "benchmark/suite", made)
+    args = ["benchmark", "suite.yaml", "--only", NAME.swapcase()]
+    assert_bad_input(folder, args, ["is a result of another spec"])
+
+
+def test_stored_results_and_a_suite_are_not_judged_at_once(folder):
+    write_record(folder / "kept", record(bound=1.0))
+    args = ["benchmark", "suite.yaml", "--gate", "--data", "kept"]
+    assert_bad_input(folder, args, ["--gate", "--data", "leave out"])
+
+
+def test_a_judgement_as_json_is_one_document(tmp_path):
+    for seed, final in ((1, 100.0), (2, 90.0)):
+        write_record(tmp_path / "kept", record(seed=seed, final=final, bound=95.0))
+    done = lab(tmp_path, "benchmark", "--gate", "--data", "kept", "--json")
+    assert done.code == 1
+    (judged,) = json.loads(done.out)["bounds"]
+    assert judged == {
+        "suite": "small",
+        "row": "PPO CartPole-v1",
+        "bound": 95.0,
+        "final_returns": [100.0, 90.0],
+        "kept": False,
+    }
 
 
 WRONG = {

@@ -52,6 +52,15 @@ WRONG = {
     "no rows": ("{seeds: [1], runs: []}", "runs"),
     "no specs": ("{seeds: [1], runs: [{envs: [A-v0]}]}", "runs.0.specs"),
     "a misspelt key": ("{seeds: [1], runs: [{spces: [ppo]}]}", "specs?"),
+    "a seed twice": ("{seeds: [3, 4, 3], runs: [{specs: [ppo]}]}", "has 3 twice"),
+    "a seed of a row twice": (
+        "{seeds: [1], runs: [{specs: [ppo], seeds: [7, 7]}]}",
+        "runs.0.seeds",
+    ),
+    "two names of one file": (
+        "{seeds: [1], runs: [{specs: [a], name: x/y}, {specs: [b], name: x_y}]}",
+        '"x/y" and "x_y"',
+    ),
     "a row twice": ("{seeds: [1], runs: [{specs: [ppo, ppo]}]}", '"ppo" twice'),
 }
 
