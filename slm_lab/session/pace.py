@@ -1,7 +1,7 @@
 """The stretches of a Session's work: how long each took, by its kind."""
 
 import time
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -34,6 +34,9 @@ NANO: Final = 1e9
 class Pace(SavedFields):
     """Counts the seconds of each kind of work. A stretch begins at `begin`, or where
     the one before ended, and ends at `passed`."""
+
+    is_virtual: ClassVar[bool] = False
+    """Whether its time is drawn, and not measured."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}

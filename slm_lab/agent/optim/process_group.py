@@ -34,6 +34,14 @@ class ProcessGroup(ABC):
     def all_reduce_(self, vector: Tensor) -> None:
         """Replaces a float32 vector (P,) on the CPU by the sum over all."""
 
+    def barrier(self) -> None:
+        """Waits until all ranks have come here. It takes no virtual time."""
+        self.all_gather_bytes(b"")
+
+    def take_back(self) -> None:
+        """Makes the last exchange take no virtual time, because a checkpoint is its
+        only reason. In real time nothing happens."""
+
     def all_gather_arrays(self, arrays: Sequence[Array]) -> list[list[Array]]:
         """The arrays of every rank, by rank; their number, types and shapes may differ.
         Nothing is unpickled: whoever reaches the port of a group could send code.

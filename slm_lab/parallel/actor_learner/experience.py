@@ -119,17 +119,22 @@ class ActorExperience(Experience):
 
     @override
     def state_dict(self) -> StateDict:
-        return {
+        state = {
             "env": {"statistics": self._env.statistics.copy()},
             "actors": self.source.state_dict(),
             "published_version": self._published_version,
         }
+        if self._pace.is_virtual:
+            state["stats"] = self.stats.state_dict()
+        return state
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
         self._env.statistics[:] = state["env"]["statistics"]
         self.source.load_state_dict(state["actors"])
         self._published_version = int(state["published_version"])
+        if self._pace.is_virtual:
+            self.stats.load_state_dict(state["stats"])
 
     @override
     def close(self) -> None:

@@ -3,7 +3,7 @@ lag, steps per second."""
 
 import statistics
 from abc import abstractmethod
-from typing import NamedTuple, final
+from typing import ClassVar, NamedTuple, final
 
 import numpy as np
 
@@ -84,7 +84,7 @@ WARM_UP = 3
 
 
 @final
-class PipelineStats:
+class PipelineStats(SavedFields):
     """The learner's measurements between two rows. `num_slices` is the number of
     environments whose steps one iteration learns from."""
 
@@ -95,6 +95,22 @@ class PipelineStats:
         "actor_wait_share",
         "learner_wait_share",
     )
+
+    saved: ClassVar = {
+        name: name
+        for name in (
+            "lags",
+            "_to_skip",
+            "_began_at",
+            "_is_whole",
+            "_whole",
+            "_parts",
+            "_known",
+            "_knows_whole",
+            "waited",
+            "_actors",
+        )
+    }
 
     def __init__(self, num_slices: int, pace: Pace) -> None:
         self._pace = pace

@@ -97,7 +97,8 @@ class LearnerStrategy(Strategy, StartBarrier, JointCheckpoint):
     @override
     def resume(self) -> None:
         self._source.pause_actors(False)
-        self._experience.stats.resume(self._source.seconds)
+        if not self.pace.is_virtual:  # there a pause takes no time
+            self._experience.stats.resume(self._source.seconds)
 
     @override
     def pause(self) -> None:
@@ -166,7 +167,8 @@ class LearnerStrategy(Strategy, StartBarrier, JointCheckpoint):
     @override
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
-        self._cpu_t_before = float(state["cpu_t_of_actors"])
+        counted = self._source.seconds.cpu_t  # of a source that was restored
+        self._cpu_t_before = float(state["cpu_t_of_actors"]) - counted
 
 
 def queue_source(

@@ -102,6 +102,8 @@ class RankBallot(strategy.Ballot, strategy.EpisodeExchange):
             granted = strategy.Vote.ACT
         if granted in ON_TIME:
             clock.store_frames(frames)
+        elif granted is strategy.Vote.SAVE:
+            self._group.take_back()
         if granted is strategy.Vote.LEARN:
             self._unsent = []
             self._received = []
@@ -284,6 +286,7 @@ class RankStrategy(strategy.Strategy, strategy.StartBarrier, strategy.JointCheck
             **self._ballot.state_dict(),
             "statistics": self._statistics,
             "cpu_t_of_others": self._cpu_t_of_others,
+            "exchanged": self._group.seconds if self.pace.is_virtual else 0.0,
         }
 
     @override
@@ -292,6 +295,7 @@ class RankStrategy(strategy.Strategy, strategy.StartBarrier, strategy.JointCheck
         self._ballot.load_state_dict(state)
         self._statistics = state["statistics"]
         self._cpu_t_of_others = float(state["cpu_t_of_others"])
+        self._paused_at = float(state.get("exchanged", 0.0))  # older ones lack it
 
     @override
     def resume(self) -> None:
@@ -304,7 +308,7 @@ class RankStrategy(strategy.Strategy, strategy.StartBarrier, strategy.JointCheck
 
     @override
     def commit_barrier(self) -> None:
-        self._group.all_gather_bytes(b"")
+        self._group.barrier()
 
     @override
     def final_state(self, copy: Callable[[], StateDict], finished: bool) -> StateDict:

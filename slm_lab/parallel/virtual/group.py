@@ -36,6 +36,14 @@ class VirtualGroup(ProcessGroup):
         messages = self._group.all_gather_bytes(self._own_clock())
         self._meet([_clock_of(message) for message in messages], len(vector))
 
+    @override
+    def barrier(self) -> None:
+        self._group.barrier()
+
+    @override
+    def take_back(self) -> None:
+        self.seconds -= self._pace.take_back_exchange() / NANO
+
     def _own_clock(self) -> bytes:
         return self._pace.clock()[:1].astype(np.int64).tobytes()
 

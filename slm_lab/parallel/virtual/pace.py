@@ -17,6 +17,8 @@ class VirtualPace(Pace):
     """Spends drawn seconds on each stretch of work, `slowdown` times as many, and then
     waits for its turn."""
 
+    is_virtual = True
+
     def __init__(self, draws: Draws, turns: Turns, slowdown: float) -> None:
         super().__init__()
         self._draws = draws
@@ -24,6 +26,7 @@ class VirtualPace(Pace):
         self._slowdown = slowdown
         self._saved_clock = 0
         self._busy = 0
+        self._last_exchange = 0
 
     @override
     def passed(self, kind: str) -> None:
@@ -49,9 +52,19 @@ class VirtualPace(Pace):
         spent = round(NANO * self._slowdown * exchange)
         self._busy += spent
         self.add(kind, spent / NANO)
+        self._last_exchange = spent
         passed = max(clocks) - self._turns.clock + spent
         self._turns.advance(passed)
         return passed
+
+    def take_back_exchange(self) -> int:
+        """Makes the last exchange take no time; returns the nanoseconds that it
+        took."""
+        spent = self._last_exchange
+        self._last_exchange = 0
+        self._busy -= spent
+        self._turns.advance(-spent)
+        return spent
 
     @override
     def clock(self) -> IntArray:
