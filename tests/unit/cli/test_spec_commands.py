@@ -284,7 +284,7 @@ def test_the_commands_import_nothing_heavy_before_they_are_called():
 
 
 @pytest.mark.medium
-def test_a_whole_check_takes_about_a_second():
+def test_a_whole_check_takes_seconds_and_not_minutes():
     code = (
         "import time; began = time.process_time()\n"
         "from slm_lab.cli.spec import app\n"
@@ -298,7 +298,7 @@ def test_a_whole_check_takes_about_a_second():
     assert "code 0" in run.stdout
     seconds = re.search(r"seconds ([\d.]+)", run.stdout)
     assert seconds is not None
-    assert float(seconds[1]) < 3  # a slow machine needs 1.6
+    assert float(seconds[1]) < 6  # a slow machine needs 3 for 130 specs
 
 
 def test_the_check_for_scripts_is_one_document_with_every_problem(tmp_path):
