@@ -36,9 +36,7 @@ def train_from_actors(
             board,
             on_tick,
         )
-    simulation = Simulation.of(
-        learner_task.spec.meta, len(tasks), learner_task.root_seed
-    )
+    simulation = Simulation.of(learner_task.spec.meta, learner_task.root_seed)
     if simulation is not None:
         simulated = replace(
             learner_task,

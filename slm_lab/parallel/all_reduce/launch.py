@@ -62,7 +62,7 @@ def train_ranks(
         buffers = GroupBuffers.of(len(ranks))
         workers = ranks[0].workers
         meta = ranks[0].spec.meta
-        simulation = Simulation.of(meta, len(ranks), ranks[0].root_seed)
+        simulation = Simulation.of(meta, ranks[0].root_seed)
         make_strategy = partial(strategy_in, buffers, kind, simulation, meta)
         ranks = [replace(rank, make_strategy=make_strategy) for rank in ranks]
         supervisor = Supervisor(

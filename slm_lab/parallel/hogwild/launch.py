@@ -190,7 +190,7 @@ def train_workers(
     lost = lost_results(tasks, own_board) if first.resume else []
     gone = {result.session for result in lost}
     spec = worker_spec(first.spec, mode)
-    simulation = Simulation.of(meta, len(workers), first.root_seed)
+    simulation = Simulation.of(meta, first.root_seed)
     make_strategy = partial(
         HogwildStrategy, state, pace=real_pace(meta), simulation=simulation
     )

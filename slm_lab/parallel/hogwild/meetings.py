@@ -2,7 +2,8 @@
 
 Workers meet at fixed virtual times, each at its first step boundary after these. All of
 them then have what the others know. A checkpoint is made there, if one is due. So it
-changes nothing in what they learn, and a resumed training goes on as this one does."""
+changes nothing in what they learn, and a resumed training repeats an uninterrupted
+one."""
 
 from collections.abc import Callable
 from typing import final

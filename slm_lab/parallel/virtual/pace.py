@@ -85,7 +85,7 @@ class VirtualPace(Pace):
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        """The clock goes on from there when it joins the others."""
+        """The saved clock is set once this worker joins the others."""
         self._saved_clock = int(state["clock"])
         self._busy = int(state["busy"])
         self._draws.counts.update(state["counts"])

@@ -29,9 +29,10 @@ class Simulation:
     seed: int
 
     @classmethod
-    def of(cls, meta: MetaSpec, num_workers: int, seed: int) -> "Simulation | None":
+    def of(cls, meta: MetaSpec, seed: int) -> "Simulation | None":
         """The simulation of a training; None in real time, and while its costs are
         measured. Raises LabError if shared memory has no room."""
+        num_workers = meta.max_session + meta.mode.has_learner
         settings = meta.simulate
         if settings is None or settings.costs is None:
             return None
@@ -52,7 +53,7 @@ class Simulation:
         )
 
     def pace_alone(self, worker: int) -> VirtualPace:
-        """The pace of a worker whose clock holds nobody up."""
+        """The pace of a worker for whose clock no other waits."""
         turns = Turns(TurnsMemory.of(1), 0, is_alive=lambda other: True)
         return self.pace(turns, worker)
 
@@ -72,7 +73,7 @@ def lone_strategy(
     """The strategy of an independent Session, in virtual time if `meta` says so."""
     strategy = independent(board, session)
     strategy.pace = real_pace(meta)
-    simulation = Simulation.of(meta, 1, seed)
+    simulation = Simulation.of(meta, seed)
     if simulation is not None:
         strategy.pace = simulation.pace_alone(session)
     return strategy

@@ -1,9 +1,9 @@
 """Turns of workers in the order of their virtual clocks.
 
-Each worker has a clock. Of those that take part, only the one whose clock is lowest
-goes on; by equal clocks the first. So what workers read and write in shared memory
-happens in the order of virtual time, however few cores there are. Every cell has one
-writer. A semaphore only says that it may be a worker's turn; the clocks decide."""
+Each worker has a clock. Only the worker with the lowest clock runs; of equal clocks,
+the first worker. So workers read and write shared memory in the order of virtual time,
+however few cores there are. Every cell has one writer. A semaphore only says that it
+may be a worker's turn; the clocks decide."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -60,7 +60,8 @@ class TurnsMemory:
 @final
 class Turns:
     """One worker among those in `memory`. `is_alive` says whether another worker still
-    runs: the turn of a dead one is passed over. Once `is_stopping`, nobody waits."""
+    runs: the turn of a dead one is passed over. Once `is_stopping`, no worker
+    waits."""
 
     def __init__(
         self,
@@ -126,7 +127,7 @@ class Turns:
         self._wait_while(lambda: self._any_alive(self._is_behind(number)))
         present = self._rounds >= number
         greatest = int(self._wishes[present].max())
-        # Nobody goes on before all know that all are here.
+        # No worker leaves before every worker has seen that all are here.
         self._states[self._worker] = TAKES_PART
         self._wake_all()
         self._wait_while(
