@@ -39,7 +39,7 @@ class ProcessGroup(ABC):
         self.all_gather_bytes(b"")
 
     def take_back(self) -> None:
-        """Makes the last exchange take no virtual time, because a checkpoint is its
+        """Makes the last exchange, and its wait, take no virtual time: a checkpoint is its
         only reason. In real time nothing happens."""
 
     def all_gather_arrays(self, arrays: Sequence[Array]) -> list[list[Array]]:

@@ -42,7 +42,7 @@ class VirtualGroup(ProcessGroup):
 
     @override
     def take_back(self) -> None:
-        self.seconds -= self._pace.take_back_exchange() / NANO
+        self.seconds -= self._pace.take_back_meeting() / NANO
 
     def _own_clock(self) -> bytes:
         return self._pace.clock()[:1].astype(np.int64).tobytes()

@@ -26,7 +26,8 @@ class VirtualPace(Pace):
         self._slowdown = slowdown
         self._saved_clock = 0
         self._busy = 0
-        self._last_exchange = 0
+        self._last_meeting = 0, 0
+        """The nanoseconds of the last exchange with its wait, and without."""
 
     @override
     def passed(self, kind: str) -> None:
@@ -52,19 +53,19 @@ class VirtualPace(Pace):
         spent = round(NANO * self._slowdown * exchange)
         self._busy += spent
         self.add(kind, spent / NANO)
-        self._last_exchange = spent
         passed = max(clocks) - self._turns.clock + spent
+        self._last_meeting = passed, spent
         self._turns.advance(passed)
         return passed
 
-    def take_back_exchange(self) -> int:
-        """Makes the last exchange take no time; returns the nanoseconds that it
-        took."""
-        spent = self._last_exchange
-        self._last_exchange = 0
+    def take_back_meeting(self) -> int:
+        """Makes the last exchange, and the wait for it, take no time; returns the
+        nanoseconds of both."""
+        passed, spent = self._last_meeting
+        self._last_meeting = 0, 0
         self._busy -= spent
-        self._turns.advance(-spent)
-        return spent
+        self._turns.advance(-passed)
+        return passed
 
     @override
     def clock(self) -> IntArray:
