@@ -39,8 +39,8 @@ class ProcessGroup(ABC):
         self.all_gather_bytes(b"")
 
     def take_back(self) -> None:
-        """Makes the last exchange, and its wait, take no virtual time: a checkpoint is its
-        only reason. In real time nothing happens."""
+        """Makes the last exchange, and the wait for it, take no virtual time: its only
+        reason is a checkpoint. In real time nothing happens."""
 
     def all_gather_arrays(self, arrays: Sequence[Array]) -> list[list[Array]]:
         """The arrays of every rank, by rank; their number, types and shapes may differ.
