@@ -31,6 +31,12 @@ NANO: Final = 1e9
 """Nanoseconds in a second."""
 
 
+def of_network(kind: str, network: str) -> str:
+    """The kind of work on this network, such as the gradient of a critic: it takes
+    another time than that of an actor."""
+    return f"{kind}.{network}"
+
+
 class Pace(SavedFields):
     """Counts the seconds of each kind of work. A stretch begins at `begin`, or where
     the one before ended, and ends at `passed`."""

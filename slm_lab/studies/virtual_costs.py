@@ -9,10 +9,9 @@ from typing import Any
 
 from slm_lab.core.errors import LabError
 from slm_lab.parallel.all_reduce.process_groups import exchange_seconds
-from slm_lab.parallel.virtual.costs import Costs, levels, read_costs
+from slm_lab.parallel.virtual.costs import Costs, block_of, levels, read_costs
 from slm_lab.records.run_source import RunSource
 from slm_lab.session.pace import EXCHANGE, EXCHANGED_FLOAT
-from slm_lab.spec.schema.meta import CostsSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.run_dir import RunDir
 from slm_lab.studies.probe import for_probing, train_for
@@ -44,7 +43,7 @@ def with_costs(spec: Spec, source: RunSource) -> Spec:
             "meta.simulate: no cost could be measured, because nothing was learned "
             f"within {SECONDS:g} s; set meta.simulate.costs"
         )
-    known = settings.model_copy(update={"costs": CostsSpec.model_validate(costs)})
+    known = settings.model_copy(update={"costs": block_of(costs)})
     meta = spec.meta.model_copy(update={"simulate": known})
     return spec.model_copy(update={"meta": meta})
 

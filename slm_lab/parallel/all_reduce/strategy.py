@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from slm_lab.agent.agent import Agent
 from slm_lab.agent.algorithm.resets import ResetSync
-from slm_lab.agent.optim.optimizer import GradientSync, Optimizer, TrainState
+from slm_lab.agent.optim.optimizer import GradientSync, TrainState
 from slm_lab.agent.optim.process_group import ProcessGroup, SoloGroup
 from slm_lab.core.errors import LabError
 from slm_lab.core.moments import merged_by_all, require_finite
@@ -222,8 +222,9 @@ class RankStrategy(strategy.Strategy, strategy.StartBarrier, strategy.JointCheck
         )
         return self._ballot.clock
 
-    def make_sync(self, optimizer: Optimizer) -> GradientSync:
-        """The synchronisation of `optimizer` at each of its steps; by default none."""
+    def make_sync(self, network: str) -> GradientSync:
+        """The synchronisation of a network at each of its optimizer steps; by default
+        none."""
         return GradientSync()
 
     def before_end(self) -> None:
@@ -239,10 +240,10 @@ class RankStrategy(strategy.Strategy, strategy.StartBarrier, strategy.JointCheck
         # The ranks whose samples the learner's statistics cover, such as those of
         # advantages.
         self._train_state.group = self._group if self.always_equal else SoloGroup()
-        for optimizer in self._train_state.optimizers.values():
+        for name, optimizer in self._train_state.optimizers.items():
             if self.always_equal or self._statistics is None:  # else it was restored
                 broadcast(optimizer.state_tensors(), self._group)
-            optimizer.join(self.make_sync(optimizer))
+            optimizer.join(self.make_sync(name))
         if agent.learner.resets is not None:
             agent.learner.resets.sync = RankResets(self._group, self._train_state)
         if self._statistics is None:
@@ -364,8 +365,8 @@ class AllReduceStrategy(RankStrategy):
         self._syncs: list[AllReduceSync] = []
 
     @override
-    def make_sync(self, optimizer: Optimizer) -> GradientSync:
-        self._syncs.append(AllReduceSync(self._group, self.pace))
+    def make_sync(self, network: str) -> GradientSync:
+        self._syncs.append(AllReduceSync(self._group, network, self.pace))
         return self._syncs[-1]
 
     @override

@@ -11,7 +11,7 @@ from typing_extensions import override
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.optimizer import GradientSync
 from slm_lab.agent.optim.process_group import ProcessGroup
-from slm_lab.session.pace import GRADIENT, STEP, Pace
+from slm_lab.session.pace import GRADIENT, STEP, Pace, of_network
 
 
 @final
@@ -21,9 +21,13 @@ class AllReduceSync(GradientSync):
     The average weighted by it is the gradient of the loss over all samples, however
     they are distributed. The default is an equal share for every rank."""
 
-    def __init__(self, group: ProcessGroup, pace: Pace | None = None) -> None:
+    def __init__(
+        self, group: ProcessGroup, network: str = "net", pace: Pace | None = None
+    ) -> None:
         self._group = group
         self._pace = pace or Pace()
+        self._gradient = of_network(GRADIENT, network)
+        self._step = of_network(STEP, network)
         self._even_share = 1 / group.size
         self._share = self.share = self._even_share
 
@@ -34,7 +38,7 @@ class AllReduceSync(GradientSync):
 
     @override
     def before_step(self, flat: FlatParameters) -> None:
-        self._pace.passed(GRADIENT)
+        self._pace.passed(self._gradient)
         grad = flat.grad.mul_(self._share)
         if grad.is_cpu:
             self._group.all_reduce_(grad)
@@ -47,7 +51,7 @@ class AllReduceSync(GradientSync):
     @override
     def after_step(self, flat: FlatParameters) -> None:
         """Averages statistics over ranks before a target network copies them."""
-        self._pace.passed(STEP)
+        self._pace.passed(self._step)
         average_statistics(flat, self._group)
         self._pace.begin()
 

@@ -155,7 +155,7 @@ class HogwildStrategy(Strategy, Ballot):
     """One of W workers. They do not vote; each sees when another has reached the target
     return."""
 
-    columns = ("staleness_p50", "staleness_p95", "updates_per_s")
+    columns = ("staleness_mean", "staleness_p50", "staleness_p95", "updates_per_s")
 
     def __init__(
         self,
@@ -213,7 +213,7 @@ class HogwildStrategy(Strategy, Ballot):
         for name, optimizer in agent.learner.train_state.optimizers.items():
             in_place = self._state.mode == "shared" and is_on_cpu(optimizer)
             kind = SharedSync if in_place else SyncedSync
-            sync = kind(self._state.networks[name], self._session, self.pace)
+            sync = kind(self._state.networks[name], self._session, name, self.pace)
             sync.join(optimizer)
             self._syncs[name] = sync
         if agent.learner.resets is not None:
@@ -295,7 +295,11 @@ class HogwildStrategy(Strategy, Ballot):
         report = {"updates_per_s": taken / seconds} if seconds > 0 else {}
         if staleness:
             median, most = np.percentile(staleness, [50, 95])
-            report |= {"staleness_p50": float(median), "staleness_p95": float(most)}
+            report |= {
+                "staleness_mean": float(np.mean(staleness)),
+                "staleness_p50": float(median),
+                "staleness_p95": float(most),
+            }
         return report
 
     @override

@@ -22,7 +22,7 @@ from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.core.moments import merged
 from slm_lab.core.types import StateDict
 from slm_lab.parallel.shared_memory import into_shared_memory
-from slm_lab.session.pace import GRADIENT, STEP, Pace
+from slm_lab.session.pace import GRADIENT, STEP, Pace, of_network
 
 
 @dataclass(frozen=True)
@@ -83,10 +83,16 @@ class HogwildSync(GradientSync):
     reading the weights and applying the gradient."""
 
     def __init__(
-        self, shared: SharedTrainState, worker: int, pace: Pace | None = None
+        self,
+        shared: SharedTrainState,
+        worker: int,
+        network: str = "net",
+        pace: Pace | None = None,
     ) -> None:
         self.shared = shared
         self._pace = pace or Pace()
+        self._gradient = of_network(GRADIENT, network)
+        self._step = of_network(STEP, network)
         self.staleness: list[int] = []
         """The staleness of each step since the list was last cleared."""
         self._updates = shared.updates.numpy()
@@ -99,7 +105,7 @@ class HogwildSync(GradientSync):
 
     @override
     def before_step(self, flat: FlatParameters) -> None:
-        self._pace.passed(GRADIENT)
+        self._pace.passed(self._gradient)
 
     @override
     def operands(self, flat: FlatParameters) -> tuple[Tensor, Tensor]:
@@ -113,7 +119,7 @@ class HogwildSync(GradientSync):
         self._pull(flat)
         # who sees it finds this worker's statistics, too
         self._updates[self._worker] += 1
-        self._pace.passed(STEP)
+        self._pace.passed(self._step)
 
     def refresh(self, flat: FlatParameters) -> None:
         """Reads the global weights if another worker has changed them."""
@@ -172,9 +178,13 @@ class SyncedSync(HogwildSync):
     each of W workers. Unit vectors remain local to each worker."""
 
     def __init__(
-        self, shared: SharedTrainState, worker: int, pace: Pace | None = None
+        self,
+        shared: SharedTrainState,
+        worker: int,
+        network: str = "net",
+        pace: Pace | None = None,
     ) -> None:
-        super().__init__(shared, worker, pace)
+        super().__init__(shared, worker, network, pace)
         self._pulled = shared.statistics.numpy().copy()
 
     @override

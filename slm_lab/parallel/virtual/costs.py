@@ -2,23 +2,26 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, TypeAlias, final
+from typing import Any, Final, TypeAlias, final
 
 import numpy as np
 from typing_extensions import override
 
 from slm_lab.core.files import read_object, write_json
-from slm_lab.session.pace import Pace
+from slm_lab.session.pace import GRADIENT, UPDATE, Pace, of_network
+from slm_lab.spec.schema.meta import CostsSpec
 from slm_lab.storage.run_dir import SessionPaths
 
 Costs: TypeAlias = Mapping[str, Sequence[float]]
-"""Seconds by the kind of work; the values of a kind are equally likely."""
+"""Seconds by the kind of work; the values of a kind are equally likely. That on one
+network is a kind of its own, such as `gradient.critic`."""
 
 LEVELS: Final = 32
 """The values of a kind that are kept of a measurement."""
 COLD: Final = 20
 """The first stretches of a kind, which are slower: buffers and caches are cold. Of few
 stretches a quarter is left out."""
+LEARNING: Final = (GRADIENT, UPDATE)
 DRAWN_AT_ONCE: Final = 4096
 
 
@@ -29,21 +32,32 @@ class MeasuredPace(Pace):
     def __init__(self) -> None:
         super().__init__()
         self._stretches: dict[str, list[float]] = {}
+        self._before_learning: dict[str, int] | None = None
+        """How many stretches of a kind came before any learning."""
 
     @override
     def add(self, kind: str, seconds: float) -> None:
         super().add(kind, seconds)
+        work, _, _ = kind.partition(".")
+        if self._before_learning is None and work in LEARNING:
+            counts = {kind: len(taken) for kind, taken in self._stretches.items()}
+            self._before_learning = counts
         self._stretches.setdefault(kind, []).append(seconds)
 
     @property
     def costs(self) -> Costs:
         """The costs of each kind of work so far."""
-        return {kind: levels(_warm(taken)) for kind, taken in self._stretches.items()}
+        return {kind: levels(self._kept(kind)) for kind in self._stretches}
 
-
-def _warm(stretches: Sequence[float]) -> Sequence[float]:
-    """The stretches without the first ones."""
-    return stretches[min(COLD, len(stretches) // 4) :]
+    def _kept(self, kind: str) -> Sequence[float]:
+        """The stretches of a kind without the first ones; and without those before
+        learning, in which an agent may act at random, if enough came later."""
+        taken = self._stretches[kind]
+        first = min(COLD, len(taken) // 4)
+        before = (self._before_learning or {}).get(kind, 0)
+        if len(taken) - before >= COLD:
+            first = max(first, before)
+        return taken[first:]
 
 
 def keep_costs(paths: SessionPaths, pace: Pace) -> None:
@@ -60,6 +74,30 @@ def read_costs(paths: SessionPaths) -> Costs:
 
 def _costs_file(paths: SessionPaths) -> Path:
     return paths.info / f"{paths.prefix}_costs.json"
+
+
+def costs_of(block: CostsSpec) -> Costs:
+    """The costs in a spec, by kind; kinds without a value are left out."""
+    costs: dict[str, Sequence[float]] = {}
+    for kind in type(block).model_fields:
+        values = getattr(block, kind)
+        if isinstance(values, Mapping):
+            costs |= {of_network(kind, name): each for name, each in values.items()}
+        elif values is not None:
+            costs[kind] = values
+    return {kind: values for kind, values in costs.items() if values}
+
+
+def block_of(costs: Costs) -> CostsSpec:
+    """The costs as they stand in a spec."""
+    keys: dict[str, Any] = {}
+    for kind, values in costs.items():
+        name, _, network = kind.partition(".")
+        if network:
+            keys.setdefault(name, {})[network] = values
+        else:
+            keys[name] = values
+    return CostsSpec.model_validate(keys)
 
 
 def levels(stretches: Sequence[float]) -> list[float]:
@@ -87,7 +125,10 @@ class Draws:
         self._blocks: dict[str, list[float]] = {}
 
     def draw(self, kind: str) -> float:
-        """The seconds of the next stretch; 0 of a kind that has no cost."""
+        """The seconds of the next stretch. Work on a network without costs of its own
+        has those of all networks; what has none takes no time."""
+        if kind not in self.counts:
+            kind = kind.partition(".")[0]
         if kind not in self.counts:
             return 0.0
         count = self.counts[kind]

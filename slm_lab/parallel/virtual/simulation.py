@@ -5,7 +5,7 @@ from typing import final
 
 import numpy as np
 
-from slm_lab.parallel.virtual.costs import Costs, Draws, MeasuredPace
+from slm_lab.parallel.virtual.costs import Costs, Draws, MeasuredPace, costs_of
 from slm_lab.parallel.virtual.pace import VirtualPace
 from slm_lab.parallel.virtual.turns import Turns, TurnsMemory
 from slm_lab.session.pace import Pace
@@ -38,7 +38,7 @@ class Simulation:
             return None
         return cls(
             memory=TurnsMemory.of(num_workers),
-            costs=settings.costs.seconds,
+            costs=costs_of(settings.costs),
             slowdown=1.0 + settings.contention * (num_workers - 1),
             seed=seed,
         )

@@ -2,7 +2,7 @@
 verbose; and frames that may be a share of the budget, such as "16%"."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import inf
 from typing import Annotated, Any, Literal, TypeAlias
@@ -47,6 +47,34 @@ def _bool_or_names(value: Any) -> Any:
     if not are_names or not names:
         raise spec_error("must be true, false, or a list of names")
     return names
+
+
+def _seconds(value: Any) -> tuple[float, ...] | None:
+    """A list of seconds as a tuple; None if it is none."""
+    items = _list_as_tuple(value)
+    if not isinstance(items, tuple):
+        return None
+    for item in items:
+        is_number = isinstance(item, int | float) and not isinstance(item, bool)
+        if not is_number or not 0 <= item < inf:
+            return None
+    return tuple(float(item) for item in items)
+
+
+def _seconds_of_networks(value: Any) -> Any:
+    if value is None:
+        return None
+    seconds: Any = _seconds(value)
+    is_valid = seconds is not None
+    if isinstance(value, Mapping):
+        seconds = {name: _seconds(items) for name, items in value.items()}
+        is_valid = None not in seconds.values()
+    if not is_valid:
+        raise spec_error(
+            "must be a list of seconds >= 0, or an object with such a list for each "
+            'network, as {"critic": [0.004], "actor": [0.005]}'
+        )
+    return seconds
 
 
 def _word_of_a_mode(value: Any) -> Any:
@@ -97,6 +125,14 @@ SecondsList: TypeAlias = Annotated[
     tuple[Annotated[float, Ge(0)], ...], BeforeValidator(_list_as_tuple)
 ]
 """A list of seconds of at least zero."""
+
+SecondsOfNetworks: TypeAlias = Annotated[
+    tuple[Annotated[float, Ge(0)], ...]
+    | dict[str, tuple[Annotated[float, Ge(0)], ...]]
+    | None,
+    BeforeValidator(_seconds_of_networks),
+]
+"""A list of seconds of at least zero; or one by the name of each network; or null."""
 
 StrList: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_list_as_tuple)]
 """A list of strings, immutable."""

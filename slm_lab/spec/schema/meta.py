@@ -34,6 +34,7 @@ from slm_lab.spec.schema.fields import (
     Distributed,
     Int,
     SecondsList,
+    SecondsOfNetworks,
     SpecOrRatio,
 )
 from slm_lab.spec.schema.messages import not_among, show, unknown_name
@@ -233,12 +234,15 @@ class CostsSpec(Block):
         None, description="a step of all these environments"
     )
     memory: SecondsList | None = Field(None, description="the storage of this step")
-    gradient: SecondsList | None = Field(
-        None, description="the work up to the gradient of one optimizer step"
-    )
-    step: SecondsList | None = Field(
+    gradient: SecondsOfNetworks = Field(
         None,
-        description="an optimizer step, with what Hogwild! workers exchange in it",
+        description="the work up to the gradient of one optimizer step; also an object "
+        "with the seconds of each network, such as critic",
+    )
+    step: SecondsOfNetworks = Field(
+        None,
+        description="an optimizer step, with what Hogwild! workers exchange in it; "
+        "also for each network",
     )
     update: SecondsList | None = Field(
         None,
@@ -260,11 +264,14 @@ class CostsSpec(Block):
         None, description="what an exchange takes more for each number of each rank"
     )
 
-    @property
-    def seconds(self) -> dict[str, tuple[float, ...]]:
-        """The known costs, by kind."""
-        kinds = {kind: getattr(self, kind) for kind in type(self).model_fields}
-        return {kind: values for kind, values in kinds.items() if values}
+    @model_validator(mode="after")
+    def _has_costs(self) -> Self:
+        if not any(getattr(self, kind) for kind in type(self).model_fields):
+            raise spec_error(
+                "must have the seconds of at least one kind of work; without costs "
+                "they are measured"
+            )
+        return self
 
 
 class SimulateSpec(Block):

@@ -154,5 +154,8 @@ def test_costs_are_measured_when_a_run_begins_and_are_kept(folder, mode):
     costs = json.loads(file.read_text())[NAME]["meta"]["simulate"]["costs"]
     costs = {kind: seconds for kind, seconds in costs.items() if seconds}
     assert {"acting", "environment", "memory"} | MEASURED[mode] <= {*costs}
+    for kind in {"gradient", "step"} & MEASURED[mode]:
+        assert {*costs[kind]} == {"actor", "critic"}
+        costs[kind] = costs[kind]["critic"]
     for seconds in costs.values():
         assert 0 <= np.mean(seconds) < 1
