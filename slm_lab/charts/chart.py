@@ -287,16 +287,17 @@ def curves_panel(
     title: str = "",
     note: str = "no values yet",
     log: bool = False,
+    log_x: bool = False,
 ) -> Panel:
     """Curves over axes that show all of them. A `log` axis leaves out heights of zero
     or less."""
     if log:
         curves = [positive(curve) for curve in curves]
-    across = limits([curve.x for curve in curves], margin=0.01)
+    across = limits([curve.x for curve in curves], margin=0.01, log=log_x)
     heights = [curve.mean for curve in curves]
     heights += [end for curve in curves for end in curve.band or ()]
     return Panel(
-        Scale(x, across),
+        Scale(x, across, log=log_x),
         Scale(y, limits(heights, margin=0.06, log=log), log=log),
         title=title,
         curves=tuple(curves),

@@ -85,6 +85,7 @@ def overlay_chart(
     log: bool,
     width: float | None,
     with_profile: bool,
+    log_x: bool = False,
 ) -> Chart:
     """A panel for each heading, over one legend. Groups with one label have one colour
     in all. `lines` are the name and the height of dashed lines; one with the heading of
@@ -110,7 +111,9 @@ def overlay_chart(
             is_new = curve.label not in named
             curves.append(curve._replace(label=curve.label * is_new))
             named.add(curve.label)
-        drawn.append(curves_panel(x.label, y.label, curves, heading, log=log))
+        drawn.append(
+            curves_panel(x.label, y.label, curves, heading, log=log, log_x=log_x)
+        )
         if with_profile:
             drawn.append(_profile(groups, generator))
     most = MAX_COLUMNS

@@ -82,6 +82,8 @@ class TrainingRecord(BaseModel):
     frames_per_second: float | None = None
     is_alone: bool = False
     """Whether nothing else ran on the machine: else the two before are no speeds."""
+    is_virtual: bool = False
+    """Whether its seconds are virtual: then they are a speed in any case."""
 
     started: str = ""
     """ISO 8601, UTC."""

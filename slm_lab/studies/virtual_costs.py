@@ -12,6 +12,7 @@ from slm_lab.parallel.all_reduce.process_groups import exchange_seconds
 from slm_lab.parallel.virtual.costs import Costs, block_of, levels, read_costs
 from slm_lab.records.run_source import RunSource
 from slm_lab.session.pace import EXCHANGE, EXCHANGED_FLOAT
+from slm_lab.spec.scale import scaled
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.run_dir import RunDir
 from slm_lab.studies.probe import for_probing, train_for
@@ -33,7 +34,7 @@ def with_costs(spec: Spec, source: RunSource) -> Spec:
     settings = spec.meta.simulate
     if settings is None or settings.costs is not None:
         return spec
-    alone = source.load(_keys(spec), warn=False)
+    alone = one_of_many(source.load(_keys(spec), warn=False))
     with TemporaryDirectory(prefix="slm_lab_costs_") as folder:
         costs = _measured(alone, Path(folder), source.imports)
     if costs and spec.meta.mode.has_ranks:
@@ -49,9 +50,16 @@ def with_costs(spec: Spec, source: RunSource) -> Spec:
 
 
 def _keys(spec: Spec) -> dict[str, Any]:
-    """Keys for an endless training of one worker in real time."""
-    simulate = {"costs": None}
-    return {**for_probing(spec), "meta.max_session": 1, "meta.simulate": simulate}
+    """Keys for an endless training in real time."""
+    return {**for_probing(spec), "meta.simulate": {"costs": None}}
+
+
+def one_of_many(spec: Spec) -> Spec:
+    """A training of one worker that does what each of them does: it has its share of
+    the rollout, of the minibatch and of the memory."""
+    share = scaled(spec)
+    alone = share.meta.model_copy(update={"max_session": 1})
+    return share.model_copy(update={"meta": alone})
 
 
 def _measured(spec: Spec, folder: Path, imports: tuple[str, ...]) -> Costs:

@@ -1,5 +1,6 @@
 """The report of a benchmark: tables and graphs, made from its data alone."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -7,7 +8,8 @@ from typing import Any, final
 
 import numpy as np
 
-from slm_lab.charts.axis import RETURNS, TOTAL_FRAMES, Axis
+from slm_lab.charts.axis import RETURNS, TOTAL_FRAMES, Axis, wall_clock
+from slm_lab.charts.chart import Chart
 from slm_lab.charts.final_returns import Improvement, as_latex, improvement
 from slm_lab.charts.overlay import Seeds, overlay_chart
 from slm_lab.charts.plot import joined
@@ -33,6 +35,10 @@ SCORE = Axis("", "", "score: Random 0, best mean 1")
 """The y axis of what is joined over environments."""
 
 
+SHORT = 4
+"""A curve of so many times fewer frames than another is short beside it."""
+
+
 @final
 class BenchmarkReport:
     """Tables and graphs of records. The same records give the same files."""
@@ -46,7 +52,7 @@ class BenchmarkReport:
         tables = {
             "results.csv": _csv(_facts(row) for row in self.results),
             "published.csv": _csv(self._comparisons()),
-            "trainings.csv": _csv(_training_facts(row) for row in self._records()),
+            "trainings.csv": _csv(map(_training_facts, self._records(self.results))),
         }
         for suite in self.suites:
             table = self.table(suite)
@@ -62,7 +68,8 @@ class BenchmarkReport:
             write_atomically(path, text.encode())
             paths.append(path)
         for suite in self.suites:
-            paths += self._draw(suite, out)
+            for name, chart in self._charts(suite):
+                paths += write_chart(chart, out, f"{safe_name(suite)}_{name}", out)
         return paths
 
     def table(self, suite: str) -> TextTable:
@@ -86,24 +93,59 @@ class BenchmarkReport:
         return TextTable(header, rows, spare=spare)
 
     def speeds(self, suite: str) -> TextTable:
-        """A line for each row beside whose trainings nothing else ran."""
-        header = ("row", "frames", "trainings", "frames/s", "time", "processor")
+        """A line for each row beside whose trainings nothing else ran, or in virtual
+        time. A speed-up is over the row with the fewest workers that does the same."""
+        header = (
+            "row",
+            "workers",
+            "frames",
+            "trainings",
+            "frames/s",
+            "speed-up",
+            "time",
+            "processor",
+        )
+        known = [row for row in self._of(suite) if row.speed is not None]
         rows = []
-        for row in self._of(suite):
-            if not row.speeds:
-                continue
-            speed = float(np.median(row.speeds))
+        for row in known:
+            assert row.speed is not None
+            processor = str(row.first.machine.get("processor", NONE))
+            if row.first.is_virtual:
+                processor = "virtual time"
             rows.append(
                 (
                     row.first.row,
+                    f"{row.first.workers}",
                     short_count(row.frames),
                     f"{len(row.speeds)}",
-                    significant(speed),
-                    duration_text(row.frames / speed),
-                    str(row.first.machine.get("processor", NONE)),
+                    significant(row.speed),
+                    _speed_up(row, known),
+                    duration_text(row.frames / row.speed),
+                    processor,
                 )
             )
-        return TextTable(header, tuple(rows), spare=("processor",))
+        return TextTable(header, tuple(rows), spare=("processor", "trainings"))
+
+    def curves(self, suite: str) -> Chart | None:
+        """The learning curves of a suite, a panel for each environment; None if no
+        training has ended."""
+        panels = self._panels(self._of(suite))
+        if not panels:
+            return None
+        return _chart(panels, RETURNS[0], suite)
+
+    def times(self, suite: str) -> Chart | None:
+        """The learning curves over virtual time; None unless all rows are in it."""
+        rows = self._of(suite)
+        if not all(row.first.is_virtual for row in rows):
+            return None
+        seconds = [record.wall_seconds or 0.0 for record in self._records(rows)]
+        clock = wall_clock(max(seconds))
+        panels = self._panels(rows, second=clock.unit_size)
+        if not panels:
+            return None
+        label = f"virtual {clock.label}"
+        return _chart(panels, RETURNS[0], suite, clock._replace(label=label))
 
     def broken_bounds(self) -> list[RowResult]:
         """The rows that promise a bound and do not keep it."""
@@ -119,17 +161,24 @@ class BenchmarkReport:
     def _of(self, suite: str) -> list[RowResult]:
         return [row for row in self.results if row.first.suite == suite]
 
-    def _records(self) -> Iterator[TrainingRecord]:
-        for row in self.results:
+    def _records(self, rows: Iterable[RowResult]) -> Iterator[TrainingRecord]:
+        for row in rows:
             yield from row.records
 
-    def _panels(self, rows: Sequence[RowResult]) -> dict[str, list[Seeds]]:
-        """The curves of each environment."""
+    def _panels(
+        self, rows: Sequence[RowResult], second: float = 0.0
+    ) -> dict[str, list[Seeds]]:
+        """The curves of each environment, over time in units of `second` if given. Rows
+        of one method in one environment have their own names."""
         panels: dict[str, list[Seeds]] = {}
+        counts = Counter((row.first.method, row.first.env) for row in rows)
         for row in rows:
-            seeds = row.seeds()
+            first = row.first
+            seeds = row.seeds(second=second)
+            if counts[first.method, first.env] > 1:
+                seeds = seeds._replace(label=first.row)
             if seeds.lines:
-                panels.setdefault(row.first.env, []).append(seeds)
+                panels.setdefault(first.env, []).append(seeds)
         return panels
 
     def _methods(self, suite: str) -> list[Seeds]:
@@ -155,42 +204,18 @@ class BenchmarkReport:
                 panels[env] = [row.seeds(zero, best - zero) for row in here]
         return joined(panels)
 
-    def _draw(self, suite: str, out: Path) -> list[Path]:
-        """The learning curves of a suite, a panel for each environment; and, if methods
-        share environments, their scores over all of these."""
-        paths: list[Path] = []
-        panels = self._panels(self._of(suite))
-        stem = safe_name(suite)
-        if panels:
-            paths += self._chart(panels, RETURNS[0], out, f"{stem}_curves", suite)
+    def _charts(self, suite: str) -> Iterator[tuple[str, Chart]]:
+        """The graphs of a suite, with the ends of their names."""
+        curves = self.curves(suite)
+        if curves is not None:
+            yield "curves", curves
+        times = self.times(suite)
+        if times is not None:
+            yield "times", times
         methods = self._methods(suite)
         if methods:
-            heading = {"all environments": methods}
             title = f"{suite}: all environments"
-            paths += self._chart(heading, SCORE, out, f"{stem}_profile", title)
-        return paths
-
-    def _chart(
-        self,
-        panels: Mapping[str, Sequence[Seeds]],
-        y: Axis,
-        out: Path,
-        stem: str,
-        title: str,
-    ) -> list[Path]:
-        chart = overlay_chart(
-            panels,
-            TOTAL_FRAMES,
-            y,
-            "iqm",
-            np.random.default_rng(0),
-            title=title,
-            lines=(),
-            log=False,
-            width=None,
-            with_profile=y is SCORE,
-        )
-        return write_chart(chart, out, stem, out)
+            yield "profile", _chart({"all environments": methods}, SCORE, title)
 
     def _comparisons(self) -> Iterator[dict[str, Any]]:
         """Every published score of each row."""
@@ -203,6 +228,42 @@ class BenchmarkReport:
                     "verdict": judgement.verdict.value,
                     "why": judgement.why,
                 }
+
+
+def _chart(
+    panels: Mapping[str, Sequence[Seeds]],
+    y: Axis,
+    title: str,
+    x: Axis = TOTAL_FRAMES,
+) -> Chart:
+    return overlay_chart(
+        panels,
+        x,
+        y,
+        "iqm",
+        np.random.default_rng(0),
+        title=title,
+        lines=(),
+        log=False,
+        width=None,
+        with_profile=y is SCORE,
+        log_x=any(map(_differ_in_frames, panels.values())),
+    )
+
+
+def _differ_in_frames(groups: Sequence[Seeds]) -> bool:
+    """Whether a curve would be too short to see beside the longest."""
+    ends = [float(group.frames.max()) for group in groups]
+    return max(ends) > SHORT * min(ends)
+
+
+def _speed_up(row: RowResult, rows: Sequence[RowResult]) -> str:
+    """How many times as fast as the row of fewest workers."""
+    same = [other for other in rows if other.work == row.work]
+    fewest = min(same, key=lambda other: other.first.workers)
+    if len(same) == 1 or row.speed is None or fewest.speed is None:
+        return NONE
+    return f"{row.speed / fewest.speed:.2f}"
 
 
 def _cells(row: RowResult) -> tuple[str, ...]:

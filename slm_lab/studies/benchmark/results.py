@@ -92,12 +92,27 @@ class RowResult:
 
     @property
     def speeds(self) -> list[float]:
-        """Frames per second of the trainings beside which nothing ran."""
+        """Frames per second of the trainings beside which nothing ran, or in virtual
+        time."""
         return [
             record.frames_per_second
             for record in self.finished
-            if record.is_alone and record.frames_per_second is not None
+            if (record.is_alone or record.is_virtual)
+            and record.frames_per_second is not None
         ]
+
+    @property
+    def speed(self) -> float | None:
+        """The median of its speeds."""
+        if not self.speeds:
+            return None
+        return float(np.median(self.speeds))
+
+    @property
+    def work(self) -> tuple[str, str, str, bool]:
+        """What rows have in common that differ in the number of their workers."""
+        first = self.first
+        return first.algorithm, first.env, first.mode, first.is_virtual
 
     @property
     def seeds_needed(self) -> int | None:
@@ -132,14 +147,14 @@ class RowResult:
         judged = [(score, judge(score, self._measured(score))) for score in scores]
         return sorted(judged, key=_is_not_comparable)
 
-    def seeds(self, zero: float = 0.0, unit: float = 1.0) -> Seeds:
+    def seeds(self, zero: float = 0.0, unit: float = 1.0, second: float = 0.0) -> Seeds:
         """Its trainings with returns as one curve, with its values less `zero`, in
-        units of `unit`."""
+        units of `unit`; over frames, or over training time in units of `second`."""
         drawn = [record for record in self.finished if record.curve.frame]
         finals = np.array([record.final_return for record in drawn], np.float64)
         return Seeds(
             label=self.first.method,
-            lines=tuple(_line(record, zero, unit) for record in drawn),
+            lines=tuple(_line(record, zero, unit, second) for record in drawn),
             final_return=(finals - zero) / unit,
             frames=np.array([record.frames for record in drawn], np.float64),
             planned=len(self.records),
@@ -176,9 +191,12 @@ def _is_not_comparable(judged: tuple[PublishedScore, Judgement]) -> bool:
     return judged[1].verdict is Verdict.NOT_COMPARABLE
 
 
-def _line(record: TrainingRecord, zero: float, unit: float) -> Line:
+def _line(record: TrainingRecord, zero: float, unit: float, second: float) -> Line:
     returns = np.array(record.curve.episode_return, np.float64)
-    return Line(np.array(record.curve.frame, np.float64), (returns - zero) / unit)
+    clock = np.array(record.curve.frame, np.float64)
+    if second:
+        clock = np.array(record.curve.wall_t, np.float64) / second
+    return Line(clock, (returns - zero) / unit)
 
 
 def interval(values: FloatArray, statistic: Statistic) -> tuple[float, float]:

@@ -201,6 +201,7 @@ def _planned_facts(suite: str, training: PlannedTraining) -> dict[str, Any]:
         "seed": training.seed,
         "mode": str(spec.meta.distributed).lower(),
         "workers": spec.meta.max_session,
+        "is_virtual": spec.meta.simulate is not None,
         "max_frame": spec.env.max_frame,
         "spec_sha256": row.digest,
         "bound": row.bound,

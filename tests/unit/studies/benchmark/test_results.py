@@ -139,4 +139,38 @@ def test_only_trainings_that_ran_alone_count_as_speeds():
     assert not BenchmarkReport(result.records).speeds("small").rows
     alone = row(1.0, 2.0, is_alone=True)
     (line,) = BenchmarkReport(alone.records).speeds("small").rows
-    assert line[3:] == ("10,000", "0:10", "a CPU")
+    assert line[4:] == ("10,000", "–", "0:10", "a CPU")
+
+
+def test_seconds_of_virtual_time_are_a_speed_beside_other_trainings_too():
+    report = BenchmarkReport(ranks())
+    one, four = report.speeds("small").rows
+    assert one == (
+        "1 rank", "1", "100k", "1", "10,000", "1.00", "0:10", "virtual time"
+    )  # fmt: skip
+    assert four[1:6] == ("4", "100k", "1", "30,000", "3.00")
+    assert BenchmarkReport(methods()).times("small") is None
+    times = report.times("small")
+    (panel,) = [panel for line in times.rows for panel in line]
+    assert panel.x.label == "virtual training time (s)"
+
+
+def ranks():
+    """One and four ranks in virtual time."""
+    return [
+        record(
+            row=name,
+            workers=workers,
+            is_virtual=True,
+            frames_per_second=speed,
+            mode="all_reduce",
+        )
+        for name, workers, speed in (("1 rank", 1, 1e4), ("4 ranks", 4, 3e4))
+    ]
+
+
+def test_rows_of_one_method_in_one_environment_are_told_apart():
+    records = [record(row="small batches"), record(row="large batches")]
+    report = BenchmarkReport(records)
+    (panel,) = report._panels(report.results).values()
+    assert {seeds.label for seeds in panel} == {"small batches", "large batches"}
