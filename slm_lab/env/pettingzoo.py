@@ -361,14 +361,15 @@ class AgentMaker:
         return maker
 
     @property
-    def metadata(self) -> Mapping[str, Any] | None:
-        """That of the class of the environment, as far as it is known."""
+    def metadata(self) -> dict[str, Any]:
+        """That of the class of the environment. Raises AttributeError if it is not
+        known, as of a function: Gymnasium asks for the attribute."""
         module = importlib.import_module(self.module)
         for thing in (self._maker, getattr(module, "raw_env", None)):
             metadata = getattr(thing, "metadata", None)
             if isinstance(metadata, Mapping):
-                return metadata
-        return None
+                return dict(metadata)
+        raise AttributeError(f"{self.module}.parallel_env has no metadata")
 
     @property
     def __signature__(self) -> inspect.Signature:

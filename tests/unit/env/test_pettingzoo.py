@@ -282,6 +282,14 @@ def test_the_others_draw_actions_that_masks_allow(env_spec):
             row, _ = env.reset()
 
 
+def test_a_function_without_metadata_makes_an_environment(env_spec, monkeypatch):
+    """Such as one that puts wrappers around an environment."""
+    name = module_of(monkeypatch, parallel_env=lambda **keys: team.Team(**keys))
+    env, _ = make_one(env_spec(name, size=2))
+    assert env.metadata == team.Team.metadata
+    assert check_env(env_spec(name, size=2)) == []
+
+
 def test_its_block_is_accepted(env_spec):
     assert check_env(env_spec(TEAM, size=2, max_t=5, reset_options={"a": 1})) == []
 
