@@ -44,6 +44,9 @@ def parallel_entry(spec: EnvSpec) -> GymnasiumSpec:
     Imports the module. Raises MissingExtraError for a package that is missing,
     SpecError for a module without agents that act at the same time."""
     name = zoo_module(spec.name)
+    if not name or name.startswith("."):
+        message = f"names no module; write {PETTINGZOO}FAMILY.NAME_vN, or a module"
+        raise SpecError.of("env", "env.name", message, spec.name)
     module = _imported(name, spec.name)
     if not callable(getattr(module, "parallel_env", None)):
         message = (

@@ -71,16 +71,14 @@ def test_returns_are_the_rewards_that_followed_however_rollouts_cut_the_episodes
         assert stored[key] == pytest.approx(value, rel=1e-4, abs=1e-4)
 
 
-@given(
-    seed=st.integers(0, 10_000), lengths=st.lists(st.integers(1, 6), min_size=3)
-)
+@given(seed=st.integers(0, 10_000), lengths=st.lists(st.integers(1, 6), min_size=3))
 @settings(max_examples=60)
 def test_no_return_crosses_a_rollout_in_which_agents_were_absent(seed, lengths):
     """Such a rollout is one column. Returns before and after it are those of steps that
     follow one another."""
     lengths = lengths[:8]
     steps = stream(seed, sum(lengths), 3)
-    obs, reward, terminated, truncated = steps
+    _, reward, terminated, truncated = steps
     memory, ring = past()
     begin = 0
     for number, length in enumerate(lengths):
