@@ -247,6 +247,14 @@ class TransitionSource(TransitionSampler):
     """Batches to sample in this event."""
     num_stored: int
     """Transitions stored so far, overwritten ones included: the Session's own clock."""
+    ranks_differ: bool = False
+    """Whether other ranks may have stored more or fewer, because agents have left."""
+
+    @property
+    def num_owed(self) -> int | None:
+        """Batches due so far, with those of this event; None: every event has as
+        many."""
+        return None
 
     @property
     @abstractmethod

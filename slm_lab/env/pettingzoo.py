@@ -44,6 +44,9 @@ def parallel_entry(spec: EnvSpec) -> GymnasiumSpec:
     Imports the module. Raises MissingExtraError for a package that is missing,
     SpecError for a module without agents that act at the same time."""
     name = zoo_module(spec.name)
+    if not name or name.startswith("."):
+        message = f"names no module; write {PETTINGZOO}FAMILY.NAME_vN, or a module"
+        raise SpecError.of("env", "env.name", message, spec.name)
     module = _imported(name, spec.name)
     if not callable(getattr(module, "parallel_env", None)):
         message = (
@@ -361,14 +364,15 @@ class AgentMaker:
         return maker
 
     @property
-    def metadata(self) -> Mapping[str, Any] | None:
-        """That of the class of the environment, as far as it is known."""
+    def metadata(self) -> dict[str, Any]:
+        """That of the class of the environment. Raises AttributeError if it is not
+        known, as of a function: Gymnasium asks for the attribute."""
         module = importlib.import_module(self.module)
         for thing in (self._maker, getattr(module, "raw_env", None)):
             metadata = getattr(thing, "metadata", None)
             if isinstance(metadata, Mapping):
-                return metadata
-        return None
+                return dict(metadata)
+        raise AttributeError(f"{self.module}.parallel_env has no metadata")
 
     @property
     def __signature__(self) -> inspect.Signature:

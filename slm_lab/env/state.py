@@ -157,6 +157,7 @@ def _end_checks(checker: Any, _: StateDict) -> None:
 ENV_ADAPTERS: dict[str, StateAdapter] = {
     "ale_py.env:AtariEnv": StateAdapter(_save_game, _load_game, _has_no_sticky_actions),
     "minatar.gym:BaseEnv": StateAdapter(_save_minatar, _load_minatar),
+    "slm_lab.env.vector.agents:Seat": attributes(),
     "slm_lab.env.pettingzoo:Team": StateAdapter(
         _save_team, _load_team, _has_known_team
     ),

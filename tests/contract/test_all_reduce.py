@@ -8,7 +8,7 @@ from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy
 from slm_lab.testing.sessions import (
     stop_at,
 )
-from tests.contract.table import ALGORITHM_ROWS
+from tests.contract.table import ALGORITHM_ROWS, DQN, keys_of_net
 from tests.support import parse, reinforce, rows, run_ranks
 
 SPEC = ALGORITHM_ROWS["PPO"]["separate"].with_budget(600)
@@ -86,3 +86,26 @@ def test_the_end_of_the_budget_is_the_same_after_a_stop_just_before_it(tmp_path)
 def test_a_return_that_is_reached_ends_all_ranks_before_the_budget_is_spent(tmp_path):
     ranks = run_ranks(episodes_of_their_own(2, meta__stop_return=1.0), tmp_path, 2)
     assert sum(rank.clock.frame for rank in ranks) < 1000
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        DQN(keys_of_net(update_frequency=50), training_frequency=1),
+        ALGORITHM_ROWS["VanillaDQN"]["uniform"],
+    ],
+    ids=["by_frequency", "by_the_ratio"],
+)
+def test_ranks_whose_agents_leave_at_other_times_learn_in_step(row, tmp_path):
+    """At the end ranks compare their networks and targets."""
+    spec = row.changed({"name": "pettingzoo:tests.restless_team", "num_envs": 2}, {})
+    first, second = run_ranks(spec, tmp_path, 2)
+    stored = [rank.agent.memory.num_stored for rank in (first, second)]
+    assert stored[0] != stored[1]
+    steps = [rank.agent.learner.opt_step for rank in (first, second)]
+    assert steps[0] == steps[1] > 0
+    ratio = spec.agent.algorithm.update_to_data
+    if ratio is not None:
+        start = spec.agent.algorithm.training_start_step
+        wanted = ratio * (sum(stored) / 2 - start)
+        assert abs(steps[0] - wanted) <= 4

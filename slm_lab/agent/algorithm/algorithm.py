@@ -22,6 +22,7 @@ from slm_lab.agent.memory.memory import ReplayConfig
 from slm_lab.agent.net.target_network import TargetNetwork
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.optimizer import StepReport, TrainState
+from slm_lab.agent.optim.process_group import ProcessGroup
 from slm_lab.agent.optim.rule import Number
 from slm_lab.agent.recurrent_state import RecurrentLayout
 from slm_lab.core.errors import LabError
@@ -255,6 +256,23 @@ MOST_UNREAD = 64
 keeps them."""
 
 
+def _agreed_counts(source: TransitionSource, group: ProcessGroup) -> tuple[int, int]:
+    """The batches of this event, and the transitions stored so far. They are the same
+    on all ranks, which take every gradient step together. Ranks whose agents leave
+    store different numbers, so that the means over ranks count."""
+    num_batches = source.num_batches
+    num_stored = source.num_stored
+    if group.size == 1 or not source.ranks_differ:
+        return num_batches, num_stored
+    owed = source.num_owed
+    if owed is None:
+        owed = num_batches
+    counts = np.array([num_stored, owed, owed - num_batches], np.float64)
+    # Every rank owes at least one batch, so that the mean grows by at least one.
+    stored, now, before = (group.all_gather(counts).sum(0) // group.size).tolist()
+    return int(now) - int(before), int(stored)
+
+
 def train_on_replay(
     learner: Learner[TransitionSource],
     source: TransitionSource,
@@ -274,7 +292,8 @@ def train_on_replay(
     reports: list[Report] = []
     seen: deque[tuple[Tensor, Transitions]] = deque(maxlen=MOST_UNREAD)
     failed = learner.train_state.failed
-    for num_left in reversed(range(source.num_batches)):
+    num_batches, num_stored = _agreed_counts(source, learner.train_state.group)
+    for num_left in reversed(range(num_batches)):
         batch = source.sample(frame)
         on_device = batch
         if failed is not None:
@@ -292,7 +311,7 @@ def train_on_replay(
         if done.error is not None:
             source.update_priorities(batch.index, done.error)
     for network in learner.target_networks.values():
-        network.update_after_event(source.num_stored)
+        network.update_after_event(num_stored)
     learner.version += 1
     return {
         **mean_report(reports),

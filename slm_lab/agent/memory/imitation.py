@@ -171,7 +171,12 @@ class PastEpisodes(SavedFields, batch.PastReturns):
             "action": rollout.action.numpy(),
             "reward": reward.numpy(),
         }
-        for n in range(done.shape[1]):
+        num_columns = done.shape[1]
+        # Where agents were absent a rollout is one column, which begins with the first
+        # of them. Episodes of others are not joined to later rollouts over that gap.
+        for n in [n for n in self._running if n >= num_columns]:
+            del self._running[n]
+        for n in range(num_columns):
             ends = np.union1d(np.flatnonzero(done[:, n]) + 1, len(done)).tolist()
             for start, end in pairwise([0, *ends]):
                 piece = {

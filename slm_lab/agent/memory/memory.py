@@ -52,6 +52,13 @@ class TrainingSchedule:
             first = _round_up(_round_up(first, self.frequency), num_envs)
         return first - max(self.frequency, num_envs)
 
+    def owed(self, stored: int) -> int | None:
+        """Batches owed in all when `stored` transitions are; None without
+        `update_to_data`, where every event has as many."""
+        if self.update_to_data is None:
+            return None
+        return self._owed(stored)
+
     def _owed(self, stored: int) -> int:
         """Batches owed in all, counted from `start`; stateless, so that a resume loses
         none."""

@@ -49,6 +49,10 @@ class Replay(SavedFields, Memory[TransitionSource], TransitionSource):
         config = layout.replay
         assert config is not None, "an algorithm that replays says how"
         _check_room(layout.num_envs, max_size, batch_size if use_cer else None)
+        sequence = 1
+        if config.recurrent is not None:
+            sequence = config.recurrent.seq_len * layout.num_envs
+            _check_sequence("agent.memory.max_size", max_size, sequence)
         self.ring = TransitionRing(
             layout,
             num_rows=max_size // layout.num_envs,
@@ -63,9 +67,6 @@ class Replay(SavedFields, Memory[TransitionSource], TransitionSource):
         self._gamma = config.gamma_schedule
         self._schedule = config.schedule
         self._before_training = config.schedule.before_training(layout.num_envs)
-        sequence = 1
-        if config.recurrent is not None:
-            sequence = config.recurrent.seq_len * layout.num_envs
         self._least = max(config.schedule.start, sequence)
         """Transitions stored before the first batch can be sampled."""
         self._batch_size = batch_size
@@ -74,6 +75,7 @@ class Replay(SavedFields, Memory[TransitionSource], TransitionSource):
         self._is_due = False
         self._is_free = False
         self.num_stored = 0
+        self.ranks_differ = layout.may_be_absent
 
     @override
     def add(self, step: VectorStep) -> None:
@@ -86,6 +88,11 @@ class Replay(SavedFields, Memory[TransitionSource], TransitionSource):
         self.num_stored += step.num_present
         self.num_batches = self._schedule.due(before, self.num_stored)
         self._is_due = self.num_batches > 0
+
+    @property
+    @override
+    def num_owed(self) -> int | None:
+        return self._schedule.owed(self.num_stored)
 
     @property
     @override
@@ -109,6 +116,9 @@ class Replay(SavedFields, Memory[TransitionSource], TransitionSource):
         self._is_due = False
         if self._is_free:
             self.num_batches = 1
+        elif self.num_stored < self._least:
+            key = "agent.algorithm.training_start_step"
+            _check_sequence(key, self._schedule.start, self._least)
         return self
 
     @override
@@ -154,6 +164,16 @@ def _check_room(num_envs: int, max_size: int, batch_size: int | None) -> None:
         raise LabError(
             f"agent.memory.batch_size = {batch_size}: must be more than {num_envs} "
             "with use_cer, the newest steps of all agents"
+        )
+
+
+def _check_sequence(key: str, count: int, least: int) -> None:
+    """Raises LabError if fewer transitions than `least`, one sequence of all rows, fit
+    in the ring or are stored before the first training event."""
+    if count < least:
+        raise LabError(
+            f"{key} = {count}: must be at least {least}, one sequence of the agents "
+            "of all copies"
         )
 
 

@@ -195,7 +195,8 @@ class PrioritizedSampler(Sampler):
         if self._beta is None:
             return SampledIndices(indices, None)
         priority = self._tree.priorities[indices]
-        priority[count:] = total / self._ring.num_present
+        if count < size:  # the number of steps takes a pass over the ring
+            priority[count:] = total / self._ring.num_present
         weight = (priority / priority.min()) ** -self._beta.at(frame)
         return SampledIndices(indices, torch.from_numpy(weight.astype(np.float32)))
 

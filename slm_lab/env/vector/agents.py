@@ -22,6 +22,7 @@ from slm_lab.env.vector.raw import (
     CopyMarks,
     RawEnvs,
     RawStep,
+    env_seeds,
     marks_in,
     reset_failure_note,
     seeds_after,
@@ -50,6 +51,7 @@ class Seat(gymnasium.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
         return self.joined
 
     @override
@@ -97,17 +99,23 @@ class AgentRows(RawEnvs):
         self._rows = [seat(one) for one in self._seats]
         self.observation_space = self._rows[0].observation_space
         self.action_space = self._rows[0].action_space
-        self.exact_state = has_exact_state(copies[0])
+        self.exact_state = has_exact_state(copies[0]) and has_exact_state(self._rows[0])
         self._name = entry.id
         self._marks = marks_in(marks, len(copies))
         self._first_seeds = list(seeds)
         self._seeds: list[int | None] | None = [*seeds]
+        self._row_seeds = self._seeds_of_rows(0)
         self._steps = 0
         self._is_absent = np.zeros(self.num_envs, np.bool_)
         shape = self.observation_space.shape or ()
         self._obs_shape = (self.num_envs, *shape)
         self._filler: Array | None = None
         """What some agent has seen."""
+
+    def _seeds_of_rows(self, steps: int) -> dict[int, int]:
+        """The seed of each row's first reset after so many steps: its wrappers may draw
+        from the generator of the `Seat`."""
+        return dict(enumerate(env_seeds([*self._first_seeds, steps], self.num_envs)))
 
     @override
     def reset(self) -> Array:
@@ -224,7 +232,8 @@ class AgentRows(RawEnvs):
         """Begins the episode of the agent in `row`."""
         self._seats[row].joined = joined
         env = self._rows[row]
-        obs[row], _ = checked_reset(env, env.reset())
+        seed = self._row_seeds.pop(row, None)
+        obs[row], _ = checked_reset(env, env.reset(seed=seed))
         self._is_absent[row] = False
         if self._filler is None:
             self._filler = obs[row].copy()
@@ -242,6 +251,8 @@ class AgentRows(RawEnvs):
     def state_dict(self) -> StateDict:
         return {
             "envs": [save_env_state(copy) for copy in self._copies],
+            "rows": [save_env_state(row) for row in self._rows],
+            "row_seeds": [list(pair) for pair in self._row_seeds.items()],
             "steps": self._steps,
             "is_absent": self._is_absent.copy(),
             "filler": self._filler,
@@ -252,10 +263,22 @@ class AgentRows(RawEnvs):
         pairs = zip(self._copies, state["envs"], strict=True)
         restored = [load_env_state(copy, env_state) for copy, env_state in pairs]
         self._steps = state["steps"]
+        self._load_rows(state)
         self._is_absent[:] = state["is_absent"]
         self._filler = state["filler"]
         self._tell_absent()
         self._seeds = seeds_after(restored, [*self._first_seeds, self._steps])
+
+    def _load_rows(self, state: StateDict) -> None:
+        """Restores the wrappers of the rows. Those whose generator is not restored are
+        seeded anew."""
+        seeds = self._seeds_of_rows(self._steps)
+        saved = state.get("rows", ())  # older ones lack it
+        for row, row_state in enumerate(saved):
+            if load_env_state(self._rows[row], row_state):
+                del seeds[row]
+        seeds |= {int(row): int(seed) for row, seed in state.get("row_seeds", ())}
+        self._row_seeds = seeds
 
     @override
     def close(self) -> None:

@@ -90,6 +90,11 @@ def test_a_module_that_is_missing_is_named(assert_refused):
     )
 
 
+@pytest.mark.parametrize("module", ["", "..x"])
+def test_what_is_no_module_is_refused(assert_refused, module):
+    assert_refused(f"pettingzoo:{module}", "… names no module")
+
+
 def test_agents_that_take_turns_are_refused(monkeypatch, assert_refused):
     assert_refused(module_of(monkeypatch, env=team.Team), "… take turns")
     assert_refused(module_of(monkeypatch), "… no parallel_env")
@@ -280,6 +285,18 @@ def test_the_others_draw_actions_that_masks_allow(env_spec):
         row, _, terminated, truncated, _ = env.step(int(allowed.argmax()))
         if terminated or truncated:
             row, _ = env.reset()
+
+
+def test_a_function_without_metadata_makes_an_environment(env_spec, monkeypatch):
+    """Such as one that puts wrappers around an environment."""
+
+    def wrapped(**arguments):
+        return team.Team(**arguments)
+
+    name = module_of(monkeypatch, parallel_env=wrapped)
+    env, _ = make_one(env_spec(name, size=2))
+    assert env.metadata == team.Team.metadata
+    assert check_env(env_spec(name, size=2)) == []
 
 
 def test_its_block_is_accepted(env_spec):

@@ -35,5 +35,5 @@ def rollout(obs, reward, terminated, truncated):
         torch.zeros(len(t), 1),
         torch.from_numpy(t),
         torch.from_numpy(n),
-        torch.zeros(len(reward), dtype=torch.int64),
+        torch.zeros(reward.shape, dtype=torch.int64),
     )

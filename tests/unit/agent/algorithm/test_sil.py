@@ -71,6 +71,39 @@ def test_returns_are_the_rewards_that_followed_however_rollouts_cut_the_episodes
         assert stored[key] == pytest.approx(value, rel=1e-4, abs=1e-4)
 
 
+@given(seed=st.integers(0, 10_000), lengths=st.lists(st.integers(1, 6), min_size=3))
+@settings(max_examples=60)
+def test_no_return_crosses_a_rollout_in_which_agents_were_absent(seed, lengths):
+    """Such a rollout is one column. Returns before and after it are those of steps that
+    follow one another."""
+    lengths = lengths[:8]
+    steps = stream(seed, sum(lengths), 3)
+    _, reward, terminated, truncated = steps
+    memory, ring = past()
+    begin = 0
+    for number, length in enumerate(lengths):
+        part = slice(begin, begin + length)
+        begin += length
+        whole = [x[part] for x in steps]
+        taken = rollout(*whole)
+        if number % 2:
+            absent = torch.zeros(length, 3, dtype=torch.bool)
+            absent[:, 2] = True
+            taken = taken.without(absent, packed=False)
+            truncated[begin - 1, :2] |= ~terminated[begin - 1, :2]
+            reward[part, 2] = np.nan
+        memory.add(taken)
+    places = ring.indices(np.arange(ring.num_stored))
+    numbers = ring.arrays["obs"][places, 0].astype(int)
+    done = terminated | truncated
+    for number, value in zip(numbers, ring.arrays["returns"][places], strict=True):
+        t, n = divmod(number, 10)
+        end = t + int(done[t:, n].argmax()) + 1
+        powers = GAMMA ** np.arange(end - t)
+        wanted = float(powers @ reward[t:end, n])
+        assert value == pytest.approx(wanted, rel=1e-4, abs=1e-4)
+
+
 def test_combined_replay_brings_one_new_step_and_leaves_the_rest_to_the_past():
     ring = ReturnRing(1000, 0.0, LAYOUT)  # with a γ of 0 a reward is a return
     memory = PastEpisodes(ring, UniformSampler(ring, 0), batch_size=8, use_cer=True)

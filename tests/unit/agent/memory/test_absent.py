@@ -230,6 +230,22 @@ def test_a_replay_must_have_room_for_all_agents():
         replay(batch_size=4, use_cer=True)
 
 
+def test_a_replay_of_sequences_must_have_room_for_one_of_all_agents():
+    recurrent = RecurrentLayout(state_size=1, seq_len=9)
+    with pytest.raises(LabError, match="max_size = 32: must be at least 36, one seq"):
+        replay(recurrent=recurrent)
+
+
+def test_a_sequence_of_all_agents_is_stored_before_the_first_event():
+    memory = replay(recurrent=RecurrentLayout(state_size=1, seq_len=4))
+    for step in steps(2):
+        packed = np.zeros((AGENTS, 3), np.float32)
+        memory.add(step._replace(obs=packed, next_obs=packed))
+    assert memory.ready()
+    with pytest.raises(LabError, match="training_start_step = 0: must be at least 16"):
+        memory.take()
+
+
 def test_ranks_with_fewer_samples_have_as_many_minibatches():
     assert even_sizes(11, 4) == [3, 3, 3, 2]
     assert sum(even_sizes(1000, 7)) == 1000

@@ -2,6 +2,7 @@
 agents in 8 steps, "stays" acts in all, "leaves" in the first 3, "comes_back" in 2 and
 2, and "joins" in the last 6."""
 
+import gymnasium
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
@@ -243,6 +244,41 @@ def test_a_saved_copy_goes_on(build):
         again = other.step(np.zeros(env.num_envs, np.int64))
         assert_array_equal(again.obs, result.obs)
         assert_array_equal(is_present(again), is_present(result))
+
+
+class Noisy(gymnasium.ObservationWrapper):
+    """Adds noise from the generator of the environment."""
+
+    def observation(self, observation):
+        noise = self.np_random.normal(size=observation.shape)
+        return (observation + noise).astype(np.float32)
+
+
+NOISY = "tests.unit.env.vector.test_agents:Noisy"
+
+
+def test_what_wrappers_of_agents_draw_repeats_and_differs_between_rows(build):
+    first, again, other = (
+        build(TEAM, seed=seed, num_envs=2, wrappers=[NOISY]) for seed in (3, 3, 4)
+    )
+    steps = zip(play(first, 11), play(again, 11), play(other, 11), strict=True)
+    for (obs, _), (same, _), (unlike, _) in steps:
+        assert_array_equal(obs, same)
+        assert (obs != unlike).any()
+    noise = first.reset()[[0, AGENTS], 1]  # both see the time 0
+    assert noise[0] != noise[1]
+
+
+def test_wrappers_of_agents_whose_state_is_not_saved_begin_anew(build):
+    stack = {"name": "gymnasium.wrappers:FrameStackObservation", "stack_size": 3}
+    env = build(TEAM, num_envs=1, wrappers=[stack])
+    assert not env.exact_state
+    for _ in play(env, 3):
+        pass
+    other = build(TEAM, seed=9, num_envs=1, wrappers=[stack])
+    other.reset()
+    assert not other.load_state_dict(env.state_dict())
+    other.step(np.zeros(AGENTS, np.int64))
 
 
 def test_an_episode_that_cannot_be_saved_is_begun_anew(build, monkeypatch):
