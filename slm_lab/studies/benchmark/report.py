@@ -36,7 +36,7 @@ SCORE = Axis("", "", "score: Random 0, best mean 1")
 
 
 SHORT = 4
-"""A curve of so many times fewer frames than another is short beside it."""
+"""A curve that ends so many times earlier than another is short beside it."""
 
 
 @final
@@ -247,14 +247,14 @@ def _chart(
         log=False,
         width=None,
         with_profile=y is SCORE,
-        log_x=any(map(_differ_in_frames, panels.values())),
+        log_x=any(map(_differ_in_length, panels.values())),
     )
 
 
-def _differ_in_frames(groups: Sequence[Seeds]) -> bool:
+def _differ_in_length(groups: Sequence[Seeds]) -> bool:
     """Whether a curve would be too short to see beside the longest."""
-    ends = [float(group.frames.max()) for group in groups]
-    return max(ends) > SHORT * min(ends)
+    ends = [max(line.x[-1] for line in group.lines) for group in groups]
+    return bool(max(ends) > SHORT * min(ends))
 
 
 def _speed_up(row: RowResult, rows: Sequence[RowResult]) -> str:
