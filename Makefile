@@ -35,6 +35,7 @@ size: $(READY)
 docs: $(READY)
 	$(BIN)/python docs/reference/spec_reference.py > docs/spec_reference.md
 	$(BIN)/python docs/reference/python_reference.py > docs/python_reference.md
+	$(BIN)/python docs/reference/benchmarks.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(READY)

@@ -1,6 +1,6 @@
 """Writes the page of the benchmarks and its graphs, from the data in `benchmark` and
-the text of `benchmarks.md` beside this file. A line `{table SUITE}` there becomes a
-table, and `{curves SUITE}` a graph.
+the text of `benchmarks.md` beside this file. A line there becomes a table or a graph
+of the report: `{table SUITE}`, `{speeds SUITE}`, `{curves SUITE}`, `{times SUITE}`.
 
 python docs/reference/benchmarks.py
 """
@@ -16,41 +16,41 @@ from slm_lab.studies.benchmark.report import BenchmarkReport, markdown
 DOCS = Path(__file__).parents[1]
 DATA = DOCS.parent / "benchmark"
 TEMPLATE = Path(__file__).with_name("benchmarks.md")
-PLACE = re.compile(r"^\{(table|curves|speeds) (\w+)\}$", re.MULTILINE)
-PICTURES = {"classic": "Learning curves of the shipped specs for classic control"}
-"""What a graph shows, by the suite."""
+PLACE = re.compile(r"^\{(table|speeds|curves|times) (\w+)\}$", re.MULTILINE)
+GRAPHS = {"curves": "Learning curves", "times": "Learning curves over virtual time"}
 
 
 def page(records: Sequence[TrainingRecord]) -> str:
-    """The text of the page. Raises KeyError for a suite without data."""
+    """The text of the page. Raises ValueError if it names a suite without data."""
     report = BenchmarkReport(records)
 
     def filled(place: re.Match[str]) -> str:
         kind, suite = place.groups()
         if suite not in report.suites:
-            raise KeyError(f"{TEMPLATE.name} names the suite {suite}, without data")
-        if kind == "curves":
-            return f"![{PICTURES[suite]}](images/{picture(suite)}.png)"
-        table = report.table(suite) if kind == "table" else report.speeds(suite)
-        return markdown(table).rstrip()
+            raise ValueError(f"{TEMPLATE.name}: {place[0]}: the suite has no data")
+        if kind in GRAPHS:
+            return f"![{GRAPHS[kind]} of the suite {suite}](images/{picture(place)})"
+        return markdown(getattr(report, kind)(suite)).rstrip()
 
     return PLACE.sub(filled, TEMPLATE.read_text(encoding="utf-8"))
 
 
-def picture(suite: str) -> str:
-    """The name of the graph of a suite, without its ending."""
-    return f"benchmark_{suite}_curves"
+def picture(place: re.Match[str]) -> str:
+    """The file name of a graph."""
+    kind, suite = place.groups()
+    return f"benchmark_{suite}_{kind}.png"
 
 
 def main() -> None:
-    """Writes the page and the graphs that it shows."""
+    """Writes the page and its graphs."""
     records = read_records(DATA)
     (DOCS / "benchmarks.md").write_text(page(records), encoding="utf-8")
     report = BenchmarkReport(records)
-    for suite in PICTURES:
-        curves = report.curves(suite)
-        assert curves is not None, suite
-        write_png(curves, DOCS / "images", picture(suite))
+    for place in PLACE.finditer(TEMPLATE.read_text(encoding="utf-8")):
+        kind, suite = place.groups()
+        if kind in GRAPHS:
+            stem = picture(place).removesuffix(".png")
+            write_png(getattr(report, kind)(suite), DOCS / "images", stem)
 
 
 if __name__ == "__main__":

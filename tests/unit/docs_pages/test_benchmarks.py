@@ -1,0 +1,56 @@
+"""The page of the benchmarks says what the data say."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from slm_lab.records.training_record import read_records
+from slm_lab.studies.benchmark.suite import read_suite
+
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = DOCS / "benchmarks.md"
+DATA = DOCS.parent / "benchmark"
+
+
+@pytest.fixture(scope="module")
+def page():
+    return runpy.run_path(str(DOCS / "reference" / "benchmarks.py"))["page"]
+
+
+@pytest.fixture(scope="module")
+def records():
+    return read_records(DATA)
+
+
+def test_the_page_is_up_to_date(page, records):
+    assert PAGE.read_text(encoding="utf-8") == page(records), (
+        "run: python docs/reference/benchmarks.py"
+    )
+
+
+def test_without_one_of_its_trainings_the_page_has_another_table(page, records):
+    assert page(records[1:]) != page(records)
+
+
+def test_a_suite_without_data_is_named(page, records):
+    others = [record for record in records if record.suite != "classic"]
+    with pytest.raises(ValueError, match=r"classic.*has no data"):
+        page(others)
+
+
+def test_every_training_is_one_that_its_suite_has(records):
+    """A row that has gone, or another seed, belongs to no result of the docs."""
+    suites = {record.suite for record in records}
+    planned = {
+        (suite, row.name, seed)
+        for suite in suites
+        for row in read_suite(suite).rows
+        for seed in row.seeds
+    }
+    assert {(r.suite, r.row, r.seed) for r in records} <= planned
+
+
+def test_the_data_are_small():
+    size = sum(file.stat().st_size for file in DATA.rglob("*") if file.is_file())
+    assert size <= 20e6
