@@ -165,10 +165,17 @@ def _is_chosen(request: BenchmarkRequest, row: SuiteRow) -> bool:
 
 
 def _row(request: BenchmarkRequest, row: SuiteRow) -> PlannedRow:
-    """The row with its spec: its words may name a recipe, a template or a file."""
+    """The row with its spec: its words may name a recipe, a template or a file. Raises
+    UsageError for a recipe without an environment."""
     sets = (*row.sets, *request.source.sets)
     name = row.spec_name
-    if row.env is not None and row.file in {*recipes(), *GAMES}:
+    is_recipe = row.file in {*recipes(), *GAMES}
+    if is_recipe and name is None and row.env is None:
+        raise UsageError(
+            f"{request.suite or GATE}: runs: {row.file} is an algorithm: name its "
+            f"environments, as {{specs: [{row.file}], envs: [CartPole-v1]}}"
+        )
+    if is_recipe and row.env is not None:
         name = row.env
     elif row.env is not None:
         sets = (f"env.name={row.env}", *sets)

@@ -218,6 +218,11 @@ def test_bad_input_is_one_clear_message_and_leaves_nothing_behind(what, folder):
     assert_bad_input(folder, ["benchmark", *args], words)
 
 
+def test_an_algorithm_needs_an_environment(folder):
+    (folder / "suite.yaml").write_text("seeds: [1]\nruns: [{specs: [ppo]}]\n")
+    assert_bad_input(folder, ["benchmark", "suite.yaml"], ["ppo", "envs: ["])
+
+
 def test_a_damaged_result_is_named(tmp_path):
     write_record(tmp_path / "kept", record())
     (file,) = (tmp_path / "kept").iterdir()
