@@ -1,6 +1,7 @@
 """What virtual time predicts, against what two cores measure.
 
 python -m bench.virtual [CASE…] [--repeats 3]
+python -m bench.virtual shared --workers 1 16 --contention 0.012 --only-virtual
 
 One worker and two are trained in real time and in virtual time (`meta.simulate`), by
 turns, with costs that one worker measures at the beginning of each repeat. It prints
@@ -40,8 +41,10 @@ SAC = SACCase("HalfCheetah-v5", 1, 4_000, (256, 256), 3e-4)
 PPO = PPOCase("CartPole-v1", 8, 300_000)
 PLANS = {
     "false": Plan(PPO, {"distributed": False}),
-    "shared": Plan(SAC, {"distributed": "shared"}),
-    "synced": Plan(
+    "shared": Plan(PPO, {"distributed": "shared"}),
+    "shared_sac": Plan(SAC, {"distributed": "shared"}),
+    "synced": Plan(PPO, {"distributed": "synced"}),
+    "synced_a2c": Plan(
         A2CCase("LunarLander-v3", 8, 200_000, horizon=32, lr=7e-4),
         {"distributed": "synced"},
     ),
@@ -126,16 +129,19 @@ def costs_of(spec: dict[str, Any], folder: Path) -> dict[str, Any]:
     return block
 
 
-def compare(name: str, counts: list[int], repeats: int) -> None:
+def compare(name: str, options: argparse.Namespace) -> None:
     """Prints the medians of one plan."""
+    counts: list[int] = options.workers
+    kinds = ["virtual"] if options.only_virtual else ["measured", "virtual"]
     plan = PLANS[name]
     start = getattr(plan.case, "start", 0) + 500
     seen: dict[tuple[str, int], list[Rates]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for _ in range(repeats):
+        for _ in range(options.repeats):
             simulate = costs_of(spec_of(plan, counts[0]), Path(folder))
+            simulate["contention"] = options.contention
             for count in counts:
-                for kind in ("measured", "virtual"):
+                for kind in kinds:
                     spec = spec_of(plan, count)
                     if kind == "virtual":
                         spec["meta"]["simulate"] = simulate
@@ -164,9 +170,11 @@ def main() -> None:
     parser.add_argument("cases", nargs="*", choices=[[], *PLANS], metavar="CASE")
     parser.add_argument("--workers", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--repeats", type=int, default=3)
-    arguments = parser.parse_args()
-    for name in arguments.cases or PLANS:
-        compare(name, arguments.workers, arguments.repeats)
+    parser.add_argument("--contention", type=float, default=0.0)
+    parser.add_argument("--only-virtual", action="store_true")
+    options = parser.parse_args()
+    for name in options.cases or PLANS:
+        compare(name, options)
 
 
 if __name__ == "__main__":

@@ -230,8 +230,9 @@ THREE_SEEDS = [0, *(pytest.param(seed, marks=SLOW) for seed in (1, 2))]
 
 
 @pytest.mark.medium
+@pytest.mark.parametrize("seed", THREE_SEEDS)
 @pytest.mark.parametrize("net", ["MLPNet", pytest.param("RecurrentNet", marks=SLOW)])
-def test_the_policy_learns_what_an_image_and_a_number_say_together(net, tmp_path):
+def test_the_policy_learns_what_an_image_and_a_number_say_together(net, seed, tmp_path):
     """Neither of both tells anything alone."""
     optim = {"name": "GlobalAdam", "lr": 3e-3}
     image = {"type": "ConvNet", "conv_hid_layers": [[8, 5, 3]], "normalize": True}
@@ -245,7 +246,7 @@ def test_the_policy_learns_what_an_image_and_a_number_say_together(net, tmp_path
         "optim_spec": optim,
     }
     session = train(
-        "ProbeMatchScene-v0", tmp_path, seed=0, frames=12_000, agent__net=block
+        "ProbeMatchScene-v0", tmp_path, seed=seed, frames=16_000, agent__net=block
     )
     assert final_return(session) > 3.5  # of 4
 
