@@ -1,6 +1,7 @@
 """How a training scales: 1, 2 and 4 workers by turns, and what an exchange costs.
 
 python -m bench.scaling [CASE…] [--workers 1 2 4] [--repeats 3]
+python -m bench.scaling exchange      (an optimizer step, alone and beside another)
 
 It compares the rate of all workers, once all run, with that of one worker in the same
 mode. The rate is in gradient steps for Hogwild! workers, and in frames for ranks. For
@@ -13,8 +14,9 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from datetime import datetime
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,8 +71,8 @@ CASES: dict[str, tuple[Case, tuple[Plan, ...]]] = {
     ),
 }
 """Frames are those of each worker."""
-STEPS = 2_000
-"""Optimizer steps over which the cost of an exchange is measured."""
+STEP_SECONDS = 2.0
+"""How long the cost of an optimizer step is measured."""
 
 
 class Speed(NamedTuple):
@@ -169,59 +171,67 @@ def _told(speed: Speed) -> str:
     return f"{speed.frames:10,.0f} frames/s {speed.updates:8,.1f} updates/s{share}"
 
 
-def exchange() -> None:
-    """Prints what a step on a [256, 256] network costs alone, and in either mode."""
+SYNCS = {"shared": SharedSync, "synced": SyncedSync}
+
+
+def step_optimizer(width: int) -> Optimizer:
+    """That of a network of two layers."""
+    net = nn.Sequential(
+        nn.Linear(4, width),
+        nn.Tanh(),
+        nn.Linear(width, width),
+        nn.Tanh(),
+        nn.Linear(width, 2),
+    )
+    flat = FlatParameters(net)
+    return Optimizer(flat, build_rule("GlobalAdam", {}, flat), LearningRate(1e-4), None)
+
+
+def take_steps(
+    mode: str, width: int, state: SharedTrainState | None, worker: int
+) -> float:
+    """Microseconds of an optimizer step over `STEP_SECONDS`, on weights in `state` or
+    on its own."""
     torch.set_num_threads(1)
+    optimizer = step_optimizer(width)
+    if state is not None:
+        SYNCS[mode](state, worker).join(optimizer)
+    began = time.perf_counter()
+    count = 0
+    while time.perf_counter() < began + STEP_SECONDS:
+        for _ in range(50):
+            optimizer.apply()
+        count += 50
+    return (time.perf_counter() - began) / count * 1e6
 
-    def optimizer() -> Optimizer:
-        net = nn.Sequential(
-            nn.Linear(17, 256),
-            nn.ReLU(),
-            nn.Linear(256, 256),
-            nn.ReLU(),
-            nn.Linear(256, 6),
-        )
-        flat = FlatParameters(net)
-        return Optimizer(
-            flat, build_rule("GlobalAdam", {}, flat), LearningRate(1e-4), None
-        )
 
-    plain = optimizer()
-    unit = SharedTrainState.of(plain, 2)
-    joined = {}
-    for name, kind in (("shared", SharedSync), ("synced", SyncedSync)):
-        joined[name] = optimizer()
-        kind(unit, 0).join(joined[name])
-    steps: dict[str, Callable[[], Any]] = {"plain": plain.apply}
-    steps |= {name: each.apply for name, each in joined.items()}
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    for _ in range(20):
-        for name, step in steps.items():
-            began = time.perf_counter()
-            for _ in range(STEPS // 20):
-                step()
-            times[name].append((time.perf_counter() - began) / (STEPS // 20) * 1e6)
-    median = {name: statistics.median(each) for name, each in times.items()}
-    print(f"an optimizer step on {plain.flat.vector.numel():,} parameters, medians:")
-    for name, microseconds in median.items():
-        above = microseconds - median["plain"]
-        print(
-            f"  {name:7} {microseconds:6.1f} µs"
-            + (f"  (+{above:.1f})" if above else "")
-        )
+def exchange() -> None:
+    """Prints what an optimizer step costs: on weights of its own, and in either mode,
+    alone and while another worker does nothing but step."""
+    for width in (64, 256):
+        alone = take_steps("shared", width, None, 0)
+        print(f"an optimizer step on [{width}, {width}]: {alone:.1f} µs")
+        for mode in SYNCS:
+            state = SharedTrainState.of(step_optimizer(width), 2)
+            one = take_steps(mode, width, state, 0)
+            with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+                steps = [pool.submit(take_steps, mode, width, state, w) for w in (0, 1)]
+                both = statistics.mean(step.result() for step in steps)
+            print(f"  {mode}: {one:.1f} µs alone, {both:.1f} beside another worker")
 
 
 def main() -> None:
     """Measures what the arguments name."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    known = [*CASES, *OVERLAPS]
+    known = ["exchange", *CASES, *OVERLAPS]
     parser.add_argument("cases", nargs="*", choices=[[], *known], metavar="CASE")
     parser.add_argument("--workers", nargs="+", type=int, default=[1, 2, 4])
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
-    exchange()
     for name in arguments.cases or known:
-        if name in CASES:
+        if name == "exchange":
+            exchange()
+        elif name in CASES:
             scaling(name, arguments.workers, arguments.repeats)
         else:
             overlap(name, arguments.repeats)
