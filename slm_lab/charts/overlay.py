@@ -97,10 +97,10 @@ def overlay_chart(
         colours = list(dict.fromkeys(every))
     drawn: list[Panel] = []
     named: set[str] = set()
-    subtitles: list[str] = []
+    all_curves: list[Curve] = []
     for heading, groups in panels.items():
         over = overlay(groups, aggregate, generator.spawn(1)[0], colours)
-        subtitles.append(over.subtitle)
+        all_curves += over.curves
         levels = [
             level(height, over.curves, name * (name != heading))
             for name, height in lines
@@ -119,9 +119,10 @@ def overlay_chart(
     most = MAX_COLUMNS
     if width is not None:
         most = int(width / _NARROWEST)
+    counts = {len(group.lines) for groups in panels.values() for group in groups}
     return Chart(
         title,
-        max(subtitles, key=len),
+        _subtitle(counts, aggregate, all_curves),
         _rows(drawn, most),
         legend=True,
         paper_width=width,
@@ -181,10 +182,7 @@ def overlay(
             label = f"{label} ({count_text(len(group.lines), 'seed')})"
         look = Curve(label, _NONE, _NONE, ink=ink_of(order.index(group.label)))
         curves += _curves(group, look, aggregate, rng)
-    subtitle = _subtitle(counts, aggregate)
-    if any(curve.style == "dashed" for curve in curves):
-        subtitle += "; dashed where not all have values"
-    return Overlay(curves, subtitle)
+    return Overlay(curves, _subtitle(counts, aggregate, curves))
 
 
 def _curves(
@@ -238,12 +236,16 @@ def ink_of(number: int) -> Ink:
     return Ink(place, _PALER**turn)
 
 
-def _subtitle(counts: set[int], aggregate: Aggregate) -> str:
-    if counts == {1}:
-        return "one training each"
+def _subtitle(counts: set[int], aggregate: Aggregate, curves: Sequence[Curve]) -> str:
+    """What curves and bands are; `counts` has the numbers of seeds."""
     of = " of the seeds"
     if len(counts) == 1:
         of = f" of {min(counts)} seeds each"
-    if aggregate == "mean":
-        return f"mean ± 1 std{of}"
-    return f"interquartile mean{of}, 95 % bootstrap interval"
+    subtitle = f"interquartile mean{of}, 95 % bootstrap interval"
+    if counts == {1}:
+        subtitle = "one training each"
+    elif aggregate == "mean":
+        subtitle = f"mean ± 1 std{of}"
+    if any(curve.style == "dashed" for curve in curves):
+        subtitle += "; dashed where not all have values"
+    return subtitle

@@ -174,3 +174,13 @@ def test_rows_of_one_method_in_one_environment_are_told_apart():
     report = BenchmarkReport(records)
     (panel,) = report._panels(report.results).values()
     assert {seeds.label for seeds in panel} == {"small batches", "large batches"}
+
+
+def test_a_graph_does_not_say_that_all_environments_have_as_many_seeds_as_one():
+    records = [
+        record(env="CartPole-v1", seed=1),
+        record(env="CartPole-v1", seed=2),
+        record(env="Acrobot-v1", seed=1),
+    ]
+    chart = BenchmarkReport(records).curves("small")
+    assert chart.subtitle.startswith("interquartile mean of the seeds")
