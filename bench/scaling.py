@@ -188,14 +188,16 @@ def step_optimizer(width: int) -> Optimizer:
 
 
 def take_steps(
-    mode: str, width: int, state: SharedTrainState | None, worker: int
+    mode: str, width: int, state: SharedTrainState | None, worker: int = 0
 ) -> float:
-    """Microseconds of an optimizer step over `STEP_SECONDS`, on weights in `state` or
-    on its own."""
+    """Microseconds of an optimizer step over `STEP_SECONDS`, on weights in `state` once
+    all its workers step, or on its own."""
     torch.set_num_threads(1)
     optimizer = step_optimizer(width)
     if state is not None:
         SYNCS[mode](state, worker).join(optimizer)
+        while not bool((state.updates > 0).all()):
+            optimizer.apply()
     began = time.perf_counter()
     count = 0
     while time.perf_counter() < began + STEP_SECONDS:
@@ -209,11 +211,11 @@ def exchange() -> None:
     """Prints what an optimizer step costs: on weights of its own, and in either mode,
     alone and while another worker does nothing but step."""
     for width in (64, 256):
-        alone = take_steps("shared", width, None, 0)
+        alone = take_steps("shared", width, None)
         print(f"an optimizer step on [{width}, {width}]: {alone:.1f} µs")
         for mode in SYNCS:
+            one = take_steps(mode, width, SharedTrainState.of(step_optimizer(width), 1))
             state = SharedTrainState.of(step_optimizer(width), 2)
-            one = take_steps(mode, width, state, 0)
             with ProcessPoolExecutor(2, get_context("spawn")) as pool:
                 steps = [pool.submit(take_steps, mode, width, state, w) for w in (0, 1)]
                 both = statistics.mean(step.result() for step in steps)
