@@ -340,8 +340,8 @@ def _facts(row: RowResult) -> dict[str, Any]:
         facts |= {f"{name}_low": low, f"{name}_high": high}
     if row.evaluations.size:
         facts["greedy_mean"] = float(row.evaluations.mean())
-    if row.speeds:
-        facts["frames_per_second"] = float(np.median(row.speeds))
+    if row.speed is not None:
+        facts["frames_per_second"] = row.speed
     return facts
 
 
