@@ -310,11 +310,14 @@ class Spaces(NamedTuple):
 
 
 def describe_spaces(spec: EnvSpec) -> Spaces:
-    """The facts about the environment of a spec, which is constructed. Raises as
-    `make_env`."""
+    """The facts about the environment of a spec, which is constructed, and reset where
+    a mask shall be read. Raises as `make_env`, and LabError for a first mask that is
+    missing or wrong."""
     mode = spec.vectorization_mode if _needs_its_mode(spec) else "sync"
     single = spec.model_copy(update={"num_envs": 1, "vectorization_mode": mode})
     with closing(make_env(single, seed=0)) as env:
+        if spec.action_mask is not None:
+            env.reset()
         space = env.action_space
         has_low = has_high = True
         if isinstance(space, spaces.Box | MixedActions):

@@ -7,6 +7,7 @@ of another.
 
 A checkpoint fits if it has the networks that the spec builds, all finite."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -110,8 +111,11 @@ def _shown(shape: Sequence[int] | None) -> str:
 Values: TypeAlias = Mapping[str, Tensor]
 """Parameters and running statistics of all networks, by name."""
 
-WRAPPERS = {"actor": "net.", "actor_critic": "0.net.", "q": ""}
-"""The prefix of the names inside `agent.net` in the policy's network, by its key."""
+POLICIES = ("actor", "actor_critic", "q")
+"""The keys of the networks that `agent.net` describes."""
+AROUND = re.compile(r"\bnet\.|(?<=\bbody\.)tail\.")
+"""What names gain where other layers lie around those that they name, as encoders of
+parts do."""
 OUTPUTS = ("heads", "tails", "scale", *MOMENTS)
 """Names of what depends on an output: the body of a network is the rest."""
 BODY = ".body"
@@ -121,21 +125,17 @@ TUNED = "alpha"
 
 def built_values(networks: Mapping[str, FlatParameters]) -> Values:
     """The values of an agent's networks: views, which a copy into them changes."""
-    return {
-        _full_name(network, name): value
-        for network, flat in networks.items()
-        for name, value in flat.named_values().items()
-    }
+    return _by_full_name(
+        {network: flat.named_values() for network, flat in networks.items()}
+    )
 
 
 def values_of(flats: Mapping[str, StateDict]) -> Values:
     """The values in the saved networks of a checkpoint. Raises ValueError if they are
     damaged."""
-    return {
-        _full_name(network, name): value
-        for network, flat in flats.items()
-        for name, value in saved_values(flat).items()
-    }
+    return _by_full_name(
+        {network: saved_values(flat) for network, flat in flats.items()}
+    )
 
 
 def normalizers_in(
@@ -219,14 +219,27 @@ def begin_with(
             parts[name][:] = saved
 
 
-def _full_name(network: str, name: str) -> str:
-    wrapper = WRAPPERS.get(network)
-    if wrapper is None:
-        return f"{network}.{name}"
-    if name.startswith(wrapper):
-        return f"net.{name.removeprefix(wrapper)}"
-    # the free scale, or the moments of value targets
-    return f"net.{name.removeprefix('0.')}"
+def _by_full_name(networks: Mapping[str, Values]) -> Values:
+    return {
+        full: value
+        for network, values in networks.items()
+        for full, value in zip(
+            _full_names(network, values), values.values(), strict=True
+        )
+    }
+
+
+def _full_names(network: str, names: Iterable[str]) -> list[str]:
+    """The names of a network's values with its role. A layer has the name that it has
+    without others around it, unless another has that too."""
+    if network in POLICIES:
+        shared = network == "actor_critic"  # its layers are "0", its moments "1"
+        names = [name.removeprefix("0.") if shared else name for name in names]
+        network = "net"
+    inner = [AROUND.sub("", name) for name in names]
+    if len(set(inner)) == len(inner):
+        names = inner
+    return [f"{network}.{name}" for name in names]
 
 
 def _role(name: str) -> str:

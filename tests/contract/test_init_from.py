@@ -66,6 +66,25 @@ def test_a_run_begins_with_all_networks_and_normalisers_of_its_parent(row, tmp_p
     child.close()
 
 
+MASKED_ROWS = [
+    case
+    for case in cases(learning=True)
+    if case.values[0].spec.env.name == "ProbeTakeAllowed-v0"
+]
+
+
+@pytest.mark.parametrize("row", MASKED_ROWS)
+def test_a_run_with_masks_begins_with_the_networks_of_one_without(row, tmp_path):
+    env = row.spec.env.model_copy(update={"action_mask": None})
+    unmasked = row.spec.model_copy(update={"env": env})
+    parent = make_session(unmasked, tmp_path / "parent", seed=0)
+    begin(tmp_path / "child", parent_of(parent), row.spec)
+    child = make_session(row.spec, tmp_path / "child", seed=1)
+    assert_same_vectors(vectors(child), vectors(parent))
+    parent.close()
+    child.close()
+
+
 def test_a_part_leaves_the_rest_to_the_seed_of_the_run(tmp_path):
     spec = parse(ppo())
     parent, fresh = (make_session(spec, tmp_path / str(n), seed=n) for n in range(2))

@@ -1,3 +1,5 @@
+import re
+
 import gymnasium
 import numpy as np
 import pytest
@@ -8,7 +10,9 @@ from slm_lab.core.errors import LabError, SpecError
 from slm_lab.core.masks import draw_allowed, mask_columns
 from slm_lab.env.convert.mask import MaskReader
 from slm_lab.env.convert.nested import name_of_part, parts_of
+from slm_lab.studies.requirements import check_spaces
 from tests.learning.probe_envs import TakeAllowed, TakeAllowedPair, register_probes
+from tests.support import parse, ppo
 
 register_probes()
 
@@ -242,6 +246,19 @@ def test_a_part_with_the_name_of_a_whole_observation_stays_a_part():
     masks = reader(spaces.Discrete(2), "info.m", spaces.Dict(obs=BOX))
     numbers = np.zeros(3, np.float32)
     assert masks.parts({"obs": numbers}) == {"obs": numbers}
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("info.allowed", "the info of reset() of ProbeTakeAllowed-v0 has no allowed"),
+        ("info.action_mask.0", "has no action_mask.0; it has action_mask"),
+    ],
+)
+def test_a_missing_key_is_found_before_a_run(place, message):
+    spec = parse(ppo(env__name=IN_INFO["name"], env__action_mask=place))
+    with pytest.raises(LabError, match=re.escape(message)):
+        check_spaces("here", spec)
 
 
 def test_a_second_part_with_the_name_of_the_mask_is_refused():
