@@ -6,7 +6,7 @@ from typing import Any
 
 SOURCE = re.compile(
     r"\[([^\]]+)\]"  # the text of a link to
-    r"\((?:(?:\.\./)+(?:slm_lab|tests|bench|docs/examples)|(?:\.\./)?examples)[^)]*\)"
+    r"\((?:\.\./)+(?:slm_lab|tests|bench)[^)]*\)"
 )
 
 

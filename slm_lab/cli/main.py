@@ -298,6 +298,22 @@ def new(
     )
 
 
+@_command
+def example(
+    name: Annotated[
+        str | None, Argument(help="Default: list them.", metavar="NAME")
+    ] = None,
+    out: Annotated[Path | None, Option(help="The copy. Default: NAME here.")] = None,
+) -> None:
+    """Copy an example: a package that adds parts, a script, the benches."""
+    from slm_lab.cli.example import copy_example, list_examples
+
+    if name is None:
+        list_examples()
+    else:
+        copy_example(name, out)
+
+
 @app.command(epilog=_EPILOG)
 def compare(
     spec_file: Annotated[

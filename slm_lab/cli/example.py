@@ -1,0 +1,76 @@
+"""The command `example`: copies of the example package and of the benches."""
+
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+from slm_lab.cli.display.screen import console, print_line
+from slm_lab.core.errors import UsageError
+from slm_lab.core.registry import suggestion
+
+PACKAGE = Path(__file__).parents[1]
+
+
+class Example(NamedTuple):
+    """Files to copy."""
+
+    place: str
+    """Where the source has them. A wheel has them in `slm_lab/examples`."""
+    purpose: str
+    then: str
+    """The command that comes next."""
+
+
+EXAMPLES = {
+    "lab_extras": Example(
+        place="docs/examples/lab_extras",
+        purpose="a package with an algorithm, a net, environments and a parallel mode",
+        then="pip install ./lab_extras",
+    ),
+    "play_onnx": Example(
+        place="docs/examples/play_onnx.py",
+        purpose="plays an exported agent without the lab",
+        then="python play_onnx.py FILE.onnx ENV",
+    ),
+    "bench": Example(
+        place="bench",
+        purpose="the speed of training, beside other libraries",
+        then="python -m bench.speed ppo_cartpole",
+    ),
+}
+LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
+
+
+def list_examples() -> None:
+    """Prints the names and what each is for."""
+    screen = console()
+    for name, example in EXAMPLES.items():
+        print_line(screen, f"{name:<12}{example.purpose}")
+
+
+def copy_example(name: str, out: Path | None) -> None:
+    """Copies an example to `out`, by default to the current folder under its own name.
+    Raises UsageError for an unknown name and for a place that exists."""
+    if name not in EXAMPLES:
+        names = ", ".join(EXAMPLES)
+        hint = suggestion(name, EXAMPLES)
+        raise UsageError(f"there is no example {name}; there are {names}{hint}")
+    source = example_path(name)
+    target = out or Path(source.name)
+    if target.exists():
+        raise UsageError(f"{target} exists: name another place with --out")
+    if source.is_dir():
+        shutil.copytree(source, target, ignore=LEFT_OUT)
+    else:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+    print_line(console(), f"wrote {target}; then: {EXAMPLES[name].then}")
+
+
+def example_path(name: str) -> Path:
+    """The file or folder of an example, in a wheel or in a checkout."""
+    place = Path(EXAMPLES[name].place)
+    installed = PACKAGE / "examples" / place.name
+    if installed.exists():
+        return installed
+    return PACKAGE.parent / place
