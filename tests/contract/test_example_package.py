@@ -193,6 +193,7 @@ def test_the_package_imports_only_names_that_the_docs_call_stable():
     assert used <= stable_names()
 
 
+@pytest.mark.slow
 def test_its_own_tests_keep_the_contracts_of_the_lab(installed, tmp_path):
     shutil.copytree(PACKAGE / "tests", tmp_path / "tests")
     shutil.copy(PACKAGE / "pyproject.toml", tmp_path)

@@ -645,7 +645,15 @@ def test_critics_learn_the_values_of_states_before_a_truncation(name, tmp_path):
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("name", OF_ACTORS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "SoftActorCritic",
+        "CrossQ",
+        "TD3",
+        *(pytest.param(name, marks=SLOW) for name in ("REDQ", "TQC", "DroQ")),
+    ],
+)
 def test_an_actor_finds_the_best_action_and_the_critics_its_value(name, tmp_path):
     """The best action is 0.5 of [−2, 2], a quarter of the half range."""
     session = train(
@@ -676,8 +684,8 @@ FADING = {"name": "linear_decay", "start_val": 1.0, "end_val": 0.1, "end_step": 
     ("name", "net"),
     [
         ("SoftActorCritic", "ConvNet"),
-        ("TD3", "ConvNet"),
-        ("CrossQ", "ConvNet"),
+        pytest.param("TD3", "ConvNet", marks=SLOW),
+        pytest.param("CrossQ", "ConvNet", marks=SLOW),
         pytest.param("SoftActorCritic", "ResNet", marks=SLOW),
         pytest.param("SoftActorCritic", "TorchArcNet", marks=SLOW),
         pytest.param("TQC", "ConvNet", marks=SLOW),
