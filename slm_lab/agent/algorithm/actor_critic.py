@@ -8,8 +8,12 @@ from torch import Tensor
 from typing_extensions import override
 
 from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
-from slm_lab.agent.algorithm.correction import Estimates, VTrace, evaluate_rollout
-from slm_lab.agent.algorithm.loss import explained_variance
+from slm_lab.agent.algorithm.correction import (
+    OF_ESTIMATES,
+    Estimates,
+    VTrace,
+    evaluate_rollout,
+)
 from slm_lab.agent.algorithm.policy_parts import (
     CriticParts,
     assemble,
@@ -36,7 +40,7 @@ class ActorCritic(Learner[Rollout]):
     (arXiv:1802.01561). Its λ is `lam`, else 1. `num_step_returns` bounds its sum, else
     the rollout does."""
 
-    metric_names = ("policy_loss", "value_loss", "explained_variance", "entropy_coef")
+    metric_names = ("policy_loss", "value_loss", *OF_ESTIMATES, "entropy_coef")
 
     def __init__(
         self,
@@ -85,7 +89,6 @@ class ActorCritic(Learner[Rollout]):
         action = moved(flatten_steps(batch.action, recurrent), device)
         with torch.no_grad():
             estimates = self._estimates(batch, obs, action)
-            value = estimates.value
             returns = estimates.returns
             advantage = estimates.advantage
             if estimates.weight is not None:
@@ -110,7 +113,7 @@ class ActorCritic(Learner[Rollout]):
             "policy_loss": policy_loss,
             "value_loss": value_loss,
             "entropy": batch_pass.entropy,
-            "explained_variance": explained_variance(value, returns),
+            **estimates.report(batch.reward),
             "entropy_coef": entropy_coef,
         }
 

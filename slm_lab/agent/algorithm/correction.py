@@ -7,11 +7,16 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
+from slm_lab.agent.algorithm.loss import explained_variance
+from slm_lab.agent.algorithm.report import Report, mean
 from slm_lab.agent.algorithm.returns import gae, vtrace
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.net.policy_value import PolicyValue
 from slm_lab.agent.recurrent_state import unflatten_steps
+
+OF_ESTIMATES = ("explained_variance", "advantage", "value", "batch_reward")
+"""The columns of `Estimates.report`."""
 
 
 class Estimates(NamedTuple):
@@ -40,6 +45,16 @@ class Estimates(NamedTuple):
             weight=None,
             log_prob=rollout.log_prob,
         )
+
+    def report(self, reward: Tensor) -> Report:
+        """How well the critic explains the returns, and means over the rollout, with
+        its rewards (T, N)."""
+        return {
+            "explained_variance": explained_variance(self.value, self.returns),
+            "advantage": mean(self.advantage),
+            "value": mean(self.value),
+            "batch_reward": mean(reward),
+        }
 
 
 class Reevaluation(NamedTuple):

@@ -16,7 +16,12 @@ from slm_lab.agent.algorithm.algorithm import (
     seeded_generator,
     train_on_minibatches,
 )
-from slm_lab.agent.algorithm.correction import AdvantageEstimator, Estimates, VTrace
+from slm_lab.agent.algorithm.correction import (
+    OF_ESTIMATES,
+    AdvantageEstimator,
+    Estimates,
+    VTrace,
+)
 from slm_lab.agent.algorithm.minibatches import shuffled_minibatches
 from slm_lab.agent.algorithm.policy_parts import (
     CriticParts,
@@ -109,11 +114,11 @@ class PPO(Learner[Rollout]):
         "value_loss",
         "approx_kl",
         "clip_fraction",
-        "explained_variance",
+        *OF_ESTIMATES,
         "clip_eps",
         "entropy_coef",
     )
-    """Means over the minibatches of a training event, except `explained_variance`."""
+    """Means over the minibatches of a training event, or over its rollout."""
 
     def __init__(
         self,
@@ -169,14 +174,14 @@ class PPO(Learner[Rollout]):
         self.train_state.set_frame(frame)
         clip_eps = self._clip_eps.at(frame)
         entropy_coef = self._entropy_coef.at(frame)
-        samples, explained_var = self._prepare(batch)
+        samples, of_rollout = self._prepare(batch)
         updates = (
             self.step(minibatch, clip_eps, entropy_coef)
             for minibatch in self._minibatches(samples)
         )
         return {
             **train_on_minibatches(self, self.network, updates),
-            "explained_variance": explained_var,
+            **of_rollout,
             "clip_eps": clip_eps,
             "entropy_coef": entropy_coef,
         }
@@ -201,9 +206,8 @@ class PPO(Learner[Rollout]):
             yield batch._replace(action=action)
 
     @torch.no_grad()
-    def _prepare(self, rollout: Rollout) -> tuple[Samples, float]:
-        """Advantages and value targets, flattened; and the explained variance of the
-        critic."""
+    def _prepare(self, rollout: Rollout) -> tuple[Samples, Report]:
+        """Advantages and value targets, flattened; and numbers of the rollout."""
         device = self.network.device
         recurrent = self.network.recurrent
         group = self.train_state.group
@@ -213,9 +217,8 @@ class PPO(Learner[Rollout]):
 
         obs = moved(flatten_obs(rollout.obs, recurrent), device)
         action = flat(rollout.action)
-        value, returns, advantage, weight, log_prob = self._estimates(
-            rollout, obs, action
-        )
+        estimates = self._estimates(rollout, obs, action)
+        value, returns, advantage, weight, log_prob = estimates
         if self._return_range is not None:
             of_all = group.all_gather_samples(returns.flatten())
             advantage = advantage / self._return_range.update(of_all)
@@ -236,7 +239,7 @@ class PPO(Learner[Rollout]):
             weight=None if weight is None else flat(weight),
             old_raw_value=old_raw_value,
         )
-        return samples, loss.explained_variance(value, returns)
+        return samples, estimates.report(rollout.reward)
 
     def _estimates(self, rollout: Rollout, obs: Tensor, action: Tensor) -> Estimates:
         """Returns and advantages of a rollout, given its flattened observations and

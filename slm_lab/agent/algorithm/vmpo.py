@@ -18,7 +18,11 @@ from slm_lab.agent.algorithm.algorithm import (
     seeded_generator,
     train_on_minibatches,
 )
-from slm_lab.agent.algorithm.correction import AdvantageEstimator, VTrace
+from slm_lab.agent.algorithm.correction import (
+    OF_ESTIMATES,
+    AdvantageEstimator,
+    VTrace,
+)
 from slm_lab.agent.algorithm.dual import LogNumbers, build_dual_optimizer
 from slm_lab.agent.algorithm.minibatches import shuffled_minibatches
 from slm_lab.agent.algorithm.policy_parts import (
@@ -127,7 +131,7 @@ class VMPO(Learner[Rollout]):
     @override
     def metric_names(self) -> tuple[str, ...]:
         of_bounds = (name for names in self._columns for name in names)
-        return ("policy_loss", "value_loss", "explained_variance", "eta", *of_bounds)
+        return ("policy_loss", "value_loss", *OF_ESTIMATES, "eta", *of_bounds)
 
     @override
     def take_numbers(self, numbers: Mapping[str, float]) -> None:
@@ -137,7 +141,7 @@ class VMPO(Learner[Rollout]):
     def learn(self, batch: Rollout, frame: int) -> Report:
         """`training_epoch` passes over the rollout in shuffled minibatches."""
         self.train_state.set_frame(frame)
-        samples, explained_var = self._prepare(batch)
+        samples, of_rollout = self._prepare(batch)
         minibatches = shuffled_minibatches(
             samples=samples,
             obs=samples.obs,
@@ -148,12 +152,12 @@ class VMPO(Learner[Rollout]):
             group=self.train_state.group,
         )
         report = train_on_minibatches(self, self.network, map(self.step, minibatches))
-        return {**report, "explained_variance": explained_var}
+        return {**report, **of_rollout}
 
     @torch.no_grad()
-    def _prepare(self, rollout: Rollout) -> tuple[PolicySamples, float]:
-        """π_old, advantages and value targets, flattened; and the explained variance of
-        the critic."""
+    def _prepare(self, rollout: Rollout) -> tuple[PolicySamples, Report]:
+        """π_old, advantages and value targets, flattened; and numbers of the
+        rollout."""
         network = self.network
         recurrent = network.recurrent
         size = self.spec.minibatch_size
@@ -186,7 +190,7 @@ class VMPO(Learner[Rollout]):
             log_rho=flat(rho).log(),
             raw_target=network.transform.encode(target),
         )
-        return samples, loss.explained_variance(estimates.value, estimates.returns)
+        return samples, estimates.report(rollout.reward)
 
     def _step(self, batch: PolicySamples) -> Update:
         """One gradient step of networks and dual variables on L_π + L_η + L_α + L_V of

@@ -179,6 +179,13 @@ def test_actor_critic_follows_the_gradient_of_v_trace_where_its_policy_has_moved
     assert report["explained_variance"] == pytest.approx(
         variance.item(), rel=1e-3, abs=1e-4
     )
+    means = {
+        "advantage": traced.advantage,
+        "value": value,
+        "batch_reward": rollout.reward,
+    }
+    for column, steps in means.items():
+        assert report[column] == pytest.approx(steps.mean().item(), rel=1e-3)
     assert uncorrected["policy_loss"] != pytest.approx(policy_loss.item(), rel=1e-2)
     assert uncorrected["value_loss"] != pytest.approx(value_loss.item(), rel=1e-2)
     play.env.close()
