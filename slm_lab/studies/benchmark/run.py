@@ -99,6 +99,7 @@ class BenchmarkRun(Agenda):
     @override
     def task(self, state: TrialState) -> TrialTask:
         training = self.trainings[state.trial]
+        cluster = training.row.spec.meta.cluster
         source = replace(
             training.row.source,
             seed=training.seed,
@@ -107,7 +108,8 @@ class BenchmarkRun(Agenda):
         )
         begun = find_labelled(training.label, self.runs)
         if begun is not None:
-            source = replace(_source_of(begun, source), run=str(begun.root), label=None)
+            source = _source_of(begun, source, cluster)
+            source = replace(source, run=str(begun.root), label=None)
             if not self._was_alone_before(training):
                 self._with_others.add(state.trial)
         run = Run(source)
@@ -162,13 +164,17 @@ class BenchmarkRun(Agenda):
         return busy < cores + QUIET
 
 
-def _source_of(run: RunDir, source: RunSource) -> RunSource:
-    """The source of the spec with which a training has begun."""
+def _source_of(run: RunDir, source: RunSource, cluster: str | None) -> RunSource:
+    """The source of the spec with which a training has begun, on the Ray cluster that
+    the suite names."""
+    sets = []
+    if cluster is not None:
+        sets = [f"meta.cluster={cluster}"]
     return replace(
         source,
         spec_file=str(run.spec_file),
         spec_name=run.spec_name,
-        sets=(),
+        sets=tuple(sets),
         seed=None,
     )
 
@@ -180,7 +186,8 @@ def _check_begun(training: PlannedTraining, runs: Path) -> None:
     if begun is None:
         return
     row = training.row
-    spec = _source_of(begun, row.source).load(warn=False)
+    cluster = row.spec.meta.cluster
+    spec = _source_of(begun, row.source, cluster).load(warn=False)
     if not row.is_trained_by(spec):
         raise UsageError(
             f"{begun.root} is a run of another spec than the suite's "

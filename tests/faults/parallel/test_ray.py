@@ -1,5 +1,6 @@
 """Trainings on a Ray cluster of two nodes, which are on one machine here."""
 
+import json
 import os
 import shutil
 import signal
@@ -27,6 +28,7 @@ from tests.faults.lab import (
     run,
     session_of,
     started,
+    started_as,
     trial_metrics,
     wait_until,
     write_spec,
@@ -204,6 +206,29 @@ def test_independent_seeds_are_spread_over_the_cluster(folder, cluster):
     assert on_cluster == [
         repeatable(rows_file(folder / "here", session)) for session in range(3)
     ]
+
+
+def test_a_benchmark_that_is_killed_goes_on_where_it_was(folder, cluster):
+    spec = ppo(meta__cluster=cluster.address, env__max_frame=24_000)
+    spec["meta"] |= {"log_frequency": 400, "save_interval": 0}
+    suite = {
+        "seeds": [5],
+        "episodes": 0,
+        "runs": [{"specs": [f"{write_spec(folder, spec)} {NAME}"]}],
+    }
+    (folder / "suite.json").write_text(json.dumps(suite))
+    words = [LAB, "benchmark", "suite.json", "--data", "results", "--runs", "data"]
+    with started_as(folder, [str(word) for word in words]) as running:
+        wait_until(
+            lambda: any(folder.glob("data/*/*/model/*_s0_latest.json")), timeout=120
+        )
+        running.process.kill()
+    before = list(folder.glob("data/*/*/model"))
+    done = call([str(word) for word in words], folder)
+    assert done.code == 0, done.err
+    assert list(folder.glob("data/*/*/model")) == before
+    (result,) = folder.glob("results/suite/*.json")
+    assert json.loads(result.read_text())["ending"] == "finished"
 
 
 def test_a_cluster_that_is_too_small_is_reported_before_anything_starts(
