@@ -1,9 +1,9 @@
 """Checkpoints that Hogwild! workers make together in virtual time.
 
-Workers meet at fixed virtual times, each at its first step boundary after these. All of
-them then have what the others know. A checkpoint is made there, if one is due. So it
-changes nothing in what they learn, and a resumed training repeats an uninterrupted
-one."""
+Workers meet at virtual times that all know, each at its first step boundary after
+these. All of them then have what the others know. A checkpoint is made there, if one is
+due. So it changes nothing in what they learn, and a resumed training repeats an
+uninterrupted one."""
 
 from collections.abc import Callable
 from typing import final
@@ -19,13 +19,17 @@ from slm_lab.session.strategy import JointCheckpoint, StartBarrier
 BETWEEN_MEETINGS = 5_000_000_000
 """Virtual nanoseconds of all workers together between two meetings: about the real
 ones."""
+STEPS_BETWEEN_MEETINGS = 50
+"""The least optimizer steps of the slowest worker between two meetings. What is read
+there is younger than without them, so they must be rare."""
 
 
 @final
 class WorkerMeetings(StartBarrier, JointCheckpoint):
-    """The meetings of one of W workers. `merge` adds what this worker knows to the
-    shared state, `adopt` makes it equal to that. `pauses` does what needs no order: it
-    waits for the start, and copies the state."""
+    """The meetings of one of W workers, which has taken `steps()` optimizer steps.
+    `merge` adds what this worker knows to the shared state, `adopt` makes it equal to
+    that. `pauses` does what needs no order: it waits for the start, and copies the
+    state."""
 
     saves_at_rows = False
 
@@ -37,6 +41,7 @@ class WorkerMeetings(StartBarrier, JointCheckpoint):
         worker: int,
         merge: Callable[[], None],
         adopt: Callable[[], None],
+        steps: Callable[[], int],
     ) -> None:
         self._pauses = pauses
         self._turns = turns
@@ -44,12 +49,13 @@ class WorkerMeetings(StartBarrier, JointCheckpoint):
         self._worker = worker
         self._merge = merge
         self._adopt = adopt
-        self._interval = BETWEEN_MEETINGS // board.num_sessions
+        self._steps = steps
+        self._least = BETWEEN_MEETINGS // board.num_sessions
         self._joined = board.save_requested
         """The last joint checkpoint that this worker has made, or came too late for."""
         self._has_ended = False
-        self.num_meetings = 0
-        """The meetings so far, those before a resume included."""
+        self.next_time = self._least
+        """The virtual nanoseconds of the next meeting."""
 
     @override
     def wait_for_start(self) -> None:
@@ -64,15 +70,15 @@ class WorkerMeetings(StartBarrier, JointCheckpoint):
     @property
     @override
     def is_requested(self) -> bool:
-        return self._turns.clock >= (self.num_meetings + 1) * self._interval
+        return self._turns.clock >= self.next_time
 
     @override
     def joint_state(self, copy: Callable[[], StateDict]) -> StateDict | None:
-        self.num_meetings += 1
         wanted = self._turns.meet(self._board.save_requested)
         self._turns.take()
         self._merge()
-        self._turns.meet()
+        slowest = self._turns.meet(self._turns.clock // max(self._steps(), 1))
+        self.next_time += max(self._least, STEPS_BETWEEN_MEETINGS * slowest)
         self._adopt()
         state = None
         if wanted > self._joined and not self._board.stop_requested:

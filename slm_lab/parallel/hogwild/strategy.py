@@ -180,6 +180,7 @@ class HogwildStrategy(Strategy, Ballot):
                 worker=session,
                 merge=self._merge,
                 adopt=self._adopt,
+                steps=lambda: self._agent.learner.opt_step,
             )
         super().__init__(
             Blueprint(board.clock_slots, session, self.columns),
@@ -305,10 +306,10 @@ class HogwildStrategy(Strategy, Ballot):
     @override
     def state_dict(self) -> StateDict:
         """Update counts, which order checkpoints by age, and resets; in virtual time
-        the meetings so far, and what is not reported yet."""
+        the next meeting, and what is not reported yet."""
         state = {**super().state_dict(), **self._state.counts}
         if self._meetings is not None:
-            state["meetings"] = self._meetings.num_meetings
+            state["next_meeting"] = self._meetings.next_time
             state["staleness"] = {
                 name: list(sync.staleness) for name, sync in self._syncs.items()
             }
@@ -319,6 +320,6 @@ class HogwildStrategy(Strategy, Ballot):
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
         if self._meetings is not None:
-            self._meetings.num_meetings = int(state["meetings"])
+            self._meetings.next_time = int(state["next_meeting"])
             self._unreported = state["staleness"]
             self._opt_step = int(state["reported_opt_step"])

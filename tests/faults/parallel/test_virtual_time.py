@@ -141,6 +141,25 @@ MEASURED = {
 
 
 @pytest.mark.slow
+def test_every_step_of_the_others_makes_a_copy_of_the_weights_older(folder):
+    """Meetings, after which weights are young, must be rare also where a step is
+    long."""
+    long = {kind: [1.0] for kind in COSTS}
+    spec = actor_critic(
+        meta__distributed="synced",
+        meta__max_session=4,
+        meta__simulate={"costs": long},
+        env__max_frame=8000,
+    )
+    train(folder, spec)
+    ages = [
+        read_rows(rows_file(folder, session))["staleness_mean"].mean()
+        for session in range(4)
+    ]
+    assert np.mean(ages) == pytest.approx(3, rel=0.05)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MEASURED)
 def test_costs_are_measured_when_a_run_begins_and_are_kept(folder, mode):
     spec = actor_critic(
