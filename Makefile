@@ -58,7 +58,7 @@ $(LIGHT): pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -m venv $(VENV)
 	@kept=$$($(BIN)/python -c "from importlib.metadata import version; print(version('torch'))" 2>/dev/null); \
 		sed "s/^torch==.*/torch==$${kept:-$$(sed -n 's/^torch==//p' $(CONSTRAINTS))}/" $(CONSTRAINTS) > $(PINNED)
-	$(BIN)/pip install --quiet -c $(PINNED) -e .
+	$(BIN)/pip install --quiet --no-compile -c $(PINNED) -e .
 	touch $(LIGHT)
 
 # Beside it the extras and the tools of the tests and the checks.

@@ -1,8 +1,10 @@
 """What differs between the releases of torch that the lab runs on: from 2.4."""
 
+import io
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -43,3 +45,14 @@ def cpu_capabilities() -> dict[str, bool]:
     names = {"avx512_f": "avx512f"}
     known = ("avx2", "avx512_f", "avx512_bf16", "amx_bf16", "bf16")
     return {name: names.get(name, name) in words for name in known}
+
+
+@lru_cache(maxsize=1)
+def saves_unsigned() -> bool:
+    """Whether torch saves tensors of unsigned integers of more than 8 bits. Torch 2.4
+    makes them, and cannot save them."""
+    try:
+        torch.save(torch.zeros(1, dtype=torch.uint64), io.BytesIO())
+    except KeyError:
+        return False
+    return True
