@@ -173,7 +173,7 @@ class GlooGroup(ProcessGroup):
                 rank == 0,
                 timeout=limit,
                 master_listen_fd=listening,
-                use_libuv=False,  # with it torch 2.4 crashes on a socket that it is given
+                use_libuv=False,  # torch 2.4 would crash on a given socket
             )
             options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
             options._timeout = limit
