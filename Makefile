@@ -1,12 +1,17 @@
 # `make run` and `make test` need nothing but Python 3.11+, pip and make.
 PYTHON ?= python3
 VENV ?= .venv
+CONSTRAINTS ?= constraints.txt
+# The extra that the tests and the checks need.
+EXTRA ?= dev
 BIN = $(VENV)/bin
-READY = $(VENV)/.ready
+LIGHT = $(VENV)/.ready
+READY = $(VENV)/.ready-$(EXTRA)
+PINNED = $(VENV)/constraints.txt
 
-.PHONY: run test test-medium test-all check format size docs bench clean
+.PHONY: run test test-medium test-all test-oldest check format size docs bench clean
 
-run: $(READY)
+run: $(LIGHT)
 	$(BIN)/slm-lab run
 
 test: $(READY)
@@ -17,6 +22,10 @@ test-medium: $(READY)
 
 test-all: $(READY)
 	$(BIN)/pytest -n 2
+
+# The oldest versions that the lab works with, in an environment of their own.
+test-oldest:
+	$(MAKE) test-medium VENV=.venv-oldest CONSTRAINTS=constraints-oldest.txt EXTRA=tests
 
 check: $(READY)
 	$(BIN)/ruff check --no-cache .
@@ -39,16 +48,24 @@ docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(READY)
-	$(BIN)/pip install --quiet -c constraints.txt -e ".[bench]"
+	$(BIN)/pip install --quiet -c $(PINNED) -e ".[bench]"
 	$(BIN)/python -m bench.speed ppo_cartpole
 
-# The virtual environment is made again when what it should contain changes.
-$(READY): pyproject.toml constraints.txt
-	@echo "installing torch and the lab into $(VENV): some minutes, without output"
+# The lab alone: what trains, draws graphs and makes tables. It is installed again when what it should
+# contain changes. A torch that is there already stays: its version takes the place of the pinned one.
+$(LIGHT): pyproject.toml $(CONSTRAINTS)
+	@echo "installing torch and the lab into $(VENV): a minute or more, without output"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet -c constraints.txt torch
-	$(BIN)/pip install --quiet -c constraints.txt -e ".[dev]"
+	@kept=$$($(BIN)/python -c "from importlib.metadata import version; print(version('torch'))" 2>/dev/null); \
+		sed "s/^torch==.*/torch==$${kept:-$$(sed -n 's/^torch==//p' $(CONSTRAINTS))}/" $(CONSTRAINTS) > $(PINNED)
+	$(BIN)/pip install --quiet --no-compile -c $(PINNED) -e .
+	touch $(LIGHT)
+
+# Beside it the extras and the tools of the tests and the checks.
+$(READY): $(LIGHT)
+	@echo "installing the extras and the tools of the tests into $(VENV): some minutes, without output"
+	$(BIN)/pip install --quiet -c $(PINNED) -e ".[$(EXTRA)]"
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-oldest .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

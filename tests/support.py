@@ -1,10 +1,13 @@
 """Helpers of many tests: small specs, and Sessions run in this process."""
 
 import copy
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
+from packaging.version import Version
 
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.spec.load import parse_spec
@@ -37,6 +40,13 @@ __all__ = [
     "soft",
     "vmpo",
 ]
+
+
+def needs(package: str, release: str) -> Any:
+    """Skips a test of what a package has from a release on."""
+    is_older = Version(version(package)) < Version(release)
+    return pytest.mark.skipif(is_older, reason=f"{package} {release} brought it")
+
 
 PPO = {
     "agent": {

@@ -30,8 +30,8 @@ from slm_lab.storage.checkpoint import from_bytes, to_bytes
 class Episodes(NamedTuple):
     """Whole episodes, in the order in which they ended.
 
-    >>> slm_lab.load("latest").evaluate(episodes=2).returns.mean()
-    np.float64(...)"""
+    >>> len(slm_lab.load("latest").evaluate(episodes=2).returns)
+    2"""
 
     returns: FloatArray
     """(K,) float64: the sum of the environment's rewards"""

@@ -115,8 +115,8 @@ def train(
 
     >>> budget = {"env.max_frame": 500}
     >>> run = slm_lab.train("small.json", sets=budget, seed=0, quiet=True)
-    >>> run.rows.frame.max()
-    np.float64(500.0)
+    >>> float(run.rows.frame.max())
+    500.0
 
     Args:
         spec: A spec file, the name of a shipped one, a dict or a Spec. May be None with

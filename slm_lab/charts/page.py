@@ -451,7 +451,7 @@ def _band(curve: Curve) -> Trace:
         "mode": "lines",
         "line": {"width": 0},
         "fill": "toself",
-        "fillcolor": f"{look.colour(*curve.ink)}{round(255 * look.BAND_OPACITY):02X}",
+        "fillcolor": look.translucent(*curve.ink, opacity=look.BAND_OPACITY),
         "hoverinfo": "skip",
         "showlegend": False,
     }

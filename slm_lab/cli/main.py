@@ -571,13 +571,14 @@ def plot(
 @_command
 def runs(
     patterns: Annotated[
-        list[str],
+        # None, as no release of click before 8.3 takes a default of several words
+        list[str] | None,
         Argument(
             metavar="PATTERN",
             help="Part of a folder, name or environment; * stands for any text. Or "
             "paths, as a shell makes of data/*.",
         ),
-    ] = options.NONE,
+    ] = None,
     sort: Annotated[
         str | None,
         Option(
@@ -595,7 +596,7 @@ def runs(
     from slm_lab.cli.runs import list_runs
 
     list_runs(
-        patterns=tuple(patterns),
+        patterns=tuple(patterns or ()),
         sort=sort,
         status=status,
         data=data,

@@ -19,12 +19,12 @@ app = typer.Typer(
 @app.command()
 def check(
     files: Annotated[
-        list[str],
+        list[str] | None,
         Argument(
             help="Spec files, paths or shipped names. Default: every shipped file.",
             autocompletion=completion.spec_files,
         ),
-    ] = NONE,
+    ] = None,  # as in `runs`
     sets: Sets = NONE,
     imports: Imports = NONE,
     trust: Trust = False,

@@ -24,6 +24,8 @@ SHARED = Path("/dev/shm")
 LEAST_SHARED = 2**28
 LEAST_DISK = 2**30
 LEAST_FILES = 1024
+OF_SEVERAL = ("all", "bench", "dev", "tests")
+"""Extras that are not for one part of the lab."""
 
 
 class MachinePart(NamedTuple):
@@ -132,6 +134,6 @@ def _packages_of_extras() -> dict[str, list[str]]:
     packages_of: dict[str, list[str]] = {}
     for line in requires("slm-lab") or ():
         match = re.match(r"([\w.-]+).*extra == ['\"](\w+)['\"]", line)
-        if match and match[2] not in ("all", "bench", "dev") and match[1] != "slm-lab":
+        if match and match[2] not in OF_SEVERAL and match[1] != "slm-lab":
             packages_of.setdefault(match[2], []).append(match[1])
     return packages_of

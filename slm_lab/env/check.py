@@ -9,9 +9,9 @@ from gymnasium.error import DependencyNotInstalled
 from slm_lab.core.errors import MissingExtraError, Problem, SpecError, UsageError
 from slm_lab.core.registry import load_target
 from slm_lab.env.changing import ArgumentSchedule
-from slm_lab.env.extras import known_warnings_ignored, require
+from slm_lab.env.extras import known_warnings_ignored, missing
 from slm_lab.env.foreign import OWN_OF_NATIVE, vector_creator
-from slm_lab.env.lookup import find_env
+from slm_lab.env.lookup import find_env, in_families
 from slm_lab.env.pettingzoo import agents_problems
 from slm_lab.env.pool_names import is_of_pool, is_pooled
 from slm_lab.env.simulators.atari import JOINED, atari_problems, is_atari
@@ -31,6 +31,9 @@ OWN_NAMES = {
 
 KEYS_OF_THE_LAB = {key: f"env.{key}, beside kwargs" for key in EnvSpec.model_fields}
 """Keys that may stand in `kwargs` by mistake."""
+
+DRAWN_BY_PYGAME = ("gymnasium.envs.classic_control", "gymnasium.envs.toy_text")
+"""The environments of Gymnasium itself, which draw with pygame and step without it."""
 
 SHOWN_MODES = frozenset({"human", "rgb_array", "rgb_array_list"})
 """Render modes that a window can show: Gymnasium opens one for images."""
@@ -245,12 +248,11 @@ def _render_fault(
     entry = find_env(spec)
     try:
         creator = _single_creator(entry)
-        if is_atari(entry):
-            require("cv2", "atari")
     except (ImportError, DependencyNotInstalled):
         return None  # as for a missing extra
-    except MissingExtraError as error:
-        return f"single games need OpenCV, and {error}"
+    lacking = _missing_for_images(entry)
+    if lacking is not None:
+        return lacking
     arguments = arguments_of(creator)
     if not arguments.open_ended and "render_mode" not in arguments.named:
         return "it takes no render_mode"
@@ -264,6 +266,16 @@ def _render_fault(
         f'it has no render mode "{wanted}"; it has '
         f"{', '.join(map(str, modes)) or 'none at all'}"
     )
+
+
+def _missing_for_images(entry: GymnasiumSpec) -> str | None:
+    """The line that names the extra which draws the environment, if it is missing."""
+    if is_atari(entry):
+        fault = missing("cv2", "atari")
+        return None if fault is None else f"single games need OpenCV, and {fault}"
+    if in_families(entry, *DRAWN_BY_PYGAME):
+        return missing("pygame", "video")
+    return None
 
 
 def _single_creator(entry: GymnasiumSpec) -> Callable[..., Any]:

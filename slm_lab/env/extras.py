@@ -1,5 +1,5 @@
-"""What the optional dependencies of the lab install: the import of a simulator, with an
-error that has the command."""
+"""What the optional dependencies of the lab install: its import where it is used, with
+an error that has the command."""
 
 import importlib
 import importlib.util
@@ -13,12 +13,23 @@ from slm_lab.core.registry import import_failure
 
 
 def require(module: str, extra: str) -> None:
-    """Raises MissingExtraError if `module`, which the `extra` installs, is missing. A
-    folder without code, which an uninstalled package may leave, does not count: it has
-    no origin."""
-    module_spec = importlib.util.find_spec(module)
-    if module_spec is None or module_spec.origin is None:
-        raise MissingExtraError(f"{module} is not installed; run: {pip_command(extra)}")
+    """Raises MissingExtraError if `module`, which the `extra` installs, is missing."""
+    fault = missing(module, extra)
+    if fault is not None:
+        raise MissingExtraError(fault)
+
+
+def missing(module: str, extra: str) -> str | None:
+    """The line that names the `extra` if `module`, which it installs, is missing; None
+    if it is there. A folder without code, which an uninstalled package may leave, does
+    not count: it has no origin."""
+    try:
+        module_spec = importlib.util.find_spec(module)
+    except ModuleNotFoundError:  # the package around it is missing
+        module_spec = None
+    if module_spec is not None and module_spec.origin is not None:
+        return None
+    return f"{module} is not installed; run: {pip_command(extra)}"
 
 
 def import_extra(module: str, extra: str) -> Any:

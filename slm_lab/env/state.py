@@ -96,7 +96,8 @@ def _is_all_simulation(env: Any) -> bool:
     or sleeping bodies, which have state."""
     import mujoco
 
-    sleeps = int(mujoco.mjtEnableBit.mjENBL_SLEEP)
+    # No body sleeps before MuJoCo 3.3.8.
+    sleeps = int(getattr(mujoco.mjtEnableBit, "mjENBL_SLEEP", 0))
     return env.model.nplugin == 0 and not env.model.opt.enableflags & sleeps
 
 

@@ -18,6 +18,7 @@ from slm_lab.core.files import link_error
 from slm_lab.core.text import error_summary
 from slm_lab.core.types import Array, StateDict
 from slm_lab.env.check import film_fault
+from slm_lab.env.extras import import_extra, require
 from slm_lab.env.simulators.film import IMAGE_MODE, Film, headless
 from slm_lab.env.vector.raw import CopyMarks
 from slm_lab.session.evaluator import Evaluator
@@ -33,13 +34,12 @@ class VideoFile:
     """Frames (H, W, 3) uint8 as H.264 in an mp4 file, at `fps` frames per second. The
     file gets its name when it is complete: until `close` a dot precedes the name. Odd
     sizes are padded by one line, because players support only even ones. Raises
-    LabError if the frames cannot be written. The writer of imageio_ffmpeg would lose
-    ffmpeg's message and exit code."""
+    LabError if the frames cannot be written, MissingExtraError without imageio_ffmpeg,
+    whose own writer would lose ffmpeg's message and exit code."""
 
     def __init__(self, path: Path, frame: Array, fps: float) -> None:
         """`frame` only sets the size; it is not written."""
-        from imageio_ffmpeg import get_ffmpeg_exe
-
+        ffmpeg: str = import_extra("imageio_ffmpeg", "video").get_ffmpeg_exe()
         self.path = path
         self._shape = frame.shape
         self._unfinished = path.with_name(f".{path.name}")
@@ -62,7 +62,7 @@ class VideoFile:
             raise link_error(self._unfinished)
         self._ffmpeg = subprocess.Popen(
             [
-                get_ffmpeg_exe(),
+                ffmpeg,
                 "-xerror",
                 "-v",
                 "error",
@@ -167,7 +167,8 @@ class VideoFilm(Film):
 
 def filmed_spec(spec: Spec) -> Spec:
     """The spec with rendering on. Raises UsageError if the environment cannot render
-    images."""
+    images, MissingExtraError if nothing could write them."""
+    require("imageio_ffmpeg", "video")
     reason = film_fault(spec.env)
     if reason is not None:
         raise UsageError(f"{spec.env.name} cannot be drawn: {reason}")

@@ -1,9 +1,9 @@
 """`-s key=value`: fills `${var}`, or sets a value by its dotted path."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from copy import deepcopy
-from functools import partial
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 from slm_lab.core.errors import Problem, SpecError
@@ -107,29 +107,42 @@ def with_value(
     """A copy of `tree` with `value` at the dotted `path`. A block that is missing comes
     from `defaults`. Raises SpecError if the path leads through a value that is no block
     or list."""
-    import pydash  # its import takes 25 ms
-
     changed = deepcopy(tree)
     keys = _keys_along(tree, path)
+    holder: Any = changed
     for depth, key in enumerate(keys):
         above = keys[:depth]
-        holder = changed
-        if above:
-            holder = pydash.get(changed, above)
-        if holder is None:
-            block = pydash.get(defaults(), above)
-            holder = deepcopy(block) if isinstance(block, Mapping) else {}
-            pydash.set_(changed, above, holder)
         if isinstance(holder, list) and not (
             key.isdecimal() and int(key) < len(holder)
         ):
             message = f"there is no such entry in a list of {len(holder)}"
             raise SpecError.of("-s", ".".join(keys[: depth + 1]), message)
-        if not isinstance(holder, Mapping | list):
+        if not isinstance(holder, MutableMapping | list):
             raise SpecError.of(
                 "-s", ".".join(above), f"is no block; it has no {key}", holder
             )
-    return pydash.set_(changed, keys, value)
+        inner = value
+        if depth < len(keys) - 1:
+            inner = _at(holder, key)
+            if inner is None:
+                block = reduce(_at, keys[: depth + 1], defaults())
+                inner = deepcopy(block) if isinstance(block, Mapping) else {}
+        if isinstance(holder, list):
+            holder[int(key)] = inner
+        else:
+            holder[key] = inner
+        holder = inner
+    return changed
+
+
+def _at(holder: Any, key: str) -> Any:
+    """The value of a key of a block, or at a place in a list; None if there is
+    none."""
+    if isinstance(holder, Mapping):
+        return holder.get(key)
+    if isinstance(holder, list) and key.isdecimal():
+        return next(iter(holder[int(key) :]), None)
+    return None
 
 
 def _keys_along(tree: Any, path: str) -> Sequence[str]:

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from slm_lab.agent.memory.memory import AppendLog
+from slm_lab.agent.torch_versions import saves_unsigned
 from slm_lab.core.errors import CheckpointError, LabError, UnusableCheckpointError
 from slm_lab.core.files import new_file, read_file
 from slm_lab.core.types import StateDict
@@ -301,6 +302,9 @@ def _sync_folder(folder: Path) -> None:
 
 
 ARRAY = "__array__"
+DTYPE = "__dtype__"
+"""Beside ARRAY: the type of an array whose bytes are those of a tensor of integers."""
+UNSIGNED = (np.uint16, np.uint32, np.uint64)
 PLAIN = (type(None), bool, int, float, str)
 
 
@@ -324,6 +328,10 @@ def to_plain(state: Any, path: tuple[str | int, ...] = ()) -> Any:
         array = np.ascontiguousarray(state)
         if not array.flags.writeable:  # torch warns about read-only arrays
             array = array.copy()
+        if array.dtype in UNSIGNED and not saves_unsigned():
+            signed = array.view(f"i{array.itemsize}")
+            tensor = torch.from_numpy(signed).reshape(state.shape)
+            return {ARRAY: tensor, DTYPE: array.dtype.name}
         return {ARRAY: torch.from_numpy(array).reshape(state.shape)}
     if isinstance(state, np.generic):
         return to_plain(state.item(), path)
@@ -344,8 +352,9 @@ def _place(path: tuple[str | int, ...]) -> str:
 def from_plain(state: Any) -> Any:
     """The inverse of `to_plain`; tuples come back as lists."""
     if isinstance(state, dict):
-        if state.keys() == {ARRAY}:
-            return state[ARRAY].numpy()
+        if ARRAY in state:
+            array = state[ARRAY].numpy()
+            return array.view(state[DTYPE]) if DTYPE in state else array
         return {key: from_plain(value) for key, value in state.items()}
     if isinstance(state, list):
         return [from_plain(value) for value in state]

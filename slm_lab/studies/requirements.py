@@ -5,6 +5,7 @@ from slm_lab.core.errors import Problem, SpecError
 from slm_lab.core.observation import ObservationLayout
 from slm_lab.core.process import importing
 from slm_lab.env.check import check_env
+from slm_lab.env.extras import missing, require
 from slm_lab.env.make import Spaces, describe_spaces
 from slm_lab.spec.checks.algorithm import action_space_problems
 from slm_lab.spec.checks.observations import observation_problems
@@ -45,8 +46,12 @@ def _arc_problems(
 
 def check_machine(where: str, spec: Spec) -> None:
     """Raises UsageError if the cluster does not answer, SpecError if a net needs a GPU
-    or bfloat16 that is missing. A cluster's devices are not checked."""
+    or bfloat16 that is missing, MissingExtraError if the extra of clusters or videos
+    is. A cluster's devices are not checked."""
+    if spec.meta.record_video is not None:
+        require("imageio_ffmpeg", "video")
     if spec.meta.cluster is not None:
+        require("ray", "cluster")
         from slm_lab.parallel.ray.connect import check_cluster
 
         check_cluster(spec.meta.cluster)
@@ -54,6 +59,13 @@ def check_machine(where: str, spec: Spec) -> None:
     problems = check_devices(spec)
     if problems:
         raise SpecError(where, problems)
+
+
+def no_events() -> str | None:
+    """Why a run gets no TensorBoard events; None if it does. Without the extra a run
+    trains all the same."""
+    fault = missing("tensorboard", "tensorboard")
+    return None if fault is None else f"no TensorBoard events: {fault}"
 
 
 def check_devices(spec: Spec) -> list[Problem]:

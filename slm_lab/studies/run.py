@@ -25,7 +25,7 @@ from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.intact import fall_back
 from slm_lab.storage.result import TrialResult
 from slm_lab.studies import resume
-from slm_lab.studies.requirements import check_machine, check_spaces
+from slm_lab.studies.requirements import check_machine, check_spaces, no_events
 from slm_lab.studies.run_mode import Verb
 from slm_lab.studies.trial import Trial, TrialTask, have_ended
 
@@ -63,7 +63,7 @@ class Run:
             self._lock = RunLock(self.run_dir.root)
             with undone_on_failure(self.release):
                 self._resume(source)
-        about = (_about_ranks, _about_devices, _about_videos)
+        about = (_about_ranks, _about_devices, _about_videos, _about_events)
         self.notes += tuple(note for each in about for note in each(self.spec))
 
     def _begin(self, source: RunSource) -> None:
@@ -222,6 +222,12 @@ def _about_videos(spec: Spec) -> Iterator[str]:
         reason = film_fault(spec.env)
     if reason is not None:
         yield f"meta.record_video: no videos, {spec.env.name} cannot be drawn: {reason}"
+
+
+def _about_events(_: Spec) -> Iterator[str]:
+    fault = no_events()
+    if fault is not None:
+        yield fault
 
 
 def initial_of(source: RunSource, spec: Spec) -> "Initial | None":

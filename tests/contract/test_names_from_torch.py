@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from slm_lab.agent.torch_versions import ADAFACTOR
 from slm_lab.core.errors import SpecError
 from slm_lab.spec.schema.torch_table import entries, refusals
 from tests.support import parse, ppo, run_session
@@ -43,6 +44,8 @@ def choices():
 
 @pytest.mark.parametrize(("key", "value"), list(choices()), ids=str)
 def test_training_with_it_works(key, value, tmp_path):
+    if value == {"name": "Adafactor", "lr": 1e-3} and not ADAFACTOR:
+        pytest.skip("this torch is older than Adafactor")
     spec = parse(ppo(**{f"agent__net__{key}": value}, env__max_frame=200))
     session = run_session(spec, tmp_path)
     assert session.agent.learner.opt_step > 0

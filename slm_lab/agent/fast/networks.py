@@ -22,9 +22,10 @@ from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.net.policy_value import PolicyHead
 from slm_lab.agent.net.return_distribution import QuantileReturn, ReturnHead
 from slm_lab.agent.net.torch_arc import ArcBody
+from slm_lab.agent.torch_versions import cpu_capabilities
 from slm_lab.core.types import Array, FloatArray
 
-_CPU = torch.cpu.get_capabilities()
+_CPU = cpu_capabilities()
 SLOW_TANH = bool(_CPU.get("avx2")) and not _CPU.get("avx512_f")
 """Whether NumPy's tanh is no vector kernel here. With AVX-512 it takes a tenth of
 torch's time."""

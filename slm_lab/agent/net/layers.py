@@ -21,6 +21,7 @@ from torch.nn.modules.batchnorm import _BatchNorm as AnyBatchNorm
 from torch.nn.modules.conv import _ConvNd as AnyConv
 from typing_extensions import override
 
+from slm_lab.agent.torch_versions import cpu_capabilities, is_exporting
 from slm_lab.core.errors import LabError
 
 
@@ -207,7 +208,7 @@ class EmptyLinear(Empty, nn.Linear):
     @override
     def forward(self, x: Tensor) -> Tensor:
         # a file holds torch's product
-        if not self.by_numpy or torch.compiler.is_exporting():
+        if not self.by_numpy or is_exporting():
             return super().forward(x)
         weight = self.weight  # read once: reading a normalised one takes a step
         if min(*x.shape, *weight.shape) < WIDE or x.dim() != 2 or not x.is_cpu:
@@ -383,7 +384,7 @@ def has_bf16(device: torch.device) -> bool:
     """Whether a device multiplies in bfloat16."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    can = torch.cpu.get_capabilities()
+    can = cpu_capabilities()
     return any(can.get(name) for name in INSTRUCTIONS)
 
 

@@ -11,6 +11,7 @@ from typing_extensions import override
 from slm_lab.agent.net import layers
 from slm_lab.agent.net.layers import products, restored
 from slm_lab.agent.net.noise import NoisyLinear
+from slm_lab.agent.torch_versions import is_exporting
 from slm_lab.core.types import Shape
 
 HiddenLayer: TypeAlias = tuple[layers.EmptyLinear, list[nn.Module]]
@@ -105,7 +106,7 @@ class MLPNet(nn.Module):
     @override
     def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
         """(B, D) to one (B, head_dim) per head."""
-        is_real = not torch.is_grad_enabled() and not torch.compiler.is_exporting()
+        is_real = not torch.is_grad_enabled() and not is_exporting()
         if self.without_gradient is not None and is_real:
             return self.without_gradient(layers.as_floats(obs))
         return self._outputs(self.features(obs))

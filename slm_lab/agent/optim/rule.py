@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from slm_lab.agent.optim.flat import FlatParameters, Order, rearranged
+from slm_lab.agent.torch_versions import ADAFACTOR, named
 from slm_lab.core.errors import CheckpointError
 from slm_lab.core.types import StateDict
 
@@ -211,7 +212,7 @@ class TorchRule(UpdateRule):
     def __init__(
         self, flat: FlatParameters, optimizer: type[torch.optim.Optimizer], **args: Any
     ) -> None:
-        self._is_shaped = optimizer in SHAPED_OPTIMIZERS
+        self._is_shaped = optimizer in ADAFACTOR
         if self._is_shaped:
             parameters = flat.views
         else:
@@ -351,10 +352,6 @@ class Lookahead(UpdateRule):
             tensor.copy_(state[name])
 
 
-SHAPED_OPTIMIZERS: tuple[type[torch.optim.Optimizer], ...] = (torch.optim.Adafactor,)
-"""Optimizers whose formulas depend on the shape of a parameter."""
-
-
 IMPLEMENTATION_ARGS = ("foreach", "fused")
 """Arguments of torch optimizers that choose an implementation and change no formula."""
 
@@ -374,7 +371,7 @@ def build_rule(name: str, args: Mapping[str, Any], flat: FlatParameters) -> Upda
             return Adam(flat, **{"weight_decay": 1e-2, **rule_args}, decoupled=True)
         decoupled = bool(rule_args.pop("decoupled_weight_decay", False))
         return Adam(flat, **rule_args, decoupled=decoupled)
-    return TorchRule(flat, getattr(torch.optim, name), **args)
+    return TorchRule(flat, named(torch.optim, name), **args)
 
 
 def check_same_rule(saved: Mapping[str, Any], built: Mapping[str, Any]) -> None:

@@ -117,12 +117,13 @@ def run_worker(
     observations: Any,
     _queue: Any,
     autoreset_mode: AutoresetMode,
-    _semaphore: None,
+    *semaphore: None,
 ) -> None:
     """The target of a worker: Gymnasium's, but a failing constructor is reported, too,
     the shared `marks` show what the copy does, and its arguments follow the shared
     `clock`. It ends without a word if the process that it works for has died, and ends
-    what the environment has started."""
+    what the environment has started. Gymnasium passes a `semaphore` from 1.4 on."""
+    more = {"semaphore": None} if semaphore else {}
     with suppress(BrokenPipeError, ConnectionResetError, EOFError):
         try:
             env = make()
@@ -140,7 +141,7 @@ def run_worker(
                 shared_memory=observations,
                 error_queue=Reporting(pipe, env),  # type: ignore[arg-type]
                 autoreset_mode=autoreset_mode,
-                semaphore=None,
+                **more,
             )
     kill_descendants()
 

@@ -167,7 +167,13 @@ class GlooGroup(ProcessGroup):
                 server = socket.create_server((host, port), family=family, backlog=size)
                 listening = server.detach()
             store = TCPStore(
-                host, port, size, rank == 0, timeout=limit, master_listen_fd=listening
+                host,
+                port,
+                size,
+                rank == 0,
+                timeout=limit,
+                master_listen_fd=listening,
+                use_libuv=False,  # torch 2.4 would crash on a given socket
             )
             options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
             options._timeout = limit

@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Self, TypeVar
 from pydantic import (
     ConfigDict,
     GetJsonSchemaHandler,
-    ModelWrapValidatorHandler,
     ValidationError,
     model_validator,
 )
+from pydantic.functional_validators import ModelWrapValidatorHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import (
     CoreSchema,

@@ -9,21 +9,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
-from ray.tune.schedulers import (
-    AsyncHyperBandScheduler,
-    HyperBandScheduler,
-    MedianStoppingRule,
-)
-from ray.tune.schedulers.trial_scheduler import TrialScheduler
 from typing_extensions import override
 
 from slm_lab.metrics.trial_state import Params
 from slm_lab.spec.schema.scheduler import AshaSpec, HyperBandSpec, MedianStoppingSpec
 from slm_lab.studies.search.searcher import SCORE
 from slm_lab.studies.study import Decision, Intervention
+
+if TYPE_CHECKING:
+    from ray.tune.schedulers.trial_scheduler import TrialScheduler
 
 TIME = "time"
 """Tune's name for the budget that a trial has spent."""
@@ -81,7 +78,11 @@ class Tune(Scheduler):
     """Wraps a scheduler of Ray Tune. This object replaces Tune's controller: schedulers
     call its methods without a docstring."""
 
-    def __init__(self, tune_scheduler: TrialScheduler, unit: float, seed: int) -> None:
+    def __init__(
+        self, tune_scheduler: "TrialScheduler", unit: float, seed: int
+    ) -> None:
+        from ray.tune.schedulers import HyperBandScheduler
+
         # Any: the methods are typed for Tune's own controller and trials.
         self._tune_scheduler: Any = tune_scheduler
         self._with_brackets = isinstance(tune_scheduler, HyperBandScheduler)
@@ -111,10 +112,10 @@ class Tune(Scheduler):
         result = {TIME: frame / self._unit, SCORE: score}
         with self._drawing():
             verdict = self._tune_scheduler.on_trial_result(self, state, result)
-        if verdict == TrialScheduler.PAUSE:
+        if verdict == self._tune_scheduler.PAUSE:
             state.status = "PAUSED"
             self._decisions.append(Decision(trial, Intervention.PAUSE))
-        elif verdict == TrialScheduler.STOP:
+        elif verdict == self._tune_scheduler.STOP:
             self._end(state)
             self._decisions.append(Decision(trial, Intervention.STOP))
         return self._taken()
@@ -186,6 +187,12 @@ def tune_scheduler(
     """Asynchronous successive halving, HyperBand or the median stopping rule. HyperBand
     counts in grace periods: it makes a bracket for every power of the reduction factor
     below `max_t`."""
+    from ray.tune.schedulers import (
+        AsyncHyperBandScheduler,
+        HyperBandScheduler,
+        MedianStoppingRule,
+    )
+
     if spec.name == "median_stopping":
         grace = max_frame / 10 if spec.grace_period is None else spec.grace_period
         samples = spec.min_samples_required

@@ -4,19 +4,21 @@ search replays the log."""
 
 import itertools
 from abc import ABC, abstractmethod
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
-from ray.tune.search import Searcher as TuneSearcher
-from ray.tune.search.variant_generator import generate_variants
 from typing_extensions import override
 
 from slm_lab.core.errors import MissingExtraError
 from slm_lab.core.process import quietly
+from slm_lab.env.extras import import_extra
 from slm_lab.metrics.trial_state import Params
 from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.spec.search import num_trials
 from slm_lab.studies.search.space import Space
+
+if TYPE_CHECKING:
+    from ray.tune.search import Searcher as TuneSearcher
 
 SCORE = "score"
 """Tune's name for the maximised metric."""
@@ -49,6 +51,8 @@ class GridRandomSearcher(Searcher):
     visited once. With random keys, whole grids repeat up to at least `max_trial`."""
 
     def __init__(self, space: Space, max_trial: int, seed: int) -> None:
+        from ray.tune.search.variant_generator import generate_variants
+
         self.num_trials = num_trials(space.dimensions, max_trial)
         self._space = space
         random_state = np.random.RandomState(seed % 2**32)
@@ -71,7 +75,7 @@ class TuneAdapter(Searcher):
     """A searcher of Ray Tune."""
 
     def __init__(
-        self, tune_searcher: TuneSearcher, space: Space, max_trial: int
+        self, tune_searcher: "TuneSearcher", space: Space, max_trial: int
     ) -> None:
         self.num_trials = max_trial
         self._tune_searcher = tune_searcher
@@ -105,7 +109,9 @@ class TuneAdapter(Searcher):
 
 
 def build_searcher(space: Space, meta: MetaSpec, seed: int) -> Searcher:
-    """The searcher named by `meta.search_alg`. Raises MissingExtraError."""
+    """The searcher named by `meta.search_alg`. Raises MissingExtraError, also without
+    Ray Tune, on which every search is built."""
+    import_extra("ray.tune", "search")
     if meta.search_alg == "random":
         return GridRandomSearcher(space, meta.max_trial, seed)
     name = meta.search_alg
@@ -113,12 +119,9 @@ def build_searcher(space: Space, meta: MetaSpec, seed: int) -> Searcher:
     tune_searcher: TuneSearcher
     with quietly(*LOGGERS):
         try:
-            __import__(name)
-        except ImportError as error:
-            raise MissingExtraError(
-                f"meta.search_alg = {name}: {error}; install it with pip install "
-                f"'slm-lab[{name}]'"
-            ) from error
+            import_extra(name, name)
+        except MissingExtraError as error:
+            raise MissingExtraError(f"meta.search_alg = {name}: {error}") from error
         if name == "optuna":
             from ray.tune.search.optuna import OptunaSearch
 

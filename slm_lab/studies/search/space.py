@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from typing import Any, final
 
 import numpy as np
-from ray import tune
-from ray.tune.search.sample import Domain
 
 from slm_lab.core.errors import Problem, SpecError
 from slm_lab.metrics.trial_state import Params
@@ -64,6 +62,8 @@ def check_has_search(where: str, base: Spec) -> None:
 
 
 def _domain(dimension: Dimension) -> Any:
+    from ray import tune  # only drawn values need it, a check of a spec does not
+
     name = dimension.sampler
     sampler = getattr(tune, _TUNE_NAMES.get(name, name))
     if name in LISTS:
@@ -122,8 +122,9 @@ def draw(dimension: Dimension, rng: np.random.Generator) -> Any:
     """A fresh random value."""
     if dimension.sampler in LISTS:
         return dimension.args[int(rng.integers(len(dimension.args)))]
-    domain: Domain = _domain(dimension)
-    drawn = domain.sample(random_state=np.random.RandomState(int(rng.integers(2**31))))
+    drawn = _domain(dimension).sample(
+        random_state=np.random.RandomState(int(rng.integers(2**31)))
+    )
     return _value(dimension, drawn)
 
 

@@ -67,9 +67,9 @@ def test_a_file_in_place_of_a_module_is_answered_with_the_module(here):
 
 
 def test_a_file_of_the_working_directory_takes_the_place_of_no_installed_package(here):
-    (here / "pydash.py").write_text("raise SystemExit")
+    (here / "yaml.py").write_text("raise SystemExit")
     look_in_working_directory()
-    assert find_spec("pydash").origin != str(here / "pydash.py")
+    assert find_spec("yaml").origin != str(here / "yaml.py")
 
 
 def test_a_module_of_the_working_directory_is_found(here):
@@ -94,7 +94,7 @@ def test_a_typed_environment_of_the_working_folder_names_its_module(
     ]
 
 
-@pytest.mark.parametrize("name", ["test", "code", "time", "pydash", "code.inner"])
+@pytest.mark.parametrize("name", ["test", "code", "time", "yaml", "code.inner"])
 def test_a_file_called_like_a_module_that_python_finds_first_is_to_be_renamed(
     here, name
 ):

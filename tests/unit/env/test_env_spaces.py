@@ -1,3 +1,5 @@
+import inspect
+
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -148,6 +150,9 @@ def test_a_joint_number_counts_all_combinations_the_last_component_first():
 
 SHAPES = st.lists(st.integers(1, 3), min_size=1, max_size=3)
 INTEGERS = st.sampled_from([np.int64, np.int32, np.uint8])
+TYPED = {"dtype": INTEGERS}
+if "dtype" not in inspect.signature(spaces.Discrete).parameters:
+    TYPED = {}  # before Gymnasium 1.3
 
 
 @st.composite
@@ -183,9 +188,7 @@ def test_multi_actions_reach_the_environment_in_its_own_shape_and_type(
 @given(
     st.one_of(
         MULTI_ACTIONS,
-        st.builds(
-            spaces.Discrete, st.integers(1, 5), start=st.integers(0, 4), dtype=INTEGERS
-        ),
+        st.builds(spaces.Discrete, st.integers(1, 5), start=st.integers(0, 4), **TYPED),
         st.builds(
             lambda shape, kind: spaces.Box(-2, 5, shape, kind),
             SHAPES,

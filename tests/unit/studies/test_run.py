@@ -122,7 +122,9 @@ def test_what_this_machine_lacks_is_reported_before_a_run_is_created(
     tmp_path, monkeypatch, key, value, words
 ):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: {"avx2": True})
+    monkeypatch.setattr(
+        "slm_lab.agent.net.layers.cpu_capabilities", lambda: {"avx2": True}
+    )
     with pytest.raises(SpecError, match=rf"agent\.net\.{words}"):
         made_ready(tmp_path, **{f"agent__net__{key}": value})
     assert not (tmp_path / "data").exists()

@@ -13,6 +13,7 @@ from slm_lab.core.errors import MissingExtraError, SpecError
 from slm_lab.env.check import film_fault
 from slm_lab.env.make import describe_spaces
 from slm_lab.env.simulators.atari import AtariKeys
+from tests.support import needs
 from tests.unit.env.games import PLAIN, actions_for
 
 pytest.importorskip("ale_py")
@@ -132,7 +133,9 @@ def test_a_variant_of_a_game_is_played_in_single_environments(build):
     assert variants == {(4, 1)}
 
 
-@pytest.mark.parametrize("mode", ["native", "sync"])
+@pytest.mark.parametrize(
+    "mode", [pytest.param("native", marks=needs("ale-py", "0.12")), "sync"]
+)
 def test_continuous_actions_are_the_buttons_that_they_press(build, mode):
     shared = {"num_envs": 1, "vectorization_mode": mode, **PLAIN}
     stick = build("ALE/Pong-v5", continuous=True, **shared)

@@ -16,6 +16,7 @@ from slm_lab.env.state import (
     load_env_state,
     save_env_state,
 )
+from tests.support import needs
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("mujoco") is None,
@@ -114,6 +115,7 @@ def test_a_subclass_has_no_adapter(make):
     lame.close()
 
 
+@needs("mujoco", "3.4")
 def test_a_model_that_keeps_more_than_the_simulation_has_no_exact_state(make):
     import mujoco
 

@@ -157,10 +157,10 @@ def test_the_spaces_and_the_arguments_are_those_of_gymnasium(build):
     ("name", "keys", "problem"),
     [
         (
-            "CliffWalking-v1",
+            "Blackjack-v1",
             {},
             "env.backend = 'torch': torch has CartPole, Pendulum, Acrobot, "
-            "MountainCar, MountainCarContinuous, and no CliffWalking-v1; use "
+            "MountainCar, MountainCarContinuous, and no Blackjack-v1; use "
             '"gymnasium"',
         ),
         (

@@ -184,7 +184,7 @@ def test_a_missing_searcher_package_is_reported_with_its_install_command(
     monkeypatch.setitem(sys.modules, name, None)
     spec = searched(SPACE, meta__search_alg=name)
     with pytest.raises(
-        MissingExtraError, match=rf"pip install 'slm-lab\[{name}\]'"
+        MissingExtraError, match=rf'pip install "slm-lab\[{name}\]"'
     ) as caught:
         build_searcher(Space(spec), spec.meta, 0)
     assert str(caught.value).startswith(f"meta.search_alg = {name}")
