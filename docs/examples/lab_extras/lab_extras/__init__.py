@@ -12,9 +12,7 @@ from slm_lab.core.registry import ALGORITHMS, NETS
 from slm_lab.spec.modes import MODES
 
 ALGORITHMS.offer("AWR", "lab_extras.awr:AWR")
-ALGORITHMS.offer(
-    "AdvantageLearning", "lab_extras.advantage_learning:AdvantageLearning"
-)
+ALGORITHMS.offer("AdvantageLearning", "lab_extras.advantage_learning:AdvantageLearning")
 NETS.offer("ResidualMLP", "lab_extras.residual_mlp:ResidualMLP")
 MODES.offer("local_sgd", "lab_extras.local_sgd:LOCAL_SGD")
 gymnasium.register("Target-v0", entry_point="lab_extras.target:Target")

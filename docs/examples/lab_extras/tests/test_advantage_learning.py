@@ -37,7 +37,7 @@ AGENT = {
 SPEC = {"agent": AGENT, "env": {"name": "CartPole-v1", "num_envs": 4}}
 
 
-def test_the_target_is_that_of_the_paper():
+def test_the_target_is_that_of_the_paper() -> None:
     """In the first state action 0 is 2 worse than the best, in the second it is the
     best, in the third it is 1 worse."""
     q = torch.tensor([[1.0, 3.0], [2.0, 0.5], [-1.0, 0.0]])
@@ -46,7 +46,7 @@ def test_the_target_is_that_of_the_paper():
     assert_close(target, torch.tensor([3.0, 5.0, 5.5]))
 
 
-def test_the_best_action_keeps_its_target_and_without_alpha_all_do():
+def test_the_best_action_keeps_its_target_and_without_alpha_all_do() -> None:
     q = torch.randn(32, 3, generator=torch.Generator().manual_seed(0))
     backup = q.mean(-1)
     best = q.argmax(-1)
