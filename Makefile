@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 
-.PHONY: run test test-medium test-all check format size docs bench clean
+.PHONY: run test test-medium test-all coverage check format size docs bench clean
 
 run: $(READY)
 	$(BIN)/slm-lab run
@@ -17,6 +17,11 @@ test-medium: $(READY)
 
 test-all: $(READY)
 	$(BIN)/pytest -n 2
+
+coverage: $(READY)
+	$(BIN)/pip install --quiet pytest-cov
+	$(BIN)/pytest -n 2 -m "not medium and not slow" --timeout 600 --cov --cov-report= -p no:cacheprovider
+	$(BIN)/coverage report --skip-covered | tee coverage.txt
 
 check: $(READY)
 	$(BIN)/ruff check --no-cache .
