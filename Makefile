@@ -9,7 +9,7 @@ LIGHT = $(VENV)/.ready
 READY = $(VENV)/.ready-$(EXTRA)
 PINNED = $(VENV)/constraints.txt
 
-.PHONY: run test test-medium test-all test-oldest check format size docs bench clean
+.PHONY: run test test-medium test-all test-oldest coverage check format size docs bench clean
 
 run: $(LIGHT)
 	$(BIN)/slm-lab run
@@ -26,6 +26,11 @@ test-all: $(READY)
 # The oldest versions that the lab works with, in an environment of their own.
 test-oldest:
 	$(MAKE) test-medium VENV=.venv-oldest CONSTRAINTS=constraints-oldest.txt EXTRA=tests
+
+coverage: $(READY)
+	$(BIN)/pip install --quiet pytest-cov
+	$(BIN)/pytest -n 2 -m "not medium and not slow" --timeout 600 --cov --cov-report= -p no:cacheprovider
+	$(BIN)/coverage report --skip-covered | tee coverage.txt
 
 check: $(READY)
 	$(BIN)/ruff check --no-cache .

@@ -119,6 +119,14 @@ class Registry:
             raise LabError(f'{self.kind} "{name}" {entry.fault or fault}')
         return part
 
+    def package(self, name: str) -> str | None:
+        """The installed package that offers a part, with its version; None for a part
+        of the lab, of an imported module, or without a name."""
+        for point in self._installed().get(name, ()):
+            if point.dist is not None:
+                return f"{point.dist.name} {point.dist.version}"
+        return None
+
     def _installed(self) -> dict[str, list[EntryPoint]]:
         """Entry points of installed packages by name; several for one name are a
         conflict."""

@@ -14,12 +14,16 @@ from slm_lab.charts.axis import RETURNS
 from slm_lab.charts.statistics import bootstrap_interval
 from slm_lab.charts.trainings import read_trial
 from slm_lab.core.files import read_file, write_atomically, write_json
+from slm_lab.core.registry import ALGORITHMS, ENVS, MEMORIES, NETS
 from slm_lab.core.text import significant
 from slm_lab.records.archive import naming
 from slm_lab.records.checkpoints import AgentCheckpoint
 from slm_lab.records.playable_run import PlayableRun
 from slm_lab.records.trust import command_text, named_by
 from slm_lab.spec import read
+from slm_lab.spec.modes import MODES
+from slm_lab.spec.schema.net import ROLES
+from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.checkpoint import CheckpointStore
 from slm_lab.storage.run_dir import RUN_BLOCK, RunDir
 
@@ -121,6 +125,10 @@ def card(
         for package, version in origin.get("packages", {}).items()
     ]
     returns = _returns_text(run)
+    packages = _packages(spec)
+    needed = ""
+    if packages:
+        needed = f"It needs {' and '.join(packages)}, which has parts of it.\n\n"
     return f"""---
 library_name: slm-lab
 tags: {json.dumps(["reinforcement-learning", algorithm, env])}
@@ -132,7 +140,7 @@ at frame {saved.frame:,} of {spec.env.max_frame:,}.
 
 ## Use it
 
-```bash
+{needed}```bash
 {"" if repo is None else f"slm-lab pull {repo}{chr(10)}"}{enjoy}
 python -c {shlex.quote(program)}
 ```
@@ -147,6 +155,25 @@ Commit {origin.get("git_sha")}; Python {origin.get("python")}, {", ".join(versio
 
 {"".join(graphs)}Mean returns of the last 5 % of the training, by seed: {returns}.
 """
+
+
+def _packages(spec: Spec) -> list[str]:
+    """The installed packages that offer parts of an agent, without the lab."""
+    agent = spec.agent
+    offers = [
+        ALGORITHMS.package(agent.algorithm.name),
+        *(
+            NETS.package(net.for_role(role).type)
+            for net in agent.nets.values()
+            for role in ROLES
+        ),
+        ENVS.package(spec.env.name),
+    ]
+    if agent.memory is not None:
+        offers.append(MEMORIES.package(agent.memory.name))
+    if spec.meta.distributed:
+        offers.append(MODES.package(str(spec.meta.distributed)))
+    return list(dict.fromkeys(filter(None, offers)))
 
 
 def _returns_text(run: PlayableRun) -> str:

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -129,8 +130,36 @@ def test_the_package_trains_when_installed_and_resumes_when_only_on_the_path(
     assert both["effective_share"].notna().all()
 
 
-def test_the_docs_quote_the_package_exactly():
-    text = (DOCS / "extending.md").read_text()
+def test_an_agent_of_the_package_is_shared_and_its_card_names_the_package(
+    installed, tmp_path
+):
+    shutil.copy(PACKAGE / "al_cartpole.json", tmp_path)
+    run = [str(LAB), "run", "al_cartpole.json", "al_cartpole", "dev"]
+    done = call(run, tmp_path, installed)
+    assert (done.code, done.err) == (0, "")
+    export = [str(LAB), "export", "latest", "--to", "zip", "--out", "pole.zip"]
+    assert call(export, tmp_path, installed).code == 0
+    with zipfile.ZipFile(tmp_path / "pole.zip") as archive:
+        card = archive.read("README.md").decode()
+    assert "It needs lab-extras 0.1.0, which has parts of it." in card
+    words = [str(LAB), "run", "eval@pole.zip", "--episodes", "2"]
+    assert call(words, tmp_path, installed).code == 0
+    missing = call(words, tmp_path, "")
+    assert missing.code == 2
+    assert "al_cartpole has 1 problem\n" in missing.both
+    assert "'AdvantageLearning': unknown algorithm" in missing.both
+
+
+PAGES = {
+    "extending.md": (6, "AWR", "ResidualMLP"),
+    "off_policy_algorithm.md": (2, "AdvantageLearning"),
+}
+"""The pages about the package, each with its blocks of Python and the parts in them."""
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_docs_quote_the_package_exactly(page):
+    text = (DOCS / page).read_text()
     shown = re.findall(
         r"^```(?:python|toml|json)\n(.*?)\n```$", text, re.MULTILINE | re.DOTALL
     )
@@ -151,7 +180,10 @@ blocks = re.findall(r"^```python\\n(.*?)^```$", text, re.M | re.S)
 for n, block in enumerate(blocks):
     exec(compile(block, f"block {n}", "exec"), {"__name__": f"block_{n}"})
 from slm_lab.core.registry import ALGORITHMS, NETS
-print(len(blocks), ALGORITHMS.load("AWR").__name__, NETS.load("ResidualMLP").__name__)
+for name in sys.argv[2:]:
+    registry = ALGORITHMS if ALGORITHMS.get(name) else NETS
+    assert registry.load(name).__name__ == name
+print(len(blocks))
 """
 STABLE_ROW = re.compile(r"^\| .*\| `(slm_lab\.[\w.]+)` \| (.*) \|$", re.MULTILINE)
 IMPORTED = re.compile(
@@ -161,7 +193,7 @@ IMPORTED = re.compile(
 
 def stable_names():
     """The names that the page calls stable, each with its module."""
-    text = (DOCS / "extending.md").read_text()
+    text = (DOCS / "stable_api.md").read_text()
     return {
         (module, name)
         for module, names in STABLE_ROW.findall(text)
@@ -169,10 +201,12 @@ def stable_names():
     }
 
 
-def test_every_block_of_python_in_the_docs_runs_as_it_stands(installed, tmp_path):
-    words = [sys.executable, "-c", RUN_BLOCKS, str(DOCS / "extending.md")]
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_of_python_in_the_docs_runs_as_it_stands(installed, tmp_path, page):
+    count, *parts = PAGES[page]
+    words = [sys.executable, "-c", RUN_BLOCKS, str(DOCS / page), *parts]
     done = call(words, tmp_path, installed)
-    assert (done.code, done.out) == (0, "6 AWR ResidualMLP\n"), done.err
+    assert (done.code, done.out) == (0, f"{count}\n"), done.err
 
 
 def test_the_names_that_the_docs_call_stable_exist():

@@ -475,6 +475,17 @@ class MetaSpec(Block):
             )
         return with_further_errors(handler, {**data, **blocks}, wrong)
 
+    @property
+    def unused_plug_ins(self) -> list[str]:
+        """The modes of other packages that this spec neither uses nor changes. Without
+        their blocks it can be read where these packages are not installed."""
+        blocks = self.model_extra or {}
+        return [
+            word
+            for word, block in blocks.items()
+            if word != self.distributed and block == type(block)()
+        ]
+
     @classmethod
     @override
     def extend_schema(

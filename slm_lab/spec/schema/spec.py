@@ -114,8 +114,11 @@ class Spec(Block):
         return self.of_session(max(trial + 1, self.meta.max_trial), 0)
 
     def to_json(self) -> dict[str, Any]:
-        """The spec as JSON data with all defaults; `parse_spec` reads it."""
+        """The spec as JSON data with all defaults; `parse_spec` reads it. Settings of
+        modes of other packages are left out if the spec does not use them."""
         data: dict[str, Any] = self.model_dump(mode="json")
+        for word in self.meta.unused_plug_ins:
+            del data["meta"][word]
         if self.search is None:
             del data["search"]
         return data

@@ -223,6 +223,15 @@ def test_a_net_or_an_environment_only_has_to_be_callable(install):
     assert "pack_number:X is not a class" in nets.get("Number").fault
 
 
+def test_the_package_of_a_part_is_known_if_it_was_installed(registry, install):
+    install("pack_named", "Named", "pack_named:Good", GOOD)
+    registry.offer("Offered", "somewhere:Offered")
+    assert registry.package("Named") == "pack_named 1.2"
+    assert [registry.package(name) for name in ("Offered", "Ours", "Never")] == [
+        None
+    ] * 3
+
+
 MODE = """
 from pydantic import BaseModel
 from slm_lab.spec.modes import Mode
@@ -261,3 +270,20 @@ def test_a_faulty_mode_is_reported_only_to_the_specs_that_name_it(
         LabError, match=re.escape(f"cannot be used: pack_mode:X {fault}; {offered}")
     ):
         parse("small", ppo(meta__distributed="theirs"))
+
+
+def test_a_mode_that_is_installed_and_not_used_leaves_no_trace_in_a_spec(
+    install, monkeypatch
+):
+    """Else a run could not be read where the package is missing."""
+    monkeypatch.setattr(MODES, "_offers", None)
+    monkeypatch.setattr(MODES, "_plug_ins", {})
+    source = MODE.format(params="Keys").replace("steps: int", "steps: int = 8")
+    install("pack_mode", "theirs", "pack_mode:X", source, "slm_lab.modes")
+
+    def meta(**keys):
+        return parse("small", ppo(**keys)).spec.to_json()["meta"]
+
+    assert "theirs" not in meta()
+    assert meta(meta__theirs={"steps": 3})["theirs"] == {"steps": 3}
+    assert meta(meta__distributed="theirs")["theirs"] == {"steps": 8}

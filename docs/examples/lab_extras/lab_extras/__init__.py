@@ -1,4 +1,4 @@
-"""Parts for SLM Lab from outside of it: an algorithm, a net, an environment, a parallel
+"""Parts for SLM Lab from outside of it: algorithms, a net, an environment, a parallel
 mode.
 
 Installed, they are found through the entry points of pyproject.toml. The lines below
@@ -12,6 +12,7 @@ from slm_lab.core.registry import ALGORITHMS, NETS
 from slm_lab.spec.modes import MODES
 
 ALGORITHMS.offer("AWR", "lab_extras.awr:AWR")
+ALGORITHMS.offer("AdvantageLearning", "lab_extras.advantage_learning:AdvantageLearning")
 NETS.offer("ResidualMLP", "lab_extras.residual_mlp:ResidualMLP")
 MODES.offer("local_sgd", "lab_extras.local_sgd:LOCAL_SGD")
 gymnasium.register("Target-v0", entry_point="lab_extras.target:Target")
