@@ -87,8 +87,9 @@ def read_manifest(path: Path) -> Manifest | None:
             )
         version = content.pop("format", None)
         if not isinstance(version, int) or version > FORMAT:
+            fix = ": update slm-lab" if isinstance(version, int) else ""
             raise ValueError(
-                f"it has format {json.dumps(version)}, this version reads {FORMAT}"
+                f"it has format {json.dumps(version)}, this version reads {FORMAT}{fix}"
             )
         if version != FORMAT:
             content = {

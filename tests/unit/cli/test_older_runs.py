@@ -98,7 +98,8 @@ def test_a_newer_format_is_refused(copy):
     for mode in ("eval@latest", "train@latest"):
         done = lab_run(copy, mode)
         assert done.code == 1
-        assert f"it has format {FORMAT + 1}, this version reads {FORMAT}" in done.err
+        refusal = f"it has format {FORMAT + 1}, this version reads {FORMAT}"
+        assert f"{refusal}: update slm-lab" in done.err
 
 
 @pytest.mark.parametrize("gone", ["frame", "serial", "finished", "files"])
