@@ -71,6 +71,9 @@ def native_refused(reason: str) -> Problem:
 def _check_of_pool(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
     """The problems with an environment that envpool alone has."""
     problems: list[Problem] = []
+    if spec.backend == "torch":
+        message = f'envpool steps {spec.name}; use "envpool", or leave it out'
+        problems.append(Problem("env.backend", message, spec.backend))
     if spec.reset_options:
         message = "envpool takes no options of a reset; remove it"
         options = dict(spec.reset_options)

@@ -162,9 +162,13 @@ class SingleOfVector(gymnasium.Env[Any, Any]):
 
     def __init__(self, target: Any, **arguments: Any) -> None:
         """`target` is a `vector_entry_point`."""
-        made = make_in_mode(load_creator(target), num_envs=1, **arguments)
+        creator = load_creator(target)
+        made = make_in_mode(creator, num_envs=1, **arguments)
         self._env = made.env
         self._resets_itself = made.mode is AutoresetMode.SAME_STEP
+        names_mode = takes_mode(creator) or _mode_in(made.env.metadata) is not None
+        self._tells_by_info = not names_mode
+        """Whether a last observation in the info is all that shows SAME_STEP."""
         self._first: tuple[Any, dict[str, Any]] | None = None
         """The first observation and info of the next episode, if that has begun."""
         self.observation_space = self._env.single_observation_space
@@ -191,6 +195,8 @@ class SingleOfVector(gymnasium.Env[Any, Any]):
         ends = bool(terminated[0]), bool(truncated[0])
         last_obs = self._single(obs)
         last_info = single_info(info)
+        if self._tells_by_info and any(key in info for key in FINAL_OBS):
+            self._resets_itself = True
         if any(ends) and self._resets_itself:
             self._first = last_obs, last_info
             last_obs = self._single(final_rows(self._env, info, np.zeros(1, np.int64)))

@@ -95,10 +95,13 @@ def _parts_seen(policy: Policy, module: nn.Module) -> dict[str, SeenPart]:
     bodies = [body for body in module.modules() if isinstance(body, PartsBody)]
     rows = policy.adapter.rows
     layout = policy.adapter.layout
-    is_split = layout.is_bytes or layout.mask is not None
-    if not bodies or rows is None or not is_split:
+    if not bodies or rows is None:
         return {}
     (body,) = bodies
+    # joined frames of one vector are its own columns
+    sees_some = layout.frames == 1 and set(body.names) < set(layout.names)
+    if not (layout.is_bytes or layout.mask is not None or sees_some):
+        return {}
     converters = {converter.part.name: converter for converter in rows.parts}
     return {
         name: _seen_part(converters[name], layout, body.sees_image(name))

@@ -35,6 +35,9 @@ EPISODES = 100
 """Episodes after which random play ends earlier."""
 SLOW = 500.0
 """Steps/s below which several processes are advised."""
+IN_COPIES = "env.vectorization_mode async steps copies in processes"
+IN_SESSIONS = "parallel Sessions step in processes, see meta.distributed"
+"""The way to several processes where copies with several agents share one."""
 LONG = 1000
 """Mean steps of random episodes above which a step limit is advised."""
 HARMLESS = ("infinity", "normalized space")
@@ -110,7 +113,9 @@ def env_facts(env: EnvSpec) -> EnvFacts:
         observations, actions = map(
             _space_text, (bare_env(single).observation_space, single.action_space)
         )
-    notes = (*warnings, *hints, *obstacles_to_learning(play, episode_limit(env)))
+    processes = IN_SESSIONS if agents else IN_COPIES
+    obstacles = obstacles_to_learning(play, episode_limit(env), processes)
+    notes = (*warnings, *hints, *obstacles)
     return EnvFacts(
         observations=observations,
         actions=actions,
@@ -222,9 +227,12 @@ def _is_finite(obs: object) -> bool:
     return array.dtype.kind != "f" or bool(np.isfinite(array).all())
 
 
-def obstacles_to_learning(play: RandomPlay, limit: int | None) -> Iterator[str]:
+def obstacles_to_learning(
+    play: RandomPlay, limit: int | None, processes: str = IN_COPIES
+) -> Iterator[str]:
     """The obstacles to learning, one line each. `limit` is the most steps of an
-    episode; None: episodes may last for ever."""
+    episode; None: episodes may last for ever. `processes` says how steps are taken in
+    several."""
     returns = np.asarray(play.returns)
     if not play.returns and limit is None:
         yield f"no episode ended in {play.steps:,} steps: bound episodes with env.max_t"
@@ -248,10 +256,7 @@ def obstacles_to_learning(play: RandomPlay, limit: int | None) -> Iterator[str]:
         )
     if play.steps_per_s < SLOW:
         speed = significant(play.steps_per_s)
-        yield (
-            f"{speed} steps/s are slow: env.vectorization_mode async steps copies in "
-            "processes"
-        )
+        yield f"{speed} steps/s are slow: {processes}"
 
 
 def _checker_notes(env: gymnasium.Env[Any, Any]) -> tuple[str, ...]:

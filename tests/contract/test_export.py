@@ -2,6 +2,7 @@
 
 import gymnasium
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 from gymnasium import spaces
@@ -304,6 +305,26 @@ def test_a_fault_of_the_environment_is_one_line_of_the_export(tmp_path, monkeypa
     spec = parse(ppo(env__name=entry.id, env__action_mask="allowed"))
     with pytest.raises(LabError, match="AllowsNothing-v0 allows no action"):
         loaded_agent(spec).export(tmp_path / "policy.pt2")
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("normalized", [True, ["arm", "load"]])
+def test_a_file_needs_the_actors_parts_alone(normalized, tmp_path, monkeypatch):
+    both = spaces.Dict(arm=VECTOR, load=VECTOR, room=spaces.Discrete(3, start=1)), TWO
+    entry = EnvSpec("Sampled-v0", lambda: Sampled(*both))
+    monkeypatch.setitem(gymnasium.registry, entry.id, entry)
+    spec = parse(
+        ppo(
+            env__name=entry.id,
+            env__normalize_obs=normalized,
+            agent__net__obs=["arm", "room"],
+            agent__net__critic_obs=["arm", "load"],
+        )
+    )
+    path = tmp_path / "policy.onnx"
+    loaded_agent(spec).export(path)
+    session = onnxruntime.InferenceSession(path)
+    assert [each.name for each in session.get_inputs()] == ["arm", "room"]
 
 
 def test_an_input_has_the_name_of_its_part_or_one_that_no_other_has():

@@ -62,6 +62,13 @@ def test_keys_of_single_environments_make_pools_of_one(env_spec):
 
 
 @needs_envpool
+def test_torch_steps_no_environment_of_envpool(env_spec):
+    spec = env_spec("envpool:CartPole-v1", backend="torch")
+    (problem,) = check_env(spec)
+    assert problem.path == "env.backend"
+
+
+@needs_envpool
 @pytest.mark.parametrize(
     ("name", "hint"),
     [

@@ -135,3 +135,9 @@ def test_the_agents_of_one_copy_are_named_and_count_as_frames():
     assert facts.agents == ("stays", "leaves", "comes_back", "joins")
     assert facts.frames_per_s == 4 * facts.play.steps_per_s
     assert set(facts.play.lengths) == {8}
+
+
+def test_copies_with_several_agents_are_not_told_to_step_in_processes(monkeypatch):
+    monkeypatch.setattr("slm_lab.recipes.env_facts.SLOW", np.inf)
+    *_, slow = env_facts(EnvSpec(name="pettingzoo:tests.team", max_frame=1000)).notes
+    assert slow.endswith("meta.distributed")

@@ -134,6 +134,12 @@ class Unsaid(NextStep):
     metadata: ClassVar = {}
 
 
+class UnsaidOld(OldWords):
+    """Resets in the same step and names no mode, as before Gymnasium 1.0."""
+
+    metadata: ClassVar = {}
+
+
 class AnyButSameStep:
     """A function that takes the mode, and refuses SAME_STEP."""
 
@@ -153,6 +159,7 @@ MODES = {
     "chosen": (AnyButSameStep.make, "MaskedResetEnvs"),
     "next_step": (NextStep, "SyncEnvs"),
     "unsaid": (Unsaid, "SyncEnvs"),
+    "unsaid_old": (UnsaidOld, "SyncEnvs"),
 }
 
 
