@@ -21,6 +21,8 @@ INSTALLED = frozenset({"site-packages", "dist-packages"})
 ENVPOOL = "envpool:"
 PLAYGROUND = "playground/"
 PETTINGZOO = "pettingzoo:"
+ZOO_PACKAGES = frozenset({"pettingzoo", "mpe2"})
+"""The packages of environments that the extra of PettingZoo installs."""
 ZOO_FAMILIES = frozenset({"atari", "butterfly", "classic", "sisl"})
 """The families of environments in PettingZoo itself."""
 
@@ -127,13 +129,14 @@ def module_in(name: str) -> str:
 
 def code_name(env_name: str) -> str | None:
     """The name of an environment with the module of its code before a colon, if it has
-    one; None if the lab itself finds it, in envpool or PettingZoo."""
+    one; None if the lab itself finds it, in envpool or what the extra of PettingZoo
+    installs."""
     if env_name.startswith((ENVPOOL, PLAYGROUND)):
         return None
     if not env_name.startswith(PETTINGZOO):
         return env_name
     module = zoo_module(env_name)
-    if module.startswith("pettingzoo."):
+    if module.partition(".")[0] in ZOO_PACKAGES:
         return None
     return f"{module}:parallel_env"
 

@@ -26,6 +26,7 @@ from slm_lab.spec.checks.algorithm import action_space_problems
 from slm_lab.spec.checks.parts import named_parts
 from slm_lab.spec.load import load_spec, spec_names
 from slm_lab.spec.read import SHIPPED, find_file, read_file
+from slm_lab.spec.schema.agent import NOT_SUPPORTED
 from slm_lab.spec.schema.conv import SMALL_LAYERS, SMALLEST_IMAGE
 from slm_lab.spec.schema.env import EnvSpec
 
@@ -117,6 +118,8 @@ def _is_grid(layout: ObservationLayout) -> bool:
 
 
 def _no_recipe(word: str) -> str:
+    if word in NOT_SUPPORTED:
+        return f"{word} {NOT_SUPPORTED[word]}"
     return f"{word}: there is no recipe; recipes are {', '.join(recipes())}"
 
 

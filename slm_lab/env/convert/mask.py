@@ -52,6 +52,9 @@ class MaskReader:
         self.place = place
         self.is_in_info = place.startswith(INFO)
         self.key = place.removeprefix(INFO)
+        if not self.key:
+            message = 'must name a key of the info, as "info.action_mask"'
+            raise SpecError.of("env", "env.action_mask", message, place)
         self._env_name = env_name
         self._action_space = action_space
         sizes = action_sizes(action_space)

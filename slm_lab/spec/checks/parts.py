@@ -1,6 +1,6 @@
 """What encodes each part of an observation, and whether it can."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from slm_lab.core.errors import Problem
 from slm_lab.core.observation import BYTE, ObservationLayout, Part
@@ -137,11 +137,18 @@ def _unknown_names(net: NetSpec, layout: ObservationLayout) -> Iterator[Problem]
         **{f"{obs}.{index}": name for index, name in enumerate(net.obs or ())},
         **{f"{parts}.{name}": name for name in net.parts},
     }
+    yield from _named_twice(obs, net.obs or ())
     for place, name in places.items():
         if name not in known:
             yield Problem(place, unknown_part(layout), name)
         elif net.obs is not None and name not in net.obs:
             yield Problem(place, f"is not seen; add it to {obs}", name)
+
+
+def _named_twice(path: str, names: Sequence[str]) -> Iterator[Problem]:
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            yield Problem(f"{path}.{index}", "is there twice; remove one", name)
 
 
 def unknown_part(layout: ObservationLayout) -> str:

@@ -64,6 +64,13 @@ def test_the_families_of_pettingzoo_name_no_module_to_trust(family):
     assert modules_at([{"env.name": name}]) == ()
 
 
+def test_the_package_of_the_extra_needs_no_trust():
+    name = "pettingzoo:mpe2.simple_spread_v3"
+    assert code_name(name) is None
+    assert modules_at([{"env.name": name}]) == ()
+    assert code_name("pettingzoo:mpe2_of_others.hunt") is not None
+
+
 def test_another_module_needs_the_same_trust_as_one_before_an_id(
     env_spec, tmp_path, monkeypatch
 ):

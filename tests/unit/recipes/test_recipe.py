@@ -154,6 +154,7 @@ def test_atari_games_have_their_own_templates():
             "trpo: there is no recipe; recipes are a2c, c51, crossq, dqn, droq, iqn, "
             "ppo, pqn, qrdqn, rainbow, redq, sac, td3, tqc, vmpo",
         ),
+        ("MaskablePPO", "CartPole-v1", "MaskablePPO is PPO with env.action_mask"),
     ],
 )
 def test_without_a_recipe_the_algorithms_that_have_one_are_named(

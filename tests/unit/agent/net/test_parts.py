@@ -293,6 +293,10 @@ REFUSED = {
         {"obs": ["pose", "rooms"]},
         "agent.net.obs.1 = 'rooms': the observation has no such part; it has",
     ),
+    "a part twice": (
+        {"obs": ["pose", "room", "pose"]},
+        "agent.net.obs.2 = 'pose': is there twice; remove one",
+    ),
     "no part": ({"obs": []}, "agent.net.obs = []: must name a part"),
     "an encoder of an unknown part": (
         {"parts": {"x": {"type": "MLPNet"}}},

@@ -261,6 +261,11 @@ def test_a_missing_key_is_found_before_a_run(place, message):
         check_spaces("here", spec)
 
 
+def test_an_empty_key_is_refused():
+    with pytest.raises(SpecError, match=r"must name a key of the info"):
+        reader(spaces.Discrete(2), "info.")
+
+
 def test_a_second_part_with_the_name_of_the_mask_is_refused():
     space = spaces.Dict(mask=spaces.MultiBinary(2), action_mask=BOX)
     with pytest.raises(SpecError, match='has another part "action_mask"; name that'):
