@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from typing_extensions import override
 
-from slm_lab.api.callbacks import Callbacks
+from slm_lab.trackers.callbacks import Callbacks
 from slm_lab.api.lab_process import LabProcess, Started
 from slm_lab.charts.axis import RETURNS, frames
 from slm_lab.charts.page import graph

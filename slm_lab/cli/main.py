@@ -175,6 +175,18 @@ def run(
     note: Annotated[
         str | None, Option(metavar="TEXT", help="A note about the new run.")
     ] = None,
+    tags: Annotated[
+        list[str],
+        Option("--tag", metavar="TAG", help="A tag of the new run. Repeatable."),
+    ] = options.NONE,
+    track: Annotated[
+        list[str],
+        Option(
+            metavar="WORD",
+            help="Send the run to wandb, mlflow or tensorboard, or to a callback of a "
+            "package. Repeatable. A resume goes on with them; none ends that.",
+        ),
+    ] = options.NONE,
     schedules: Annotated[
         Literal["stretch", "hold"] | None,
         Option(
@@ -249,6 +261,8 @@ def run(
             label=label,
             resume=resume,
             note=note,
+            tags=tuple(tags),
+            track=tuple(track),
             init_from=init_from,
             init_parts=tuple(init_parts),
             schedules=schedules,
