@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, final
 
 from typing_extensions import override
 
-from slm_lab.trackers.callbacks import Callbacks
 from slm_lab.api.lab_process import LabProcess, Started
 from slm_lab.charts.axis import RETURNS, frames
 from slm_lab.charts.page import graph
@@ -18,6 +17,7 @@ from slm_lab.records.archive import naming, unpacked
 from slm_lab.records.lookup import find_trial
 from slm_lab.records.run_record import RunRecord
 from slm_lab.spec.read import read_file
+from slm_lab.trackers.callbacks import Callbacks
 
 if TYPE_CHECKING:
     import pandas as pd

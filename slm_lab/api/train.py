@@ -22,7 +22,6 @@ from typing import (
 
 import numpy as np
 
-from slm_lab.trackers.callbacks import Callbacks
 from slm_lab.api.lab_process import LabProcess, Started
 from slm_lab.api.run import Run, load_run
 from slm_lab.core.errors import LabError, SpecError, UsageError
@@ -37,6 +36,7 @@ from slm_lab.records.run_source import RunSource
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.studies.compare.modes import CompareRequest
 from slm_lab.studies.run_mode import check_spec_words
+from slm_lab.trackers.callbacks import Callbacks
 
 if TYPE_CHECKING:
     import pandas as pd

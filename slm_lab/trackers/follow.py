@@ -1,6 +1,7 @@
-"""The process of `--track`: it follows a run folder, and calls callbacks and trackers.
+"""The process of `--track`: it follows a run folder, and calls callbacks and
+trackers.
 
-It is a process of its own, so that a tracker that hangs, crashes or forks cannot touch a
+It is a process of its own: a tracker that hangs, crashes or forks cannot touch a
 training. It ends when the process that trains says so, or is gone."""
 
 import json

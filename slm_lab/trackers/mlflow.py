@@ -82,9 +82,7 @@ class MLflow(Tracker):
             tracked.client.log_batch(tracked.run_id, metrics=batch)
 
     @override
-    def summarise(
-        self, tracked: Any, values: Mapping[str, float], frame: int
-    ) -> None:
+    def summarise(self, tracked: Any, values: Mapping[str, float], frame: int) -> None:
         from mlflow.entities import Metric
 
         now = int(1000 * time.time())

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from typing import Self, final
+from typing import IO, Self, final
 
 from slm_lab.storage.run_dir import RunDir
 
@@ -16,6 +16,12 @@ LAST_SECONDS = 120.0
 """How long results, graphs and the agent may take to be sent."""
 HURRIED_SECONDS = 15.0
 """The same if the user has stopped the training."""
+PATIENCE = {
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
+}
+"""Settings of the libraries: by default MLflow asks a silent server for four minutes. A
+tracker tries again by itself."""
 NONE = "none"
 """The word that switches off the trackers that a run began with."""
 MAIN = "from slm_lab.trackers.follow import main; main()"
@@ -50,7 +56,7 @@ class TrackerProcess:
         }
         log = run_dir.root / "log" / f"{run_dir.prefix}_trackers.log"
         with ExitStack() as closed:
-            errors: object = subprocess.DEVNULL
+            errors: int | IO[bytes] = subprocess.DEVNULL
             with suppress(OSError):  # a full disk
                 errors = closed.enter_context(log.open("ab"))
             try:
@@ -58,15 +64,21 @@ class TrackerProcess:
                     [sys.executable, "-P", "-c", MAIN],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
-                    stderr=errors,  # type: ignore[arg-type]
+                    stderr=errors,
                     text=True,
                     errors="replace",
-                    env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+                    env={
+                        **PATIENCE,
+                        **os.environ,
+                        "PYTHONPATH": os.pathsep.join(sys.path),
+                    },
                     # what stops the training must not stop its last rows
                     start_new_session=True,
                 )
             except OSError as error:
-                print(f"--track: {error.strerror}; the training goes on", file=sys.stderr)
+                print(
+                    f"--track: {error.strerror}; the training goes on", file=sys.stderr
+                )
                 return
         self._relay = threading.Thread(target=self._print, daemon=True)
         self._relay.start()

@@ -33,11 +33,9 @@ class TensorBoard(Tracker):
         from torch.utils.tensorboard import SummaryWriter
 
         place = f"{about.log_prefix}/{FOLDER}"
-        writer = SummaryWriter(  # type: ignore[no-untyped-call]
-            str(about.folder / "log" / "tensorboard" / place)
-        )
+        writer = SummaryWriter(str(about.folder / "log" / "tensorboard" / place))
         text = json.dumps(about.config, indent=2)
-        writer.add_text("spec", "\n".join(f"    {x}" for x in text.splitlines()))  # type: ignore[no-untyped-call]
+        writer.add_text("spec", "\n".join(f"    {x}" for x in text.splitlines()))
         plain = {
             path: value
             if isinstance(value, bool | int | float | str)
@@ -52,9 +50,7 @@ class TensorBoard(Tracker):
         pass  # `TensorBoardExporter` writes them
 
     @override
-    def summarise(
-        self, tracked: Any, values: Mapping[str, float], frame: int
-    ) -> None:
+    def summarise(self, tracked: Any, values: Mapping[str, float], frame: int) -> None:
         from torch.utils.tensorboard.summary import hparams
 
         results = dict(values)

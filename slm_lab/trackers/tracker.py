@@ -45,7 +45,6 @@ FACTS = ("random_seed", "git_sha", "packages", "python", "machine", "set", "mode
 class AnyRun(Protocol):
     """What a tracker needs of a run: `slm_lab.Run` and `TrackedRun` have it."""
 
-    name: str
     folder: Path
 
     def __fspath__(self) -> str:
@@ -129,9 +128,7 @@ class Tracker(ABC):
         """Sends rows."""
 
     @abstractmethod
-    def summarise(
-        self, tracked: Any, values: Mapping[str, float], frame: int
-    ) -> None:
+    def summarise(self, tracked: Any, values: Mapping[str, float], frame: int) -> None:
         """Sends results, which hold at the last `frame`."""
 
     @abstractmethod
@@ -347,9 +344,12 @@ class _Feed:
                     self._tracker.add_image(tracked, name, file)
 
     def _add_agent(self) -> None:
-        with TemporaryDirectory(prefix="slm_lab_") as folder:
-            with suppress(LabError):  # it has no checkpoint, or cannot be loaded
-                self._tracker.add_agent(self._main(), _zip(self._source, Path(folder)))
+        with (
+            TemporaryDirectory(prefix="slm_lab_") as folder,
+            suppress(LabError),  # it has no checkpoint, or cannot be loaded
+        ):
+            file = _zip(self._source, Path(folder))
+            self._tracker.add_agent(self._main(), file)
 
     def _write_state(self) -> None:
         with suppress(OSError):  # a full disk: a resume sends some rows again

@@ -42,7 +42,7 @@ class WandB(Tracker):
             config=dict(about.config),
             tags=[tag[:LONGEST_TAG] for tag in about.tags] or None,
             notes=about.note or None,
-            settings=wandb.Settings(silent=True, console="off"),
+            settings=wandb.Settings(silent=True, console="off", init_timeout=30),
         )
         # W&B counts its own steps, which may only rise. So frames are a column.
         tracked.define_metric("*", step_metric="frame")
@@ -54,9 +54,7 @@ class WandB(Tracker):
             tracked.log({**point.values, "frame": point.frame})
 
     @override
-    def summarise(
-        self, tracked: Any, values: Mapping[str, float], frame: int
-    ) -> None:
+    def summarise(self, tracked: Any, values: Mapping[str, float], frame: int) -> None:
         tracked.summary.update(dict(values))
 
     @override
