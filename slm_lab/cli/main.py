@@ -26,6 +26,12 @@ from slm_lab.records.run_source import OutputForm, RunSource
 from slm_lab.spec.schema.messages import FOREIGN
 from slm_lab.studies.run_mode import nearest_command, parse_words
 
+_OF_RUN = {
+    "track": "it is an option of slm-lab run, for train and search; a benchmark and a "
+    "comparison train one run after another, and keep tables and graphs of their own"
+}
+"""What the error says about options that only `slm-lab run` has."""
+
 
 class _Commands(TyperGroup):
     """The commands. For a mode in place of one, the error shows the command it belongs
@@ -59,8 +65,9 @@ class _Commands(TyperGroup):
                 word = option
                 if option not in FOREIGN:
                     word = option.lstrip("-").replace("-", "_")
-                if word in FOREIGN:
-                    context.fail(f"No such option '{option}': {FOREIGN[word]}")
+                texts = {**FOREIGN, **_OF_RUN}
+                if word in texts:
+                    context.fail(f"No such option '{option}': {texts[word]}")
             raise
 
 

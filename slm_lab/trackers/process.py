@@ -12,7 +12,7 @@ from typing import IO, Self, final
 
 from slm_lab.storage.run_dir import RunDir
 
-LAST_SECONDS = 120.0
+LAST_SECONDS = 90.0
 """How long results, graphs and the agent may take to be sent."""
 HURRIED_SECONDS = 15.0
 """The same if the user has stopped the training."""

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TextIO
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import read_object, write_json
 from slm_lab.core.recorded import value_at
-from slm_lab.core.text import one_line
+from slm_lab.core.text import one_line, shortened
 from slm_lab.env.extras import require
 from slm_lab.metrics.reader import RowFile
 from slm_lab.records.annotations import read_annotations
@@ -36,6 +36,8 @@ LONGEST_RETRY = 600.0
 """Seconds until a tracker that failed tries again; each failure doubles them."""
 LARGEST_IMAGE = 10 << 20
 """Bytes of a graph; larger ones stay in the run folder."""
+LONGEST_REASON = 240
+"""Letters of a library's message."""
 TRIAL = "trial"
 """The key of the tracker run of a Trial with several Sessions."""
 FACTS = ("random_seed", "git_sha", "packages", "python", "machine", "set", "mode")
@@ -94,8 +96,8 @@ class Tracker(ABC):
         self.stream: TextIO | None = None
         """What gets the warning; by default the standard error."""
         self._feeds: dict[str, _Feed] = {}
-        self._retry_at = 0.0
-        self._retry = FIRST_RETRY
+        self._failed_at = -math.inf
+        self._pause = FIRST_RETRY
         self._has_warned = False
 
     def on_row(self, run: AnyRun, row: dict[str, Any]) -> None:
@@ -105,17 +107,19 @@ class Tracker(ABC):
     def on_end(self, run: AnyRun) -> None:
         """Sends the rest: rows, results, graphs and, unless it is one trial of many,
         the best agent."""
-        self._try(run, _Feed.end)
+        if time.monotonic() >= self._failed_at + FIRST_RETRY:  # else it would again
+            self._try(run, _Feed.end)
         self._feeds.pop(os.fspath(run), None)
 
     def flush(self, run: AnyRun) -> None:
         """Sends what is new, unless it is too early."""
-        if time.monotonic() >= self._retry_at:
+        if time.monotonic() >= self._failed_at + self._pause:
             self._try(run, _Feed.send_if_due)
 
     def add_best(self, run: AnyRun) -> None:
         """Sends the agent of the best trial of a search, which has ended."""
-        self._try(run, _Feed.end_with_agent)
+        if time.monotonic() >= self._failed_at + FIRST_RETRY:
+            self._try(run, _Feed.end_with_agent)
         self._feeds.pop(os.fspath(run), None)
 
     @abstractmethod
@@ -149,10 +153,10 @@ class Tracker(ABC):
             if key not in self._feeds:
                 self._feeds[key] = _Feed(self, run)
             send(self._feeds[key])
-            self._retry = FIRST_RETRY
+            self._pause = FIRST_RETRY
         except (Exception, SystemExit) as error:
-            self._retry_at = time.monotonic() + self._retry
-            self._retry = min(2 * self._retry, LONGEST_RETRY)
+            self._failed_at = time.monotonic()
+            self._pause = min(2 * self._pause, LONGEST_RETRY)
             self._warn(run, error)
 
     def _warn(self, run: AnyRun, error: BaseException) -> None:
@@ -160,8 +164,9 @@ class Tracker(ABC):
             return
         self._has_warned = True
         print(
-            f"{self.name}: {one_line(error)}; the training goes on. What is not sent "
-            f"follows once {self.name} works, or with train@{run.folder.name}",
+            f"{self.name}: {shortened(one_line(error), LONGEST_REASON)}; the training "
+            f"goes on. What is not sent follows once {self.name} works, or with "
+            f"train@{run.folder.name}",
             file=self.stream or sys.stderr,
             flush=True,
         )
