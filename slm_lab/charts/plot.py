@@ -18,13 +18,14 @@ from slm_lab.charts.final_returns import (
     ending,
     improvement,
 )
-from slm_lab.charts.labels import APART, Named, labels, leaves
+from slm_lab.charts.labels import APART, Named, labels
 from slm_lab.charts.overlay import Aggregate, Seeds, overlay, overlay_chart
 from slm_lab.charts.request import RETURN_COLUMNS, PlotRequest
 from slm_lab.charts.trainings import ReadTrial, read_trial
 from slm_lab.charts.write import write_chart, write_print
 from slm_lab.core.errors import UsageError
 from slm_lab.core.text import count_text
+from slm_lab.core.values import leaves
 from slm_lab.metrics.lines import Line
 from slm_lab.records.lookup import find_trials
 from slm_lab.records.run_record import RunRecord

@@ -593,16 +593,47 @@ def runs(
     status: Annotated[
         str | None, Option(metavar="WORD", help="done, failed, stopped, …")
     ] = None,
+    tags: Annotated[
+        list[str],
+        Option(
+            "--tag",
+            metavar="[NAME=]TAG",
+            help="List runs with a tag; with NAME= (any RUN), add it to that run. "
+            "Repeatable.",
+        ),
+    ] = options.NONE,
+    untag: Annotated[
+        list[str],
+        Option(metavar="NAME=TAG", help="Remove a tag from a run. Repeatable."),
+    ] = options.NONE,
+    notes: Annotated[
+        list[str],
+        Option(
+            "--note",
+            metavar="NAME=TEXT",
+            help="Replace the note of a run; without TEXT, remove it. Repeatable.",
+        ),
+    ] = options.NONE,
     data: options.Data = Path("data"),
     as_json: options.AsJson = False,
 ) -> None:
-    """List runs: what was changed, status, frames and returns."""
-    from slm_lab.cli.runs import list_runs
+    """List runs: what was changed, status, frames and returns; or tag them."""
+    from slm_lab.cli.runs import change_annotations, list_runs
 
+    added = [text for text in tags if "=" in text]
+    if added or untag or notes:
+        if patterns or sort or status or as_json or len(added) < len(tags):
+            raise UsageError(
+                "--tag NAME=TAG, --untag and --note change runs: list them in a "
+                "second command"
+            )
+        change_annotations(added, untag, notes, data)
+        return
     list_runs(
         patterns=tuple(patterns),
         sort=sort,
         status=status,
+        tags=tuple(tags),
         data=data,
         as_json=as_json,
     )

@@ -11,8 +11,9 @@ from typing import Any, ClassVar, NamedTuple, final
 
 from typing_extensions import override
 
+from slm_lab.core.values import leaves
 from slm_lab.storage.result import Ending
-from slm_lab.trackers.tracker import About, Point, Tracker, scalars
+from slm_lab.trackers.tracker import About, Point, Tracker
 
 LONGEST_PARAM = 500
 """Letters of a value, of which earlier servers accept no more."""
@@ -125,8 +126,8 @@ def _log_params(
 
     params = [
         Param(path[:LONGEST_PARAM], _text(value)[:LONGEST_PARAM])
-        for path, value in scalars(config)
-        if path[:LONGEST_PARAM] not in known
+        for path, value in leaves(config).items()
+        if value is not None and path[:LONGEST_PARAM] not in known
     ]
     for first in range(0, len(params), MOST_PARAMS):
         client.log_batch(run_id, params=params[first : first + MOST_PARAMS])

@@ -9,8 +9,9 @@ from typing import Any, ClassVar, NamedTuple, final
 
 from typing_extensions import override
 
+from slm_lab.core.values import leaves
 from slm_lab.storage.result import Ending
-from slm_lab.trackers.tracker import About, Point, Tracker, scalars
+from slm_lab.trackers.tracker import About, Point, Tracker
 
 FOLDER = "results"
 """The folder beside the events of the rows."""
@@ -40,8 +41,8 @@ class TensorBoard(Tracker):
             path: value
             if isinstance(value, bool | int | float | str)
             else json.dumps(value)
-            for path, value in scalars(about.config)
-            if not path.startswith("run.")
+            for path, value in leaves(about.config).items()
+            if value is not None and not path.startswith("run.")
         }
         return _Tracked(writer, plain), place
 

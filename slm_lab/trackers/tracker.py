@@ -12,7 +12,7 @@ import secrets
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -364,16 +364,6 @@ class _Feed:
 def new_id() -> str:
     """An id for a tracker run that no other has."""
     return secrets.token_hex(6)
-
-
-def scalars(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """The leaves of nested blocks, by dotted path. A list is one."""
-    for key, value in tree.items():
-        path = f"{above}{key}"
-        if isinstance(value, Mapping):
-            yield from scalars(value, f"{path}.")
-        elif value is not None:
-            yield path, value
 
 
 def _endings(record: RunRecord) -> dict[str, Ending]:
