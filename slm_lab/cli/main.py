@@ -521,6 +521,18 @@ def plot(
     by: Annotated[
         str | None, Option(metavar="env", help="A panel for each environment.")
     ] = None,
+    group_by: Annotated[
+        str | None,
+        Option(
+            metavar="KEY",
+            help="A curve for each value of a key of the spec, such as lr: the mean "
+            "of all runs with it.",
+        ),
+    ] = None,
+    tags: Annotated[
+        list[str],
+        Option("--tag", metavar="TAG", help="Only runs with this tag. Repeatable."),
+    ] = options.NONE,
     normalise: Annotated[
         list[str],
         Option(
@@ -569,6 +581,8 @@ def plot(
         command=command[:LONGEST_COMMAND],
         x_label=x_label,
         y_label=y_label,
+        tags=tuple(tags),
+        group_by=group_by,
     )
     plot_runs(request, as_json, table)
 
