@@ -107,7 +107,8 @@ def _head(entry: CatalogEntry, query: Query) -> Any:
         facts.append(f"{texts['frames_per_s']} frames/s")
     if texts["left"]:
         facts.append(f"{texts['left']} left")
-    facts += [f"return {texts['final_return']}", texts["changed"], texts["bytes"]]
+    facts += [f"return {texts['final_return']}", texts["tags"], texts["changed"]]
+    facts.append(texts["bytes"])
     shown = html.P([html.Span(fact, className="fact") for fact in facts if fact])
     if entry.problem:
         shown = elements.problem(f"damaged: {entry.problem}")

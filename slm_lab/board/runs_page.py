@@ -41,7 +41,7 @@ _TEXTS: dict[str, tuple[str, int]] = {
     "left": ("left", 80),
     "frames": ("all frames", 116),
     "env": ("environment", 140),
-    "tags": ("tags", 110),
+    "tags": ("tags", 150),
     "changed": ("changed", 200),
     "mode": ("mode", 150),
     "frames_per_s": ("frames/s", 92),
@@ -67,7 +67,7 @@ def layout(catalog: Catalog, query: Query) -> list[Any]:
     shown = MOST_ROWS
     if query.runs:
         shown = FEW_ROWS
-    hint = "filter: part of a name, environment, status …"
+    hint = "filter: part of a name, tag, environment, status …"
     field = dcc.Input(query.q, "search", 0.2, hint, id={"control": "q"})
     return [
         html.Div([field, elements.part("ticked")], className="bar"),

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple, cast
@@ -256,8 +257,8 @@ def _labels(
     """A label for each group; with `per_env` it is unique within one environment. With
     a `key` it is the value of the group."""
     if key is not None:
-        name = short_names(list(_values(groups[0][0])))
-        short = name.get(key, key)
+        paths = {path for group in groups for path in _values(group[0])}
+        short = short_names(list(paths))[key]
         envs = {group[0].env for group in groups}
         return [
             APART.join(
@@ -369,7 +370,9 @@ def _read_target(
         )
     groups = _joined(with_values)
     if request.group_by is not None:
-        groups = _by_value(with_values, resolve_key(with_values, request.group_by))
+        with suppress(UsageError):  # other folders may have the key
+            key = resolve_key(with_values, request.group_by)
+            groups = _by_value(with_values, key)
     groups.sort(key=lambda group: -fmean(trial.final_return for trial in group))
     if len(groups) > MOST_CURVES:
         notes.append(

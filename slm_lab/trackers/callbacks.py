@@ -8,7 +8,7 @@ from copy import copy
 from types import SimpleNamespace
 from typing import Any, TextIO, final
 
-from slm_lab.core.errors import LabError, UsageError
+from slm_lab.core.errors import LabError, MissingExtraError, UsageError
 from slm_lab.core.registry import Registry, import_failure
 from slm_lab.env.extras import require
 from slm_lab.records.progress import read_news
@@ -96,16 +96,17 @@ class Callbacks:
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Raises LabError for a name that `--track` does not know, and for a tracker whose
-    library is not installed."""
+    """Raises UsageError for a name that `--track` does not know, MissingExtraError for
+    a tracker whose library is not installed."""
     for name in names:
         try:
             part = CALLBACKS.load(name)
             if isinstance(part, type) and issubclass(part, Tracker):
                 require(part.module, part.name)
+        except MissingExtraError as error:
+            raise MissingExtraError(f"--track {name}: {error}") from None
         except LabError as error:
-            error.args = (f"--track {name}: {error}",)
-            raise
+            raise UsageError(f"--track {name}: {error}") from error
 
 
 def make_callback(part: Any) -> Any:

@@ -221,18 +221,25 @@ class _Feed:
         self._state: dict[str, Any] = read_object(self._state_file)
         self._open: dict[str, Any] = {}
         self._sessions = {
-            session: (
-                _Rows(paths.rows, "", value_at(self._state, f"s{session}.frame", 0.0)),
-                _Rows(
-                    paths.eval_rows,
-                    "eval/",
-                    value_at(self._state, f"s{session}.eval_frame", 0.0),
-                ),
-            )
-            for session, paths in self._record.sessions.items()
+            session: self._rows_of(session) for session in self._record.sessions
         }
         self._has_parent = len(self._sessions) > 1
         self._due = 0.0
+
+    def _rows_of(self, session: int) -> tuple[_Rows, _Rows]:
+        """The unsent rows of a Session, and of its evaluations."""
+        paths = self._record.sessions[session]
+        sent = value_at(self._state, f"s{session}.frame", 0.0)
+        eval_sent = value_at(self._state, f"s{session}.eval_frame", 0.0)
+        return (
+            _Rows(paths.rows, "", sent),
+            _Rows(paths.eval_rows, "eval/", eval_sent),
+        )
+
+    def _new_points(self, session: int) -> list[Point]:
+        """The rows of a Session that are not sent, by their frames."""
+        points = [point for rows in self._sessions[session] for point in rows.read()]
+        return sorted(points, key=lambda point: point.frame)
 
     def send_if_due(self) -> None:
         """Sends the new rows, at most once a second."""
@@ -242,13 +249,13 @@ class _Feed:
 
     def send(self) -> None:
         """Sends the new rows of all Sessions."""
-        for session, files in self._sessions.items():
-            points = [point for rows in files for point in rows.read()]
-            if not points:
+        for session in self._sessions:
+            if not self._new_points(session):
                 continue
-            points.sort(key=lambda point: point.frame)
             key = f"s{session}"
-            self._tracker.log(self._tracked(key), points)
+            tracked = self._tracked(key)
+            self._tracker.log(tracked, self._new_points(session))
+            files = self._sessions[session]
             for rows in files:
                 rows.mark_sent()
             self._state[key] |= {"frame": files[0].sent, "eval_frame": files[1].sent}
@@ -256,6 +263,9 @@ class _Feed:
 
     def end(self) -> None:
         """Sends the rest, and ends all tracker runs."""
+        for session in self._sessions:
+            if f"s{session}" in self._state:
+                self._tracked(f"s{session}")  # it may be gone, and begin anew
         self.send()
         record = self._record
         if not self._state:  # no row was ever written
@@ -316,6 +326,9 @@ class _Feed:
             if identity != known:
                 self._state[key] = {"id": identity}
                 self._write_state()
+            if known not in (None, identity) and key != TRIAL:  # it was deleted
+                session = int(key.removeprefix("s"))
+                self._sessions[session] = self._rows_of(session)
         return self._open[key]
 
     def _about(self, key: str) -> About:
