@@ -16,6 +16,7 @@ from typing import Any
 
 from slm_lab.core.errors import LabError
 from slm_lab.core.plugins import import_plugins
+from slm_lab.core.process import STOP_SIGNALS
 from slm_lab.core.text import error_summary
 from slm_lab.records.run_record import RunRecord
 from slm_lab.storage.run_dir import RunDir
@@ -96,7 +97,7 @@ class Follower:
 def main() -> None:
     """The entry point. The standard input has a line with the request, and ends with
     the training. What the user should see goes to the standard output."""
-    for number in (signal.SIGINT, signal.SIGHUP):
+    for number in STOP_SIGNALS:  # a job queue sends them to all; the rest is sent yet
         signal.signal(number, signal.SIG_IGN)
     request = json.loads(sys.stdin.buffer.readline())
     try:

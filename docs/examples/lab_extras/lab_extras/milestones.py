@@ -2,7 +2,7 @@
 
 from typing import Any
 
-STEP = 50.0
+STEP = 10.0
 
 
 class Milestones:
@@ -18,4 +18,6 @@ class Milestones:
         if recent is None or recent < self._reached.get(session, 0.0) + STEP:
             return
         self._reached[session] = recent - recent % STEP
-        print(f"{run.name}, Session {session}: {recent:.0f} at frame {row['frame']:.0f}")
+        print(
+            f"{run.name}, Session {session}: {recent:.0f} at frame {row['frame']:.0f}"
+        )
