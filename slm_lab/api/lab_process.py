@@ -16,11 +16,11 @@ from typing import IO, Any, Self, TextIO, final
 
 from typing_extensions import override
 
-from slm_lab.api.callbacks import Callbacks
 from slm_lab.core.errors import LabError, TrainingFailed, UsageError, undone_on_failure
 from slm_lab.core.process import HAS_CALLER, IMPORTED_BY_PARENT, PICTURES, SOCKET
 from slm_lab.records.run_source import RunSource
 from slm_lab.studies.compare.modes import CompareRequest
+from slm_lab.trackers.callbacks import Callbacks
 
 MAIN = (
     "import sys; sys.argv = ['slm_lab.{verb}']; sys.path += {last}; "

@@ -2,22 +2,26 @@
 
 import os
 import weakref
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from typing_extensions import override
 
-from slm_lab.api.callbacks import Callbacks
 from slm_lab.api.lab_process import LabProcess, Started
 from slm_lab.charts.axis import RETURNS, frames
 from slm_lab.charts.page import graph
 from slm_lab.charts.trial import chart_of_rows
+from slm_lab.core.errors import UsageError
+from slm_lab.core.plugins import listed
 from slm_lab.metrics.reader import Rows
+from slm_lab.records.annotations import annotate, read_annotations
 from slm_lab.records.archive import naming, unpacked
 from slm_lab.records.lookup import find_trial
 from slm_lab.records.run_record import RunRecord
 from slm_lab.spec.read import read_file
+from slm_lab.trackers.callbacks import Callbacks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,6 +81,34 @@ class Run(Started):
             if file.is_file():
                 return read_file(file)
             return {}
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The tags of the run, sorted."""
+        return read_annotations(self._record.run_dir).tags
+
+    @property
+    def note(self) -> str:
+        """The note about the run; empty without one."""
+        return read_annotations(self._record.run_dir).note
+
+    def annotate(
+        self,
+        *,
+        add: str | Sequence[str] = (),
+        remove: str | Sequence[str] = (),
+        note: str | None = None,
+    ) -> None:
+        """Adds and removes tags, and replaces the note, as `slm-lab runs --tag`; also
+        while it trains. Raises UsageError for a shared run, and for what is no tag."""
+        if self._archive != self.folder:
+            raise UsageError(f"{self._archive} is a shared run, which is not changed")
+        annotate(
+            self._record.run_dir,
+            add=tuple(map(str, listed(add))),
+            remove=tuple(map(str, listed(remove))),
+            note=note,
+        )
 
     def plot(self) -> "Figure":
         """The trial graph: mean return against frames, with a band over Sessions. A

@@ -22,7 +22,6 @@ from typing import (
 
 import numpy as np
 
-from slm_lab.api.callbacks import Callbacks
 from slm_lab.api.lab_process import LabProcess, Started
 from slm_lab.api.run import Run, load_run
 from slm_lab.core.errors import LabError, SpecError, UsageError
@@ -37,6 +36,7 @@ from slm_lab.records.run_source import RunSource
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.studies.compare.modes import CompareRequest
 from slm_lab.studies.run_mode import check_spec_words
+from slm_lab.trackers.callbacks import Callbacks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,6 +98,8 @@ def train(
     imports: Sequence[str] = (),
     trust: bool = False,
     label: str | None = None,
+    tags: str | Sequence[str] = (),
+    track: str | Sequence[str] = (),
     resume: str | Path | Run | bool | None = None,
     schedules: Literal["stretch", "hold"] | None = None,
     init_from: str | Path | Run | None = None,
@@ -128,6 +130,9 @@ def train(
         imports: Modules that register environments and plug-ins.
         trust: Whether the run to resume may import all modules that it names.
         label: A name of the new run, as `--name`; `slm_lab.load` finds the run by it.
+        tags: Tags of the new run, as `--tag`.
+        track: Trackers that the run is sent to: "wandb", "mlflow", "tensorboard". The
+            process that trains has them followed; see `callbacks` for your own.
         resume: A run to resume, as for `slm_lab.load`. A spec beside it only says which
             runs count. True: the run of this `label`, if there is one; else a new run
             begins.
@@ -147,7 +152,7 @@ def train(
         on_checkpoint: `on_checkpoint(run, session, frame)`.
         on_end: `on_end(run)`, also if the training has failed.
         callbacks: An object with some of these three as methods, its class, the name of
-            an installed one, or a list of these.
+            an installed one or of a tracker, or a list of these.
 
     Callbacks run in this process, on what was written. They may call `run.stop()`.
 
@@ -181,6 +186,8 @@ def train(
     source = replace(
         _source(sets, seed=seed, data=data, imports=imports, trust=trust),
         label=_text(label),
+        tags=tuple(map(str, listed(tags))),
+        track=tuple(map(str, listed(track))),
         schedules=_word("schedules", schedules, ("stretch", "hold")),
         **_parent(init_from, init_part, which, session),
     )
@@ -202,6 +209,8 @@ def search(
     imports: Sequence[str] = (),
     trust: bool = False,
     label: str | None = None,
+    tags: str | Sequence[str] = (),
+    track: str | Sequence[str] = (),
     resume: str | Path | Search | bool | None = None,
     init_from: str | Path | Run | None = None,
     init_part: str | Sequence[str] = (),
@@ -223,6 +232,8 @@ def search(
     source = replace(
         _source(sets, seed=seed, data=data, imports=imports, trust=trust),
         label=_text(label),
+        tags=tuple(map(str, listed(tags))),
+        track=tuple(map(str, listed(track))),
         keep=_number("keep", keep, least=1),
         **_parent(init_from, init_part, which, session),
     )

@@ -25,6 +25,10 @@ CHOICES: Mapping[str, Mapping[str, str]] = {
 """The words of each control, and how the page calls them."""
 
 
+SPEC = "spec"
+"""The word for curves of one spec each."""
+
+
 class Query(NamedTuple):
     """The choices of a page."""
 
@@ -37,6 +41,9 @@ class Query(NamedTuple):
     x: str = X_WORDS[0]
     of: str = "band"
     smooth: str = "0.05"
+    group: str = SPEC
+    """The key of the spec for each value of which there is a curve; `SPEC`: a curve for
+    each spec."""
     q: str = ""
     """The filter of the table."""
 
@@ -56,6 +63,11 @@ class Query(NamedTuple):
         if pairs:
             return f"?{urlencode(pairs, doseq=True)}"
         return ""
+
+    @property
+    def group_by(self) -> str | None:
+        """The chosen key; None for a curve per spec."""
+        return None if self.group == SPEC else self.group
 
     @property
     def axis(self) -> Axis:

@@ -15,14 +15,13 @@ from slm_lab.board.refresh import Part
 from slm_lab.charts.columns import column_panels, session_ink
 from slm_lab.charts.look import colour
 from slm_lab.charts.search_summary import (
-    number_text,
     point_texts,
-    short_names,
     status_text,
 )
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import stamp_of, tail
 from slm_lab.core.text import duration_text, error_summary, significant
+from slm_lab.core.values import number_text, short_names
 from slm_lab.doctor.diagnosis import findings_of
 from slm_lab.metrics.row import COLUMNS
 from slm_lab.metrics.trial_state import ranked
@@ -108,7 +107,8 @@ def _head(entry: CatalogEntry, query: Query) -> Any:
         facts.append(f"{texts['frames_per_s']} frames/s")
     if texts["left"]:
         facts.append(f"{texts['left']} left")
-    facts += [f"return {texts['final_return']}", texts["changed"], texts["bytes"]]
+    facts += [f"return {texts['final_return']}", texts["tags"], texts["changed"]]
+    facts.append(texts["bytes"])
     shown = html.P([html.Span(fact, className="fact") for fact in facts if fact])
     if entry.problem:
         shown = elements.problem(f"damaged: {entry.problem}")

@@ -9,7 +9,7 @@ import dash_ag_grid as dag
 from dash import dcc, html
 
 from slm_lab.board import elements
-from slm_lab.board.query import EVALUATION, Query, run_link
+from slm_lab.board.query import EVALUATION, SPEC, Query, run_link
 from slm_lab.board.refresh import Part
 from slm_lab.charts.axis import CLOCKS
 from slm_lab.charts.diff import difference_tables
@@ -19,8 +19,10 @@ from slm_lab.charts.trainings import read_trials
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import stamp_of
 from slm_lab.core.text import error_summary
+from slm_lab.core.values import short_names, value_text
 from slm_lab.metrics.row import BASE_COLUMNS
 from slm_lab.records.catalog import Catalog, CatalogEntry
+from slm_lab.records.overview import varied_params
 from slm_lab.records.run_record import RunRecord
 from slm_lab.storage.run_dir import videos
 
@@ -39,6 +41,7 @@ _TEXTS: dict[str, tuple[str, int]] = {
     "left": ("left", 80),
     "frames": ("all frames", 116),
     "env": ("environment", 140),
+    "tags": ("tags", 150),
     "changed": ("changed", 200),
     "mode": ("mode", 150),
     "frames_per_s": ("frames/s", 92),
@@ -51,22 +54,26 @@ FIT_NARROW = """(_, grids) => grids.map(columns => window.innerWidth > 600
         ? {...c, width: 170, minWidth: 170, wrapText: true, autoHeight: true} : c))"""
 """Narrows the names of runs on a narrow screen, so that it shows their returns. They
 take several lines there."""
+MOST_PARAMS = 12
+PARAM_WIDTH = 110
+"""Columns of hyperparameters, and the pixels of one."""
 _NUMBERS = ("left", "frames", "final_return", "frames_per_s", "bytes")
 
 
 def layout(catalog: Catalog, query: Query) -> list[Any]:
     """The page, with the runs of now."""
     rows = _rows(catalog)
+    varied = _varied(catalog)
     shown = MOST_ROWS
     if query.runs:
         shown = FEW_ROWS
-    hint = "filter: part of a name, environment, status …"
+    hint = "filter: part of a name, tag, environment, status …"
     field = dcc.Input(query.q, "search", 0.2, hint, id={"control": "q"})
     return [
         html.Div([field, elements.part("ticked")], className="bar"),
         dag.AgGrid(
             id={"grid": "runs"},
-            columnDefs=[_column(name) for name in _TEXTS],
+            columnDefs=_columns(varied),
             rowData=rows,
             getRowId="params.data.run",
             selectedRows={"ids": list(query.runs)},
@@ -101,16 +108,30 @@ def grid_part(catalog: Catalog) -> Part:
     return Part(stamp, partial(_rows, catalog))
 
 
+def _varied(catalog: Catalog) -> list[str]:
+    """The keys that are columns."""
+    overviews = [entry.overview for entry in catalog.entries().values()]
+    return varied_params(overviews)[:MOST_PARAMS]
+
+
 def _rows(catalog: Catalog) -> list[dict[str, Any]]:
     entries = catalog.entries()
+    varied = _varied(catalog)
     rows = []
     for name, entry in entries.items():
         outer = entries.get(name.rpartition("/")[0], entry)
-        rows.append(_row(entry, outer.overview.started))
+        rows.append(_row(entry, outer.overview.started, varied))
     return rows
 
 
-def _row(entry: CatalogEntry, started: str) -> dict[str, Any]:
+def _field(path: str) -> str:
+    """The field of a key in the rows of the grid, for which a dot is a level."""
+    return f"param/{path.replace('.', '/')}"
+
+
+def _row(
+    entry: CatalogEntry, started: str, varied: Sequence[str] = ()
+) -> dict[str, Any]:
     """Values to sort by, and the texts that are shown. `started` keeps it below its
     outer run: the grid's sort is stable."""
     run = entry.overview
@@ -123,12 +144,42 @@ def _row(entry: CatalogEntry, started: str) -> dict[str, Any]:
     return {
         **{name: getattr(run, name) for name in fields},
         "left": run.seconds_left,
+        "tags": texts["tags"],
         "changed": entry.problem or texts["changed"],
         "started": started,
         "status": texts["status"],
         "text": texts,
         "href": run_link(entry.name),
+        **{
+            _field(path): _plain(run.params[path])
+            for path in varied
+            if path in run.params
+        },
     }
+
+
+def _plain(value: Any) -> Any:
+    """A value that the grid sorts as a number, if it is one; else its short text."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    return value_text(value)
+
+
+def _columns(varied: Sequence[str]) -> list[dict[str, Any]]:
+    """The columns of the grid, with those of hyperparameters after "changed"."""
+    names = short_names(varied)
+    params = [
+        {
+            "field": _field(path),
+            "headerName": names[path],
+            "headerTooltip": path,
+            "width": PARAM_WIDTH,
+        }
+        for path in varied
+    ]
+    place = list(_TEXTS).index("mode")
+    columns = [_column(name) for name in _TEXTS]
+    return [*columns[:place], *params, *columns[place:]]
 
 
 def _column(name: str) -> dict[str, Any]:
@@ -221,8 +272,21 @@ def _controls(entries: Sequence[CatalogEntry], query: Query) -> Any:
         elements.select("x", "over", query.x),
         elements.select("of", "of the seeds", query.of),
         elements.select("smooth", "smoothed over", query.smooth),
+        elements.select(
+            "group", "a curve for each", query.group, _groups(entries, query)
+        ),
     ]
     return html.Div(controls, className="controls")
+
+
+def _groups(entries: Sequence[CatalogEntry], query: Query) -> list[dict[str, str]]:
+    """What the runs may be grouped by: the keys in which they differ."""
+    varied = varied_params([entry.overview for entry in entries])
+    if query.group_by is not None:
+        varied = list(dict.fromkeys([*varied, query.group_by]))
+    names = short_names(varied)
+    options = [{"label": names[path], "value": path} for path in varied]
+    return [{"label": SPEC, "value": SPEC}, *options]
 
 
 def _curves(entries: Sequence[CatalogEntry], query: Query) -> Any:
@@ -233,8 +297,8 @@ def _curves(entries: Sequence[CatalogEntry], query: Query) -> Any:
     warnings = [elements.problem(text) for text in (*problems, *without)]
     if not with_values:
         return warnings
-    panel, notes = overlay_panel(with_values, query.x, query.of)
-    name = repr((query.y, query.x, query.runs))
+    panel, notes = overlay_panel(with_values, query.x, query.of, query.group_by)
+    name = repr((query.y, query.x, query.group, query.runs))
     shown = elements.panel_graph(panel, name, height=430, legend=True)
     texts = [html.P(note, className="note") for note in notes]
     return elements.section(query.axis.label, shown, *texts, *warnings, hint=panel.hint)
@@ -244,7 +308,7 @@ def _endings(entries: Sequence[CatalogEntry], query: Query) -> Any:
     trials, _ = read_trials(_trials(entries)[0], query.x, Query().axis)
     if not trials:
         return []
-    methods, _ = grouped(trials, query.x)
+    methods, _ = grouped(trials, query.x, group_by=query.group_by)
     rows, better = results([method.seeds for method in methods])
     table = text_table(rows)
     texts = [html.P(note, className="note") for note in few_seeds_notes(rows)]

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from slm_lab.charts.axis import Y_AXES, x_axis
 from slm_lab.charts.final_returns import Improvement, TableRow, results
-from slm_lab.charts.labels import leaves
 from slm_lab.charts.plot import seeds_of
 from slm_lab.charts.trainings import read_trial
 from slm_lab.core.text import TextTable
+from slm_lab.core.values import leaves
 from slm_lab.records.lookup import find_trial
 from slm_lab.records.run_record import RunRecord
 

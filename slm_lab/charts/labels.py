@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from slm_lab.charts.search_summary import short_names
 from slm_lab.core.text import shortened
+from slm_lab.core.values import short_names
 
 MOST_LETTERS = 44
 """The letters of a difference between specs that a legend has room for."""
@@ -47,18 +47,6 @@ def labels(trainings: Sequence[Named]) -> list[str]:
         else:
             unique.append(label)
     return unique
-
-
-def leaves(nested: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """The values in nested blocks, by dotted path; an empty block is a value."""
-    values: dict[str, Any] = {}
-    for key, value in nested.items():
-        path = f"{above}.{key}".removeprefix(".")
-        if isinstance(value, Mapping) and value:
-            values |= leaves(value, path)
-        else:
-            values[path] = value
-    return values
 
 
 def _difference(chosen: Named, namesakes: Sequence[Named]) -> str:

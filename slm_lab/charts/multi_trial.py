@@ -14,9 +14,10 @@ from slm_lab.charts.chart import (
     single,
 )
 from slm_lab.charts.curves import decimate
-from slm_lab.charts.search_summary import point_texts, short_names, status_text
+from slm_lab.charts.search_summary import point_texts, status_text
 from slm_lab.charts.write import write_chart
 from slm_lab.core.text import count_text, shortened
+from slm_lab.core.values import short_names
 from slm_lab.metrics.lines import Line, mean_lines
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.trial_state import TrialState, ranked

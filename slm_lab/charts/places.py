@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from slm_lab.charts.chart import Scale, limits
-from slm_lab.charts.search_summary import identity, numeric, value_text
+from slm_lab.charts.search_summary import identity, numeric
 from slm_lab.core.types import FloatArray
+from slm_lab.core.values import value_text
 from slm_lab.spec.search import LISTS, Dimension
 
 MOST_CATEGORIES = 12

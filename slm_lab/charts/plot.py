@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple, cast
@@ -18,23 +19,31 @@ from slm_lab.charts.final_returns import (
     ending,
     improvement,
 )
-from slm_lab.charts.labels import APART, Named, labels, leaves
+from slm_lab.charts.labels import APART, Named, labels
 from slm_lab.charts.overlay import Aggregate, Seeds, overlay, overlay_chart
 from slm_lab.charts.request import RETURN_COLUMNS, PlotRequest
+from slm_lab.charts.search_summary import identity, numeric
 from slm_lab.charts.trainings import ReadTrial, read_trial
 from slm_lab.charts.write import write_chart, write_print
 from slm_lab.core.errors import UsageError
 from slm_lab.core.text import count_text
+from slm_lab.core.values import leaves, short_names, value_text
 from slm_lab.metrics.lines import Line
+from slm_lab.records.annotations import read_annotations
 from slm_lab.records.lookup import find_trials
 from slm_lab.records.run_record import RunRecord
-from slm_lab.spec.schema.messages import not_among
+from slm_lab.spec.schema.messages import not_among, unknown_name
 
 NO_TITLE = "none"
 """The word for a figure without a title."""
 MOST_CURVES = 8
 """The maximum number of curves of one folder; the ones with the best final return are
 drawn."""
+GROUPING_BLOCKS = ("agent", "env", "meta")
+"""The blocks of a spec whose keys may group runs."""
+ALL_KEYS = "those that slm-lab diff shows"
+MOST_NAMED = 6
+"""Keys in a message."""
 _BOOTSTRAP_SEED = 0
 _AS_FAR = 0.95
 """The share of the longest seed's frames below which a seed counts as shorter."""
@@ -53,7 +62,8 @@ class Plotted(NamedTuple):
 
 
 class Method(NamedTuple):
-    """A curve: Trials whose specs differ only in the seed, in one environment."""
+    """A curve: Trials whose specs differ only in the seed, in one environment; or those
+    that have the same value of a key."""
 
     env: str
     trials: tuple[ReadTrial, ...]
@@ -71,7 +81,13 @@ def plot(request: PlotRequest, draws: bool = True) -> Plotted:
         trials = normalised(trials, request.scores)
         y = y._replace(label=f"normalised {y.label}")
     is_apart = bool(request.by or request.scores)
-    methods, x = grouped(trials, request.x, request.labels, per_env=is_apart)
+    methods, x = grouped(
+        trials,
+        request.x,
+        request.labels,
+        per_env=is_apart,
+        group_by=request.group_by,
+    )
     is_joined = is_apart and not request.by and len(_envs(methods)) > 1
     panels, panel_notes = _arrange(methods, request)
     notes += panel_notes
@@ -104,7 +120,7 @@ def plot(request: PlotRequest, draws: bool = True) -> Plotted:
     endings = [ending(*row) for row in zip(rows, per_curve, strict=False)]
     if y.column not in RETURN_COLUMNS:
         endings = [row._replace(highest=None) for row in endings]
-    notes += curve_notes(methods, request.x, endings, is_apart)
+    notes += curve_notes(methods, request.x, endings, is_apart, request.group_by)
     better = None
     if len(panels) == 1:
         better = improvement(rows, ranking)
@@ -147,11 +163,12 @@ def _rows(panels: Mapping[str, Sequence[Seeds]]) -> list[Seeds]:
 
 
 def overlay_panel(
-    trials: Sequence[ReadTrial], x: str, statistic: str
+    trials: Sequence[ReadTrial], x: str, statistic: str, group_by: str | None = None
 ) -> tuple[Panel, list[str]]:
     """The curves of Trials with values over the axis of the word `x`, and notes. The
-    `statistic` over seeds is "mean", without bands, "band" with them, or "iqm"."""
-    methods, axis = grouped(trials, x)
+    `statistic` over seeds is "mean", without bands, "band" with them, or "iqm".
+    `group_by` as in `grouped`."""
+    methods, axis = grouped(trials, x, group_by=group_by)
     aggregate: Aggregate = "iqm" if statistic == "iqm" else "mean"
     generator = np.random.default_rng(_BOOTSTRAP_SEED)
     drawn = overlay([method.seeds for method in methods], aggregate, generator)
@@ -161,7 +178,7 @@ def overlay_panel(
         curves = [curve._replace(band=None) for curve in curves]
         hint = "mean of the seeds"
     panel = curves_panel(axis.label, "", curves)._replace(hint=hint)
-    return panel, curve_notes(methods, "", ())
+    return panel, curve_notes(methods, "", (), group_by=group_by)
 
 
 def grouped(
@@ -169,22 +186,25 @@ def grouped(
     x: str,
     user_labels: Sequence[str] = (),
     per_env: bool = False,
+    group_by: str | None = None,
 ) -> tuple[list[Method], Axis]:
     """Groups Trials with values into curves over the axis of the word `x`; returns them
     and the axis. Curves get `user_labels`, else labels from their specs: with `per_env`
-    only what differs between the specs for one environment. Raises UsageError unless
-    each curve has a user's label."""
-    groups = _joined(trials)
+    only what differs between the specs for one environment. With `group_by`, a key of
+    the spec, a curve has all Trials of one environment with one value of it. Raises
+    UsageError unless each curve has a user's label, and if no Trial has the key."""
+    key = None if group_by is None else resolve_key(trials, group_by)
+    groups = _joined(trials) if key is None else _by_value(trials, key)
     if not per_env and len(set(user_labels)) < len(user_labels):
         raise UsageError("--label: two curves have the same one")
     if user_labels and len(user_labels) != len(groups):
-        known = labels([_named(group) for group in groups])
+        known = _labels(groups, per_env=False, key=key)
         curves = ", ".join(f"{i}: {label}" for i, label in enumerate(known, start=1))
         count = count_text(len(groups), "curve")
         raise UsageError(
             f"--label: {len(user_labels)} for {count}, in this order: {curves}"
         )
-    names = list(user_labels) or _labels(groups, per_env)
+    names = list(user_labels) or _labels(groups, per_env, key)
     longest = max(training.seconds for trial in trials for training in trial.trainings)
     counted = ""
     if any(trial.record.meta.sessions_per_training > 1 for trial in trials):
@@ -197,8 +217,61 @@ def grouped(
     return methods, axis
 
 
-def _labels(groups: Sequence[Sequence[ReadTrial]], per_env: bool) -> list[str]:
-    """A label for each group; with `per_env` it is unique within one environment."""
+def resolve_key(trials: Sequence[ReadTrial], word: str) -> str:
+    """The dotted path in the specs of Trials that a word means: itself, or the only one
+    that ends with it. Raises UsageError if there is none, or several."""
+    paths = list(dict.fromkeys(path for trial in trials for path in _values(trial)))
+    if word in paths:
+        return word
+    ends = [path for path in paths if path.endswith(f".{word}")]
+    if len(ends) == 1:
+        return ends[0]
+    if ends:
+        shown = ", ".join(ends[:MOST_NAMED])
+        raise UsageError(f"--group-by {word}: {len(ends)} keys end so: {shown}")
+    raise UsageError(f"--group-by {word}: {unknown_name('key', word, paths, ALL_KEYS)}")
+
+
+def _values(trial: ReadTrial) -> dict[str, Any]:
+    return leaves({key: trial.record.spec.get(key, {}) for key in GROUPING_BLOCKS})
+
+
+def _by_value(trials: Sequence[ReadTrial], key: str) -> list[list[ReadTrial]]:
+    """Groups Trials by environment and by the value of a key; numbers are in order."""
+    groups: dict[tuple[str, str], list[ReadTrial]] = {}
+    for trial in sorted(trials, key=lambda trial: _order(_values(trial).get(key))):
+        text = identity(_values(trial).get(key))
+        groups.setdefault((trial.env, text), []).append(trial)
+    return list(groups.values())
+
+
+def _order(value: Any) -> tuple[bool, float, str]:
+    """Sorts numbers by size, and after them other values by their text."""
+    is_number = numeric([value])
+    return not is_number, float(value) if is_number else 0.0, str(value)
+
+
+def _labels(
+    groups: Sequence[Sequence[ReadTrial]], per_env: bool, key: str | None = None
+) -> list[str]:
+    """A label for each group; with `per_env` it is unique within one environment. With
+    a `key` it is the value of the group."""
+    if key is not None:
+        paths = {path for group in groups for path in _values(group[0])}
+        short = short_names(list(paths))[key]
+        envs = {group[0].env for group in groups}
+        return [
+            APART.join(
+                filter(
+                    None,
+                    (
+                        f"{short} {_value_label(group[0], key)}",
+                        "" if per_env or len(envs) == 1 else group[0].env,
+                    ),
+                )
+            )
+            for group in groups
+        ]
     if not per_env:
         return labels([_named(group) for group in groups])
     names: dict[int, str] = {}
@@ -207,6 +280,11 @@ def _labels(groups: Sequence[Sequence[ReadTrial]], per_env: bool) -> list[str]:
         named = [_named(groups[i], per_env=True) for i in places]
         names |= zip(places, labels(named), strict=True)
     return [names[i] for i in range(len(groups))]
+
+
+def _value_label(trial: ReadTrial, key: str) -> str:
+    values = _values(trial)
+    return value_text(values[key]) if key in values else "–"
 
 
 def _without_place(panels: Mapping[str, Sequence[Seeds]]) -> list[str]:
@@ -275,6 +353,8 @@ def _read_target(
                 f"--out {request.out}: is in the run folder {root.resolve()}; name "
                 "another one"
             )
+    if request.tags:
+        records = _tagged(records, target, request.tags)
     trials = [read_trial(trial, request.x, y) for trial in records]
     with_values = [trial for trial in trials if trial.trainings]
     if not with_values:
@@ -289,6 +369,10 @@ def _read_target(
             "left out"
         )
     groups = _joined(with_values)
+    if request.group_by is not None:
+        with suppress(UsageError):  # other folders may have the key
+            key = resolve_key(with_values, request.group_by)
+            groups = _by_value(with_values, key)
     groups.sort(key=lambda group: -fmean(trial.final_return for trial in group))
     if len(groups) > MOST_CURVES:
         notes.append(
@@ -297,6 +381,23 @@ def _read_target(
         )
     best = {trial.record.key for group in groups[:MOST_CURVES] for trial in group}
     return [trial for trial in with_values if trial.record.key in best], notes
+
+
+def _tagged(
+    records: Sequence[RunRecord], target: str, tags: Sequence[str]
+) -> list[RunRecord]:
+    """The records of runs with all tags. Raises _NothingToDrawError without any."""
+    of_runs = {
+        record.folder: read_annotations(record.run_dir).tags for record in records
+    }
+    chosen = [record for record in records if {*tags} <= {*of_runs[record.folder]}]
+    if not chosen:
+        known = sorted({tag for own in of_runs.values() for tag in own})
+        listed = ", ".join(known) or "none"
+        raise _NothingToDrawError(
+            f"{target} has no run tagged {', '.join(tags)}; its tags: {listed}"
+        )
+    return chosen
 
 
 class _NothingToDrawError(UsageError):
@@ -395,9 +496,10 @@ def curve_notes(
     x: str,
     endings: Sequence[TableRow],
     is_apart: bool = False,
+    group_by: str | None = None,
 ) -> list[str]:
     """Notes for comparing curves and the table's numbers. `is_apart` if environments
-    are."""
+    are; `group_by` as in `grouped`."""
     trials = [trial for method in methods for trial in method.trials]
     envs = _envs(methods)
     shares = {trial.record.meta.sessions_per_training for trial in trials}
@@ -412,10 +514,10 @@ def curve_notes(
             "of a training"
         )
     if len(trials) > len(methods):
-        notes.append(
-            f"{len(trials)} runs, {count_text(len(methods), 'curve')}: runs that "
-            "differ only in their seed are seeds of one"
-        )
+        rule = "runs that differ only in their seed are seeds of one"
+        if group_by is not None:
+            rule = f"one for each value of {group_by}, whatever else differs"
+        notes.append(f"{len(trials)} runs, {count_text(len(methods), 'curve')}: {rule}")
     notes += [
         f"{row.label}: its seeds have different lengths; the table has the final "
         "return of each"

@@ -53,6 +53,8 @@ class PlotRequest(NamedTuple):
     command: str = ""
     x_label: str | None = None
     y_label: str | None = None
+    tags: tuple[str, ...] = ()
+    group_by: str | None = None
 
     @property
     def is_file(self) -> bool:

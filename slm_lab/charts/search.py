@@ -24,6 +24,7 @@ from slm_lab.charts.look import tick_text
 from slm_lab.charts.places import MISSING, Places, number_places, variable_places
 from slm_lab.charts.write import write_chart
 from slm_lab.core.text import TextTable, count_text
+from slm_lab.core.values import number_text, short_names, value_text
 from slm_lab.metrics.trial_state import TABLE_TRIALS, TrialState, ranked
 
 SCORE = "score"
@@ -75,7 +76,7 @@ def draw_experiment_graph(
 def search_charts(experiment: summary.SearchSummary) -> SearchCharts:
     """The whole search in charts."""
     best_first = ranked(experiment.trials)
-    names = summary.short_names([variable.path for variable in experiment.variables])
+    names = short_names([variable.path for variable in experiment.variables])
     ranking = importances(experiment)
     budget = tick_text(float(experiment.max_frame), float(experiment.max_frame))
     variables = count_text(len(experiment.variables), "variable")
@@ -148,7 +149,7 @@ def _has_values(trial: TrialState) -> bool:
 def _hover(trial: TrialState, names: Mapping[str, str], is_brief: bool) -> list[str]:
     lines = [
         f"trial {trial.trial}, {trial.status}",
-        f"score {summary.number_text(trial.known_score, 4)}",
+        f"score {number_text(trial.known_score, 4)}",
     ]
     if is_brief:
         return lines
@@ -201,7 +202,7 @@ def _bar(importance: Importance, name: str) -> Bar:
     chance = importance.chance
     if share is None or chance is None:
         return Bar(name, None, importance.reason, mark=np.nan)
-    p_value = summary.number_text(importance.p_value, 4)
+    p_value = number_text(importance.p_value, 4)
     hover = [
         f"{name}: {share:.1%}",
         f"p = {p_value}, of {importance.trials} trials",
@@ -264,15 +265,15 @@ def _best_chart(best_first: Sequence[TrialState], names: Mapping[str, str]) -> C
     columns: dict[str, Callable[[TrialState], str]] = {
         "trial": lambda trial: str(trial.trial),
         "status": lambda trial: summary.STATUS_WORDS.get(trial.status, trial.status),
-        SCORE: lambda trial: summary.number_text(trial.known_score, 4),
-        _STRENGTH: lambda trial: summary.number_text(trial.metric(_STRENGTH), 4),
+        SCORE: lambda trial: number_text(trial.known_score, 4),
+        _STRENGTH: lambda trial: number_text(trial.metric(_STRENGTH), 4),
         "frames": lambda trial: tick_text(float(trial.frame), float(trial.frame)),
     }
     scored = [trial for trial in best_first if trial.known_score is not None]
     rows = []
     for trial in scored[:TABLE_TRIALS]:
         point = [
-            summary.value_text(trial.params[path]) if path in trial.params else "–"
+            value_text(trial.params[path]) if path in trial.params else "–"
             for path in names
         ]
         rows.append((*(cell(trial) for cell in columns.values()), *point))

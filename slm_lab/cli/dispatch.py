@@ -16,6 +16,7 @@ from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins, typed_modules
 from slm_lab.core.process import importing, stop_signals_blocked
 from slm_lab.parallel.fork_server import start_fork_server
+from slm_lab.records.annotations import check_tags
 from slm_lab.records.archive import unpacked
 from slm_lab.records.run_source import RunSource
 from slm_lab.studies.run_mode import RunMode, Verb
@@ -62,6 +63,10 @@ def execute(verb: Verb, asked: RunSource, caller: Caller) -> int:
     with stop_signals_blocked():
         source = resolve_names(source, verb)
         import_plugins(source.imports)
+        if asked.track:
+            from slm_lab.cli.track import check_named
+
+            check_named(asked)
         if existing is not None:
             _check_same(asked, verb, existing)
         with importing():
@@ -229,6 +234,7 @@ def _reject_unused_options(asked: RunSource, mode: RunMode) -> None:
         "--save": (asked.save, ("eval",)),
         "--keep": (asked.keep, ("search",)),
         "--resume": (asked.resume, ("train", "search")),
+        "--track": (asked.track or None, ("train", "dev", "search")),
         "--all": (asked.all_metrics, ("train", "dev")),
         "--json": (asked.output == "json", ("train", "dev", "search", "eval")),
     }
@@ -241,6 +247,7 @@ def _reject_unused_options(asked: RunSource, mode: RunMode) -> None:
     of_new = {
         "--name": asked.label,
         "--note": asked.note,
+        "--tag": asked.tags or None,
         "--init-from": asked.init_from,
         "--resume": asked.resume or None,
     }
@@ -272,5 +279,6 @@ def _check_names(asked: RunSource) -> None:
     for option, text in {"--name": asked.label, "--note": asked.note}.items():
         if text is not None and not 0 < len(text) <= MOST_LETTERS:
             raise UsageError(f"{option}: must have 1 to {MOST_LETTERS} letters")
+    check_tags(asked.tags)
     if asked.label == "latest" or set("/:~@") & set(asked.label or ""):
         raise UsageError(f"--name {asked.label}: RUN could not find it; use no / : ~ @")

@@ -26,6 +26,12 @@ from slm_lab.records.run_source import OutputForm, RunSource
 from slm_lab.spec.schema.messages import FOREIGN
 from slm_lab.studies.run_mode import nearest_command, parse_words
 
+_OF_RUN = {
+    "track": "it is an option of slm-lab run, for train and search; a benchmark and a "
+    "comparison train one run after another, and keep tables and graphs of their own"
+}
+"""What the error says about options that only `slm-lab run` has."""
+
 
 class _Commands(TyperGroup):
     """The commands. For a mode in place of one, the error shows the command it belongs
@@ -59,8 +65,9 @@ class _Commands(TyperGroup):
                 word = option
                 if option not in FOREIGN:
                     word = option.lstrip("-").replace("-", "_")
-                if word in FOREIGN:
-                    context.fail(f"No such option '{option}': {FOREIGN[word]}")
+                texts = {**FOREIGN, **_OF_RUN}
+                if word in texts:
+                    context.fail(f"No such option '{option}': {texts[word]}")
             raise
 
 
@@ -175,6 +182,18 @@ def run(
     note: Annotated[
         str | None, Option(metavar="TEXT", help="A note about the new run.")
     ] = None,
+    tags: Annotated[
+        list[str],
+        Option("--tag", metavar="TAG", help="A tag of the new run. Repeatable."),
+    ] = options.NONE,
+    track: Annotated[
+        list[str],
+        Option(
+            metavar="WORD",
+            help="Send the run to wandb, mlflow or tensorboard, or to a callback of a "
+            "package. Repeatable. A resume goes on with them; none ends that.",
+        ),
+    ] = options.NONE,
     schedules: Annotated[
         Literal["stretch", "hold"] | None,
         Option(
@@ -249,6 +268,8 @@ def run(
             label=label,
             resume=resume,
             note=note,
+            tags=tuple(tags),
+            track=tuple(track),
             init_from=init_from,
             init_parts=tuple(init_parts),
             schedules=schedules,
@@ -516,6 +537,18 @@ def plot(
     by: Annotated[
         str | None, Option(metavar="env", help="A panel for each environment.")
     ] = None,
+    group_by: Annotated[
+        str | None,
+        Option(
+            metavar="KEY",
+            help="A curve for each value of a key of the spec, such as lr: the mean "
+            "of all runs with it.",
+        ),
+    ] = None,
+    tags: Annotated[
+        list[str],
+        Option("--tag", metavar="TAG", help="Only runs with this tag. Repeatable."),
+    ] = options.NONE,
     normalise: Annotated[
         list[str],
         Option(
@@ -564,6 +597,8 @@ def plot(
         command=command[:LONGEST_COMMAND],
         x_label=x_label,
         y_label=y_label,
+        tags=tuple(tags),
+        group_by=group_by,
     )
     plot_runs(request, as_json, table)
 
@@ -589,16 +624,47 @@ def runs(
     status: Annotated[
         str | None, Option(metavar="WORD", help="done, failed, stopped, …")
     ] = None,
+    tags: Annotated[
+        list[str],
+        Option(
+            "--tag",
+            metavar="[NAME=]TAG",
+            help="List runs with a tag; with NAME= (any RUN), add it to that run. "
+            "Repeatable.",
+        ),
+    ] = options.NONE,
+    untag: Annotated[
+        list[str],
+        Option(metavar="NAME=TAG", help="Remove a tag from a run. Repeatable."),
+    ] = options.NONE,
+    notes: Annotated[
+        list[str],
+        Option(
+            "--note",
+            metavar="NAME=TEXT",
+            help="Replace the note of a run; without TEXT, remove it. Repeatable.",
+        ),
+    ] = options.NONE,
     data: options.Data = Path("data"),
     as_json: options.AsJson = False,
 ) -> None:
-    """List runs: what was changed, status, frames and returns."""
-    from slm_lab.cli.runs import list_runs
+    """List runs: what was changed, status, frames and returns; or tag them."""
+    from slm_lab.cli.runs import change_annotations, list_runs
 
+    added = [text for text in tags if "=" in text]
+    if added or untag or notes:
+        if patterns or sort or status or as_json or len(added) < len(tags):
+            raise UsageError(
+                "--tag NAME=TAG, --untag and --note change runs: list them in a "
+                "second command"
+            )
+        change_annotations(added, untag, notes, data)
+        return
     list_runs(
         patterns=tuple(patterns or ()),
         sort=sort,
         status=status,
+        tags=tuple(tags),
         data=data,
         as_json=as_json,
     )

@@ -21,6 +21,7 @@ from slm_lab.cli.display.sessions import SessionsTable, print_resume
 from slm_lab.cli.doctor import print_first_finding
 from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
+from slm_lab.cli.track import tracked
 from slm_lab.core.errors import LabError, TrainingFailed
 from slm_lab.core.text import count_text, error_summary, significant, with_spread
 from slm_lab.doctor.diagnosis import advice_after_divergence
@@ -57,7 +58,10 @@ def run_spec(source: RunSource, caller: Caller, verb: Verb) -> int:
     run = Run(source, verb)
     caller.begun(run.run_dir.root)
     _introduce(console, run)
-    result = _train(console, run)
+    with tracked(console, source, run.run_dir) as trackers:
+        result = _train(console, run)
+        if result.interrupted:
+            trackers.hurry()
     _show_restarts(console, result, run.spec.meta)
     _report_failures(result, run.spec.meta, caller)
     file = None

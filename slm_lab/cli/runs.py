@@ -6,7 +6,7 @@ it."""
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from datetime import timedelta
 from operator import attrgetter
 from pathlib import Path
@@ -19,15 +19,24 @@ from rich.text import Text
 
 from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
 from slm_lab.core.errors import UsageError
-from slm_lab.core.text import count_text
+from slm_lab.core.text import count_text, in_line
+from slm_lab.core.values import short_names, value_text
+from slm_lab.records.annotations import annotate, check_note, check_tags
 from slm_lab.records.archive import unpacked
-from slm_lab.records.overview import Overview, overviews_in
+from slm_lab.records.overview import (
+    Overview,
+    overview_document,
+    overviews_in,
+    varied_params,
+)
 from slm_lab.records.run_record import RunStatus
 from slm_lab.records.tidy import delete, selected
+from slm_lab.storage.run_dir import RunDir
 
 COLUMNS = {
     "run": "run",
     "environment": "env",
+    "tags": "tags",
     "changed": "changed",
     "mode": "mode",
     "status": "status",
@@ -41,7 +50,7 @@ COLUMNS = {
 SORTS = tuple(dict.fromkeys((*(field.name for field in fields(Overview)), *COLUMNS)))
 STATUSES = (*RunStatus, "dev")
 UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-LEFT = ("environment", "changed", "mode", "status")
+LEFT = ("environment", "tags", "changed", "mode", "status")
 LEAVE_OUT = (
     "started",
     "size",
@@ -51,7 +60,11 @@ LEAVE_OUT = (
     "environment",
     "changed",
 )
-"""Columns that a narrow terminal leaves out, in this order."""
+"""Columns that a narrow terminal leaves out, in this order. The columns of
+hyperparameters come after `FIRST_OUT`, the last of them first."""
+FIRST_OUT = 4
+MOST_PARAMS = 8
+"""Columns of hyperparameters."""
 COLUMN_GAP = 2
 CHANGED_WIDTH = 16
 """Spaces between columns, and the minimum width of the column "changed"."""
@@ -61,6 +74,7 @@ def list_runs(
     patterns: Sequence[str],
     sort: str | None,
     status: str | None,
+    tags: Sequence[str],
     data: Path,
     as_json: bool,
 ) -> None:
@@ -74,33 +88,88 @@ def list_runs(
             from slm_lab.spec.schema.messages import not_among  # imports pydantic
 
             raise UsageError(f"{option} {word}: {not_among(str(word), allowed)}")
-    runs = [run for run in overviews_in(data) if run.matches(patterns, status)]
+    runs = [run for run in overviews_in(data) if run.matches(patterns, status, tags)]
+    varied = varied_params(runs)
     sort_value = attrgetter(COLUMNS.get(sort or "", sort or "started"))
     known = [run for run in runs if sort_value(run) is not None]
     unknown = [run for run in runs if sort_value(run) is None]
     runs = [*unknown, *sorted(known, key=sort_value)]
     if as_json:
-        print_json([asdict(run) for run in runs])
+        print_json([overview_document(run, varied) for run in runs])
     elif runs:
-        _print_runs(wide_console(), runs)
+        _print_runs(wide_console(), runs, varied)
     elif os.path.isdir(data):
         print_line(wide_console(), f"no such runs in {data}")
     else:
         print_line(wide_console(), f"there is no folder {data}; slm-lab run makes it")
 
 
-def _print_runs(console: Console, runs: Sequence[Overview]) -> None:
+def change_annotations(
+    add: Sequence[str], remove: Sequence[str], notes: Sequence[str], data: Path
+) -> None:
+    """Adds and removes tags, each NAME=TAG, and sets notes, each NAME=TEXT; prints what
+    the runs have then. Raises UsageError before anything is changed if a run is
+    missing, or a tag is none."""
+    from slm_lab.records.lookup import find_folder  # imports pydantic
+
+    changes: dict[Path, tuple[RunDir, dict[str, Any]]] = {}
+
+    def change_of(option: str, name: str, text: str) -> dict[str, Any]:
+        if not name:
+            raise UsageError(f"{option} {text}: must be NAME=…, with a run")
+        run_dir, trial = find_folder(name, data)
+        if trial is not None:
+            raise UsageError(f"{option} {name}: a search is tagged, not a trial of it")
+        empty: dict[str, Any] = {"add": [], "remove": [], "note": None}
+        return changes.setdefault(run_dir.root.resolve(), (run_dir, empty))[1]
+
+    for option, texts, key in (("--tag", add, "add"), ("--untag", remove, "remove")):
+        for text in texts:
+            name, _, tag = text.rpartition("=")
+            check_tags([tag])
+            change_of(option, name, text)[key].append(tag)
+    for text in notes:
+        name, _, note = text.partition("=")
+        check_note(note)
+        change_of("--note", name, text)["note"] = note
+    for run_dir, change in changes.values():
+        after = annotate(run_dir, **change)
+        parts = [", ".join(after.tags) or "no tags", after.note]
+        line = f"{run_dir.root.name}: {'; '.join(filter(None, parts))}"
+        print_line(wide_console(), in_line(line))
+
+
+def _print_runs(
+    console: Console, runs: Sequence[Overview], varied: Sequence[str] = ()
+) -> None:
     texts = [run.cells() for run in runs]
     columns = {
         heading: [cells[name] for cells in texts] for heading, name in COLUMNS.items()
     }
+    names = short_names(varied)
+    params = {
+        names[path] if names[path] not in columns else path: path
+        for path in varied[:MOST_PARAMS]
+    }
+    of_runs = {
+        heading: [
+            value_text(run.params[path]) if path in run.params else "" for run in runs
+        ]
+        for heading, path in params.items()
+    }
+    place = list(columns).index("mode")
+    before = list(columns.items())
+    columns = dict([*before[:place], *of_runs.items(), *before[place:]])
+    if not any(columns["tags"]):
+        del columns["tags"]
     widths = {
         name: max(map(len, [name, *column])) + COLUMN_GAP
         for name, column in columns.items()
     }
     longest = widths["changed"]
     widths["changed"] = min(longest, CHANGED_WIDTH + COLUMN_GAP)
-    for name in LEAVE_OUT:
+    first = LEAVE_OUT[:FIRST_OUT]
+    for name in (*first, *reversed(params), *LEAVE_OUT[FIRST_OUT:]):
         if sum(widths.values()) > console.width:
             del columns[name], widths[name]
     if "changed" in columns:

@@ -16,6 +16,7 @@ from slm_lab.cli.display.sessions import print_resume
 from slm_lab.cli.display.trials import TrialsTable, searched_names
 from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
+from slm_lab.cli.track import tracked
 from slm_lab.core.text import (
     count_text,
     error_summary,
@@ -48,7 +49,10 @@ def search_spec(source: RunSource, caller: Caller) -> int:
         caller.begun(prepared.run_dir.root)
         _introduce(console, prepared)
         try:
-            code = _run(console, prepared)
+            with tracked(console, source, prepared.run_dir) as trackers:
+                code = _run(console, prepared)
+                if prepared.search.stopping:
+                    trackers.hurry()
         except KeyboardInterrupt:
             print_resume(console, "search", prepared)
             raise

@@ -5,7 +5,6 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from slm_lab.charts.search_summary import short_names
 from slm_lab.cli.display.screen import console, print_line, wide_console
 from slm_lab.cli.display.sessions import SessionsTable
 from slm_lab.cli.display.trials import TrialsTable
@@ -13,6 +12,7 @@ from slm_lab.cli.doctor import print_first_finding
 from slm_lab.cli.shell.exit_codes import INTERRUPTED
 from slm_lab.core.errors import UsageError
 from slm_lab.core.recorded import value_at
+from slm_lab.core.values import short_names
 from slm_lab.metrics.trial_state import TABLE_TRIALS
 from slm_lab.records.lookup import find_folder
 from slm_lab.records.progress import SearchProgress, TrialProgress

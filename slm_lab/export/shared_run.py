@@ -16,6 +16,7 @@ from slm_lab.charts.trainings import read_trial
 from slm_lab.core.files import read_file, write_atomically, write_json
 from slm_lab.core.registry import ALGORITHMS, ENVS, MEMORIES, NETS
 from slm_lab.core.text import significant
+from slm_lab.records.annotations import read_annotations
 from slm_lab.records.archive import naming
 from slm_lab.records.checkpoints import AgentCheckpoint
 from slm_lab.records.playable_run import PlayableRun
@@ -91,6 +92,9 @@ def _fill(folder: Path, run: PlayableRun, saved: AgentCheckpoint) -> None:
             after + file.name.removeprefix(before)
         )
         write_atomically(folder / target, read_file(file))
+    annotations = read_annotations(source)
+    if any(annotations):
+        write_json(shared.annotations_file, annotations._asdict())
     (folder / "model").mkdir()
     store = CheckpointStore(folder / "model", shared.session(0, saved.session).prefix)
     store.save(saved.frame, {}, {"best": saved.snapshot})

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from slm_lab.core.errors import Problem, SpecError, UsageError
-from slm_lab.core.recorded import recordable, recordable_text
+from slm_lab.core.recorded import recordable, recordable_text, value_at
 from slm_lab.core.text import public_words
 from slm_lab.spec.override import parse_setting
 from slm_lab.spec.read import read_file
@@ -133,6 +133,15 @@ def starts_of(origin: Mapping[str, Any]) -> list[Any]:
     """How the run was started, and then resumed."""
     resumes = origin.get("resumed")
     return [origin, *(resumes if isinstance(resumes, list) else [])]
+
+
+def trackers_of(origin: Mapping[str, Any]) -> tuple[str, ...]:
+    """The trackers that the user named last, when the run began or was resumed."""
+    for start in reversed(starts_of(origin)):
+        names = value_at(start, "track", [])
+        if names:
+            return tuple(map(str, names))
+    return ()
 
 
 def provenance(root_seed: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatch
 from pathlib import Path
@@ -17,6 +17,8 @@ from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.files import folders_in, may_be_read, read_file, read_object
 from slm_lab.core.recorded import value_at
 from slm_lab.core.text import duration_text, in_line, significant, with_spread
+from slm_lab.core.values import leaves
+from slm_lab.records.annotations import read_annotations
 from slm_lab.records.event_log import EventLog
 from slm_lab.records.lock import is_locked
 from slm_lab.records.run_record import LastRow, RunRecord, RunStatus, trial_metrics
@@ -30,6 +32,9 @@ from slm_lab.storage.run_dir import (
     runs_in,
     sets_env,
 )
+
+PARAM_BLOCKS = ("agent", "env")
+ALGORITHM = "agent.algorithm.name"
 
 SLACK = 30.0
 """Seconds beyond three intervals of rows after which a Session without a row counts as
@@ -48,7 +53,11 @@ class Overview:
     name: str = ""
     label: str = ""
     note: str = ""
+    tags: tuple[str, ...] = ()
+    """Sorted."""
     env: str = ""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    """The values of its agent and its environment, by dotted path."""
     changed: tuple[str, ...] = ()
     """The run whose weights it began with, and the `-s` of its start and its
     resumes."""
@@ -72,13 +81,17 @@ class Overview:
     """While it trains: the frames that are left over `frames_per_s`."""
     bytes: int = 0
 
-    def matches(self, patterns: Sequence[str], status: str | None) -> bool:
-        """Whether it has a status, or is of the mode dev, and one of `patterns`: a part
-        of a name, or a name with `*`; a path that exists stands for its last part."""
+    def matches(
+        self, patterns: Sequence[str], status: str | None, tags: Sequence[str] = ()
+    ) -> bool:
+        """Whether it has a status, or is of the mode dev, all `tags`, and one of
+        `patterns`: a part of a name, or a name with `*`; a path that exists stands for
+        its last part."""
         has_status = status in (None, self.status) or (status == "dev" and self.is_dev)
-        if not patterns or not has_status:
-            return has_status
-        names = (self.run, self.name, self.label, self.env, self.note)
+        fits = has_status and set(tags) <= set(self.tags)
+        if not patterns or not fits:
+            return fits
+        names = (self.run, self.name, self.label, self.env, self.note, *self.tags)
         words = [name.lower() for name in names]
         parts = [Path(text).name if os.path.exists(text) else text for text in patterns]
         return any(
@@ -98,6 +111,7 @@ class Overview:
             "run": in_line(self.run),
             "env": in_line(self.env),
             "changed": in_line(", ".join(word for word in words if word)),
+            "tags": in_line(", ".join(self.tags)),
             "mode": self.mode,
             "status": f"{self.status} (dev)" if self.is_dev else str(self.status),
             "left": ""
@@ -122,6 +136,7 @@ def overview_of(run_dir: RunDir) -> Overview:
     is_training = record.status is RunStatus.TRAINING
     frames = int(sum(row.values.get("frame", 0.0) for row in rows))
     budget = _budget(record, spec)
+    annotations = read_annotations(run_dir)
     speed = value_at(metrics, "throughput.frames_per_s", 0.0)
     if is_training or not speed:
         due = [row.values for row in rows if _is_due(row, spec)]
@@ -135,7 +150,9 @@ def overview_of(run_dir: RunDir) -> Overview:
         started=value_at(record.origin, "started", ""),
         name=names[0] if names else run_dir.spec_name,
         label=value_at(record.origin, "name", ""),
-        note=value_at(record.origin, "note", ""),
+        note=annotations.note,
+        tags=annotations.tags,
+        params=_params(spec),
         env=value_at(spec, "env.name", ""),
         changed=tuple(_changes(record.origin)),
         mode=_mode(record, spec),
@@ -243,12 +260,47 @@ def run_document(run_dir: RunDir, code: int) -> dict[str, Any]:
     if run_dir.is_search:
         results = {"trials": known}
     return {
-        **asdict(overview_of(run_dir)),
+        **overview_document(overview_of(run_dir)),
         "folder": str(run_dir.root),
         "exit_code": code,
         **results,
         "graphs": [str(graph) for graph in sorted(run_dir.root.glob("*_graph_*.png"))],
     }
+
+
+def overview_document(overview: Overview, params: Sequence[str] = ()) -> dict[str, Any]:
+    """All facts of an overview; of its `params` only those named."""
+    document = asdict(replace(overview, params={}))
+    known = {path: overview.params.get(path) for path in params}
+    return {**document, "params": known} if known else document
+
+
+def varied_params(overviews: Sequence[Overview]) -> list[str]:
+    """The keys in which runs of one algorithm in one environment differ; those with the
+    most values first. What differs between algorithms is no hyperparameter."""
+    kinds: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for run in overviews:
+        if run.params:
+            algorithm = str(run.params.get(ALGORITHM))
+            kinds.setdefault((algorithm, run.env), []).append(run.params)
+    counts: dict[str, int] = {}
+    for alike in kinds.values():
+        for path in dict.fromkeys(path for params in alike for path in params):
+            texts = {json.dumps(params.get(path), default=str) for params in alike}
+            if len(texts) > 1:
+                counts[path] = max(counts.get(path, 0), len(texts))
+    return sorted(counts, key=lambda path: -counts[path])
+
+
+def _params(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """What is searched or set for an experiment: the agent and its environment. Its
+    name has a column of its own."""
+    blocks = {key: spec[key] for key in PARAM_BLOCKS if key in spec}
+    with suppress(RecursionError):  # no run has written it
+        return {
+            path: value for path, value in leaves(blocks).items() if path != "env.name"
+        }
+    return {}
 
 
 def _metrics(record: RunRecord) -> Mapping[str, Any]:

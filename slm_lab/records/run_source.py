@@ -47,12 +47,18 @@ class RunSource:
     begins."""
     note: str | None = None
     """The user's note about a new run."""
+    tags: tuple[str, ...] = ()
+    """The user's tags of a new run."""
     init_from: str | None = None
     """The run whose weights and normalisers a new run begins with."""
     init_parts: tuple[str, ...] = ()
     """The parts to take of it, such as "net" or "critic"; empty: everything."""
     parent: "Parent | None" = None
     """The saved agent that `init_from` names, once it is found."""
+
+    track: tuple[str, ...] = ()
+    """The trackers, or other callbacks by name. Empty: those of the run that resumes;
+    "none": none."""
 
     # a run that resumes, and a search
     schedules: Literal["stretch", "hold"] | None = None

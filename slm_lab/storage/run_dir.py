@@ -181,6 +181,11 @@ class RunDir:
         return self.root / f"{self.prefix}{_SPEC_END}"
 
     @property
+    def annotations_file(self) -> Path:
+        """The tags and the note that a user has added."""
+        return self.root / f"{self.prefix}_annotations.json"
+
+    @property
     def initial_file(self) -> Path:
         """The weights that the run began with; only `--init-from` writes it."""
         return self.root / "model" / INITIAL_FILE

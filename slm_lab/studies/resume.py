@@ -17,6 +17,7 @@ from slm_lab.core.files import read_object, write_json
 from slm_lab.core.recorded import differences, recordable, value_at
 from slm_lab.env.versions import env_record
 from slm_lab.metrics.reader import RowFile
+from slm_lab.records.annotations import annotate
 from slm_lab.records.lock import RunLock, names_locked
 from slm_lab.records.lookup import find_labelled, required_seed
 from slm_lab.records.origin import provenance, read_origin, starts_of, typed_settings
@@ -90,6 +91,8 @@ def begin_run(
             if mode == "search":
                 run_dir.event_log_file.touch()
             write_spec(run_dir, spec, origin)
+            if source.tags:
+                annotate(run_dir, add=source.tags)
     return run_dir, lock, (*notes, *about_clock(origin))
 
 
@@ -126,6 +129,7 @@ def _origin(source: RunSource, spec: Spec, mode: str, **more: Any) -> dict[str, 
         **more,
         "name": recordable(source.label),
         "note": recordable(source.note),
+        "track": list(source.track),
     }
 
 

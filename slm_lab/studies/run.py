@@ -115,7 +115,11 @@ class Run:
             frames = [
                 0 if manifest is None else manifest.frame for manifest in manifests
             ]
-            how = {"frames": frames, "imports": list(source.imports)}
+            how = {
+                "frames": frames,
+                "imports": list(source.imports),
+                "track": list(source.track),
+            }
             if source.schedules is not None:
                 how["schedules"] = source.schedules
             origin = resumed(recorded.origin, about, source.sets, **how)

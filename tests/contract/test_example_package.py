@@ -15,8 +15,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-import slm_lab
-from tests.faults.lab import LAB, Done
+from tests.faults.lab import LAB, Done, command, write_spec
 from tests.support import made_once, ppo
 
 pytestmark = pytest.mark.medium
@@ -221,7 +220,7 @@ def test_the_package_imports_only_names_that_the_docs_call_stable():
         for path in (PACKAGE / "lab_extras").glob("*.py")
         for module, several, one in IMPORTED.findall(path.read_text())
         for name in (several or one).split(",")
-        if name.strip() and "callbacks" not in path.stem
+        if name.strip()
     }
     assert used
     assert used <= stable_names()
@@ -240,17 +239,9 @@ def test_its_own_tests_keep_the_contracts_of_the_lab(installed, tmp_path):
     assert "skipped" not in done.out
 
 
-def test_trackers_of_the_package_get_every_row(installed, tmp_path, monkeypatch):
-    """MLflow with a local store, W&B offline."""
-    mlflow, wandb = (pytest.importorskip(name) for name in ("mlflow", "wandb"))
-    monkeypatch.syspath_prepend(str(installed))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    mlflow.set_tracking_uri(f"sqlite:///{tmp_path}/mlflow.db")
-    run = slm_lab.train(ppo(), data="data", callbacks=["mlflow", "wandb"], quiet=True)
-    (tracked,) = mlflow.search_runs(search_all_experiments=True, output_format="list")
-    assert tracked.data.metrics["final_return"] == run.metrics["final_return"]
-    history = mlflow.MlflowClient().get_metric_history(tracked.info.run_id, "s0/fps")
-    assert [point.step for point in history] == run.rows.frame.tolist()
-    assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
-    assert wandb.run is None
+def test_the_callback_of_the_package_is_found_by_its_name(installed, tmp_path):
+    write_spec(tmp_path, ppo())
+    words = command(tmp_path, "train", "--track", "milestones", "-q")
+    done = call(words, tmp_path, installed)
+    assert done.code == 0, done.err
+    assert "small, Session 0: " in done.err

@@ -9,10 +9,11 @@ from rich.table import Table
 from rich.text import Text
 from typing_extensions import override
 
-from slm_lab.charts.search_summary import point_texts, short_names, value_text
+from slm_lab.charts.search_summary import point_texts
 from slm_lab.cli.display.live import GAP, STOPPING, LiveTable, TableColumn
 from slm_lab.cli.display.screen import print_line
 from slm_lab.core.text import error_summary, short_count, significant
+from slm_lab.core.values import short_names, value_text
 from slm_lab.metrics.trial_state import Status, TrialState
 from slm_lab.records.event_log import StudyState
 from slm_lab.spec.search import dimensions

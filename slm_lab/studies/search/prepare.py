@@ -126,7 +126,11 @@ class Prepared:
         about = provenance(self.root_seed)
         about_spec = about_file(origin, source.spec_file, self.run_dir)
         self.notes = (*about_spec, *about_versions(origin, about))
-        how = {"imports": list(source.imports), "keep": keep}
+        how = {
+            "imports": list(source.imports),
+            "keep": keep,
+            "track": list(source.track),
+        }
         origin = {**resumed(origin, about, source.sets, **how), "keep": keep}
         write_spec(self.run_dir, self.spec, origin)
 

@@ -65,3 +65,18 @@ def test_a_run_without_rows_can_be_read(folder, tmp_path):
 def test_a_folder_that_is_no_run_is_refused(tmp_path):
     with pytest.raises(UsageError, match="is not a run"):
         slm_lab.load_run(tmp_path)
+
+
+def test_tags_and_a_note_are_added_and_kept_by_a_shared_run(trained, tmp_path):
+    copied = shutil.copytree(trained[0] / "data", tmp_path / "data")
+    run = slm_lab.load_run("latest", data=copied)
+    assert (run.tags, run.note) == ((), "")
+    run.annotate(add=["good", "old"], note="by hand")
+    run.annotate(remove="old")
+    assert (run.tags, run.note) == (("good",), "by hand")
+    file = tmp_path / "shared.zip"
+    run.agent().export(file)
+    shared = slm_lab.load_run(file)
+    assert (shared.tags, shared.note) == (("good",), "by hand")
+    with pytest.raises(UsageError, match=r"shared\.zip is a shared run"):
+        shared.annotate(add="more")

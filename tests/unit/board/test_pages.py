@@ -11,6 +11,7 @@ from slm_lab.board.app import make_board
 from slm_lab.board.query import Query
 from slm_lab.board.runs_page import grid_part
 from slm_lab.core.errors import UsageError
+from slm_lab.records.annotations import annotate
 from slm_lab.records.catalog import Catalog
 from slm_lab.records.overview import RunStatus
 from tests.support import ppo
@@ -138,3 +139,43 @@ def test_the_page_that_a_search_has_drawn_is_framed_and_loaded_again_after_a_cha
     new_stamp, (second,) = frames()
     assert first != second
     assert stamp != new_stamp
+
+
+def test_the_table_has_tags_and_the_keys_that_differ(tmp_path):
+    for i, gamma in enumerate((0.9, 0.95)):
+        run = write_ended(tmp_path, f"run{i}", ppo(agent__algorithm__gamma=gamma))
+    annotate(run, add=["good", "old"])
+    page = runs_page.layout(Catalog(tmp_path), Query())
+    grid = page[1]
+    field = "param/agent/algorithm/gamma"
+    assert field in [column["field"] for column in grid.columnDefs]
+    rows = {row["run"]: row for row in grid.rowData}
+    assert rows[run.root.name]["tags"] == "good, old"
+    assert sorted(row[field] for row in rows.values()) == [0.9, 0.95]
+
+
+def test_a_tag_appears_on_a_page_that_is_open(tmp_path):
+    run = write_ended(tmp_path, "run")
+    catalog = Catalog(tmp_path)
+    before = grid_part(catalog)
+    annotate(run, add=["new"])
+    catalog._due = 0.0
+    after = grid_part(catalog)
+    assert after.stamp != before.stamp
+    assert after.make()[0]["tags"] == "new"
+
+
+def test_runs_are_grouped_by_a_key(tmp_path):
+    names = []
+    for i, (gamma, seed) in enumerate([(0.9, 0), (0.9, 1), (0.95, 0)]):
+        spec = ppo(agent__algorithm__gamma=gamma, meta__random_seed=seed)
+        names.append(write_ended(tmp_path, f"run{i}", spec).root.name)
+    key = "agent.algorithm.gamma"
+    query = Query.parse(f"?{'&'.join(f'runs={name}' for name in names)}&group={key}")
+    parts = runs_page.parts(Catalog(tmp_path), query)
+    shown = str(parts["endings"].make())
+    assert "gamma 0.9" in shown
+    assert "gamma 0.95" in shown
+    assert "run0" not in shown
+    assert parts["curves"].make() is not None
+    assert key in str(parts["controls"].make())

@@ -1,4 +1,5 @@
-from slm_lab.charts.labels import MOST_LETTERS, Named, labels, leaves
+from slm_lab.charts.labels import MOST_LETTERS, Named, labels
+from slm_lab.core.values import leaves
 
 
 def spec(**changes):

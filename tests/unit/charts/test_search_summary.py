@@ -10,11 +10,9 @@ import pytest
 from slm_lab.charts.search_summary import (
     SearchSummary,
     experiment_table,
-    number_text,
-    short_names,
-    value_text,
 )
 from slm_lab.core.text import error_summary
+from slm_lab.core.values import number_text, short_names, value_text
 from slm_lab.metrics.trial_metrics import TRIAL_METRICS
 from slm_lab.metrics.trial_state import ranked
 from tests.unit.charts.trials import BUDGET, drawn, searched, trial, varied

@@ -13,6 +13,7 @@ from slm_lab.core import files
 from slm_lab.core.errors import UsageError
 from slm_lab.records.lookup import find_folder
 from tests.faults.lab import LAB, lab
+from tests.support import ppo
 from tests.unit.cli.trained import assert_bad_input
 from tests.unit.records.runs import write_ended
 
@@ -247,3 +248,53 @@ def test_another_user_sees_the_runs_and_gets_one_line_for_the_closed_one(folder,
         assert done.returncode in {1, 2}
         assert len(done.stderr.splitlines()) == 1, done.stderr
         assert "report it" not in done.stderr
+
+
+def test_runs_are_tagged_and_noted_later_and_found_by_it(folder):
+    changed = printed(
+        folder,
+        "runs",
+        *("--tag", "alpha=good", "--tag", "latest=good", "--tag", "alpha=old"),
+        *("--note", "beta=too slow, = really"),
+    )
+    lines = [line.split("_2026")[0] for line in changed.splitlines()]
+    assert lines == ["alpha", "beta"]
+    assert names(printed(folder, "runs", "--tag", "good")) == ["alpha", "beta"]
+    assert names(printed(folder, "runs", "--tag", "good", "--tag", "old")) == ["alpha"]
+    assert names(printed(folder, "runs", "old")) == ["alpha"]
+    (beta,) = json.loads(printed(folder, "runs", "really", "--json"))
+    assert (beta["tags"], beta["note"]) == (["good"], "too slow, = really")
+    table = printed(folder, "runs")
+    assert "good, old" in table
+    printed(folder, "runs", "--untag", "alpha=good", "--note", "beta=")
+    assert names(printed(folder, "runs", "--tag", "good")) == ["beta"]
+    assert json.loads(printed(folder, "runs", "beta", "--json"))[0]["note"] == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--tag", "alpha=x", "--tag", "nowhere=x"], "there is no run folder nowhere"),
+        (["--tag", "=x"], "must be NAME=…"),
+        (["--tag", "alpha="], "must have 1 to 60"),
+        (["--untag", "alpha"], "must be NAME=…"),
+        (["alpha", "--tag", "alpha=x"], "list them in a second command"),
+        (["--tag", "good", "--tag", "alpha=x"], "list them in a second command"),
+    ],
+)
+def test_a_wrong_tag_changes_nothing(folder, words, message):
+    done = lab(folder, "runs", *words)
+    assert done.code in (2, 3)
+    assert message in done.err
+    assert all(not run["tags"] for run in json.loads(printed(folder, "runs", "--json")))
+
+
+def test_keys_that_differ_are_columns(tmp_path):
+    for i, gamma in enumerate((0.9, 0.95)):
+        write_ended(tmp_path / "data", f"run{i}", ppo(agent__algorithm__gamma=gamma))
+    header, *lines = printed(tmp_path, "runs").splitlines()
+    assert "gamma" in header.split()
+    assert [line.split()[2] for line in lines] == ["0.9", "0.95"]
+    runs = json.loads(printed(tmp_path, "runs", "--json"))
+    path = "agent.algorithm.gamma"
+    assert [run["params"] for run in runs] == [{path: 0.9}, {path: 0.95}]

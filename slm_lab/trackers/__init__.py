@@ -1,0 +1,1 @@
+"""What a training has written, sent to callbacks and trackers while it runs."""

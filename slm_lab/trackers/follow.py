@@ -1,0 +1,116 @@
+"""The process of `--track`: it follows a run folder, and calls callbacks and
+trackers.
+
+It is a process of its own: a tracker that hangs, crashes or forks cannot touch a
+training. It ends when the process that trains says so, or is gone."""
+
+import json
+import os
+import select
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from slm_lab.core.errors import LabError
+from slm_lab.core.plugins import import_plugins
+from slm_lab.core.process import STOP_SIGNALS
+from slm_lab.core.text import error_summary
+from slm_lab.records.run_record import RunRecord
+from slm_lab.storage.run_dir import RunDir
+from slm_lab.trackers.callbacks import Callbacks, make_callback
+from slm_lab.trackers.tracked_run import TrackedRun
+from slm_lab.trackers.tracker import Tracker
+
+TICK = 0.5
+"""Seconds between two looks at what was written."""
+LOG_TICK = 5.0
+"""Seconds between two looks at the event log of a search."""
+
+
+class Follower:
+    """Calls the same callbacks for a run, or for every trial of a search."""
+
+    def __init__(
+        self, run_dir: RunDir, callbacks: list[Any], resumes: bool, trainer: int
+    ) -> None:
+        """If the run `resumes`, callbacks that are no trackers get only new rows."""
+        self._run_dir = run_dir
+        self._callbacks = callbacks
+        self._resumes = resumes
+        self._trainer = trainer
+        self._trials: dict[int, tuple[Callbacks, TrackedRun]] = {}
+        self._over: set[int] = set()
+        self._log_due = 0.0
+        if resumes and run_dir.is_search:
+            self._over = self._ended()
+
+    def tick(self) -> None:
+        """Calls back for what was written since the last call."""
+        for number in self._run_dir.trials:
+            if number not in self._trials and number not in self._over:
+                self._follow(number)
+        for called, run in list(self._trials.values()):
+            called.tick(run)
+        if self._run_dir.is_search and time.monotonic() >= self._log_due:
+            self._log_due = time.monotonic() + LOG_TICK
+            for number in self._ended() & self._trials.keys():
+                self._end(number)
+
+    def end(self) -> None:
+        """Calls back for the rest, and for the end of each Trial."""
+        self.tick()
+        for number in list(self._trials):
+            self._end(number)
+        if self._run_dir.is_search:
+            with suppress(LabError):  # no trial has begun
+                best = RunRecord(self._run_dir).trial_at(None)
+                for part in self._callbacks:
+                    if isinstance(part, Tracker):
+                        part.add_best(TrackedRun(best))
+
+    def _follow(self, number: int) -> None:
+        record = RunRecord(self._run_dir).trial_record(number)
+        called = Callbacks(self._callbacks, sys.stdout)
+        # its spec is not written yet, or damaged
+        with suppress(LabError):
+            run = TrackedRun(record, self._trainer)
+            called.follow(record, skip=self._resumes)
+            self._trials[number] = called, run
+
+    def _end(self, number: int) -> None:
+        called, run = self._trials.pop(number)
+        self._over.add(number)
+        called.tick(run)
+        called.end(run)
+
+    def _ended(self) -> set[int]:
+        """The trials of a search that will not go on."""
+        with suppress(LabError):
+            states = RunRecord(self._run_dir).study_state.trials
+            return {number for number, state in states.items() if state.status.is_over}
+        return set()
+
+
+def main() -> None:
+    """The entry point. The standard input has a line with the request, and ends with
+    the training. What the user should see goes to the standard output."""
+    for number in STOP_SIGNALS:  # a job queue sends them to all; the rest is sent yet
+        signal.signal(number, signal.SIG_IGN)
+    request = json.loads(sys.stdin.buffer.readline())
+    try:
+        import_plugins(request["imports"])
+        callbacks = [make_callback(name) for name in request["trackers"]]
+    except LabError as error:
+        print(f"{error_summary(str(error))}; the training goes on", flush=True)
+        return
+    for part in callbacks:
+        if isinstance(part, Tracker):
+            part.stream = sys.stdout
+    run_dir = RunDir(Path(request["folder"]), request["spec_name"])
+    follower = Follower(run_dir, callbacks, request["resumes"], os.getppid())
+    while not select.select([sys.stdin], [], [], TICK)[0]:
+        follower.tick()
+    follower.end()
