@@ -43,9 +43,11 @@ class Follower:
         self._trainer = trainer
         self._trials: dict[int, tuple[Callbacks, TrackedRun]] = {}
         self._over: set[int] = set()
+        """The trials that need no more calls."""
         self._log_due = 0.0
+        self._ended_before = set[int]()
         if resumes and run_dir.is_search:
-            self._over = self._ended()
+            self._ended_before = self._ended()
 
     def tick(self) -> None:
         """Calls back for what was written since the last call."""
@@ -77,6 +79,11 @@ class Follower:
         # its spec is not written yet, or damaged
         with suppress(LabError):
             run = TrackedRun(record, self._trainer)
+            trackers = [x for x in self._callbacks if isinstance(x, Tracker)]
+            has_ended = number in self._ended_before
+            if has_ended and all(tracker.is_done(run) for tracker in trackers):
+                self._over.add(number)
+                return
             called.follow(record, skip=self._resumes)
             self._trials[number] = called, run
 
@@ -109,6 +116,7 @@ def main() -> None:
     for part in callbacks:
         if isinstance(part, Tracker):
             part.stream = sys.stdout
+            part.is_alone = True
     run_dir = RunDir(Path(request["folder"]), request["spec_name"])
     follower = Follower(run_dir, callbacks, request["resumes"], os.getppid())
     while not select.select([sys.stdin], [], [], TICK)[0]:

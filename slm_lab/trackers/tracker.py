@@ -95,9 +95,12 @@ class Tracker(ABC):
         require(self.module, self.name)
         self.stream: TextIO | None = None
         """What gets the warning; by default the standard error."""
+        self.is_alone = False
+        """Whether nobody else in this process uses the library."""
         self._feeds: dict[str, _Feed] = {}
         self._failed_at = -math.inf
-        self._pause = FIRST_RETRY
+        self._failures = 0
+        """In a row."""
         self._has_warned = False
 
     def on_row(self, run: AnyRun, row: dict[str, Any]) -> None:
@@ -113,7 +116,8 @@ class Tracker(ABC):
 
     def flush(self, run: AnyRun) -> None:
         """Sends what is new, unless it is too early."""
-        if time.monotonic() >= self._failed_at + self._pause:
+        pause = min(FIRST_RETRY * 2.0 ** (self._failures - 1), LONGEST_RETRY)
+        if time.monotonic() >= self._failed_at + pause:
             self._try(run, _Feed.send_if_due)
 
     def add_best(self, run: AnyRun) -> None:
@@ -121,6 +125,10 @@ class Tracker(ABC):
         if time.monotonic() >= self._failed_at + FIRST_RETRY:
             self._try(run, _Feed.end_with_agent)
         self._feeds.pop(os.fspath(run), None)
+
+    def is_done(self, run: AnyRun) -> bool:
+        """Whether the results of a run were sent, by this or an earlier process."""
+        return _Feed(self, run).is_done
 
     @abstractmethod
     def open(self, about: About, known: str | None, parent: Any) -> tuple[Any, str]:
@@ -147,16 +155,22 @@ class Tracker(ABC):
     def close(self, tracked: Any, ending: Ending) -> None:
         """Ends a tracker run. It can be continued."""
 
+    def recover(self, error: BaseException) -> None:
+        """Repairs the library after an error, where it does not do that by itself."""
+
     def _try(self, run: AnyRun, send: "Callable[[_Feed], None]") -> None:
         key = os.fspath(run)
         try:
             if key not in self._feeds:
                 self._feeds[key] = _Feed(self, run)
             send(self._feeds[key])
-            self._pause = FIRST_RETRY
+            self._failures = 0
         except (Exception, SystemExit) as error:
+            if key in self._feeds:
+                self._feeds[key].let_go()
+            self.recover(error)
             self._failed_at = time.monotonic()
-            self._pause = min(2 * self._pause, LONGEST_RETRY)
+            self._failures += 1
             self._warn(run, error)
 
     def _warn(self, run: AnyRun, error: BaseException) -> None:
@@ -300,11 +314,22 @@ class _Feed:
             self._add_agent()
             self._close()
 
+    def let_go(self) -> None:
+        """Has all tracker runs opened again: their library may have crashed."""
+        self._open.clear()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it was ended, and nothing was sent since."""
+        return any(value_at(self._state, f"{key}.ended", False) for key in self._state)
+
     def _close(self) -> None:
         endings = _endings(self._record)
         for key in [*self._open]:
             ending = endings.get(key, endings[TRIAL])
             self._tracker.close(self._open.pop(key), ending)
+            self._state[key]["ended"] = True
+        self._write_state()
 
     def _main(self) -> Any:
         """The tracker run of the Trial, or of its only Session."""
@@ -326,6 +351,7 @@ class _Feed:
             if identity != known:
                 self._state[key] = {"id": identity}
                 self._write_state()
+            self._state[key]["ended"] = False
             if known not in (None, identity) and key != TRIAL:  # it was deleted
                 session = int(key.removeprefix("s"))
                 self._sessions[session] = self._rows_of(session)

@@ -4,6 +4,7 @@ place."""
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, final
 
@@ -70,6 +71,15 @@ class WandB(Tracker):
         artifact = wandb.Artifact(f"agent-{tracked.id}", type="model")
         artifact.add_file(str(file))
         tracked.log_artifact(artifact)
+
+    @override
+    def recover(self, error: BaseException) -> None:
+        """Ends W&B's own process if that has crashed; the next run starts another."""
+        if self.is_alone and isinstance(error, ConnectionError):
+            import wandb
+
+            with suppress(Exception):  # it tells the lost process, too
+                wandb.teardown()
 
     @override
     def close(self, tracked: Any, ending: Ending) -> None:

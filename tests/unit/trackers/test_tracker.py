@@ -234,3 +234,13 @@ def test_a_damaged_note_of_what_was_sent_sends_again(tmp_path, server):
 def test_a_run_without_rows_makes_no_tracker_run(tmp_path, server):
     follow(server, write_run(tmp_path, rows=0))
     assert server.runs == {}
+
+
+def test_it_is_known_whether_the_results_were_sent(tmp_path, server):
+    run_dir = write_run(tmp_path, rows=5)
+    run = tracked_run(run_dir)
+    assert not Kept(server).is_done(run)
+    follow(server, run_dir, ends=False)
+    assert not Kept(server).is_done(run)
+    follow(server, run_dir)
+    assert Kept(server).is_done(run)
