@@ -35,6 +35,7 @@ from slm_lab.storage.run_dir import (
 
 PARAM_BLOCKS = ("agent", "env")
 ALGORITHM = "agent.algorithm.name"
+BUDGET = "env.max_frame"
 
 SLACK = 30.0
 """Seconds beyond three intervals of rows after which a Session without a row counts as
@@ -277,7 +278,8 @@ def overview_document(overview: Overview, params: Sequence[str] = ()) -> dict[st
 
 def varied_params(overviews: Sequence[Overview]) -> list[str]:
     """The keys in which runs of one algorithm in one environment differ; those with the
-    most values first. What differs between algorithms is no hyperparameter."""
+    most values first. What differs between algorithms is no hyperparameter, nor is the
+    length of a schedule that ends with the budget."""
     kinds: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for run in overviews:
         if run.params:
@@ -287,7 +289,10 @@ def varied_params(overviews: Sequence[Overview]) -> list[str]:
     for alike in kinds.values():
         for path in dict.fromkeys(path for params in alike for path in params):
             texts = {json.dumps(params.get(path), default=str) for params in alike}
-            if len(texts) > 1:
+            follows_budget = path != BUDGET and all(
+                params.get(path) == params.get(BUDGET) for params in alike
+            )
+            if len(texts) > 1 and not follows_budget:
                 counts[path] = max(counts.get(path, 0), len(texts))
     return sorted(counts, key=lambda path: -counts[path])
 

@@ -15,7 +15,7 @@ from slm_lab.records.annotations import (
     read_annotations,
 )
 from slm_lab.records.lock import RunLock
-from slm_lab.records.overview import overview_of, varied_params
+from slm_lab.records.overview import Overview, overview_of, varied_params
 from slm_lab.storage.run_dir import RunDir
 from tests.support import ppo
 from tests.unit.records.runs import write_ended
@@ -115,3 +115,13 @@ def test_columns_are_the_keys_in_which_runs_of_one_kind_differ(tmp_path):
     assert "env.max_frame" in varied
     assert not {"env.name", "env.num_envs"} & {*varied}  # of another environment
     assert varied_params(overviews[:1]) == varied_params([]) == []
+
+
+def test_a_schedule_that_ends_with_the_budget_is_no_column():
+    def run(budget, end):
+        of = {"env.max_frame": budget, "agent.net.lr_scheduler_spec.frame": end}
+        return Overview(env="CartPole-v1", params=of)
+
+    assert varied_params([run(100, 100), run(200, 200)]) == ["env.max_frame"]
+    varied = varied_params([run(100, 100), run(100, 50)])
+    assert varied == ["agent.net.lr_scheduler_spec.frame"]
