@@ -195,7 +195,8 @@ class HogwildStrategy(Strategy, Ballot):
         self._total = state.statistics.numpy()
         self._refreshed = time.perf_counter()
         self._unreported: dict[str, list[int]] = {}
-        """The staleness of steps before a resume in virtual time, by network."""
+        """The staleness of steps that no row had reported before a resume, by
+        network."""
 
     @property
     @override
@@ -305,21 +306,25 @@ class HogwildStrategy(Strategy, Ballot):
 
     @override
     def state_dict(self) -> StateDict:
-        """Update counts, which order checkpoints by age, and resets; in virtual time
-        the next meeting, and what is not reported yet."""
-        state = {**super().state_dict(), **self._state.counts}
+        """Update counts, which order checkpoints by age, and resets; what no row has
+        reported yet; in virtual time the next meeting."""
+        state = {
+            **super().state_dict(),
+            **self._state.counts,
+            "staleness": {
+                name: list(sync.staleness) for name, sync in self._syncs.items()
+            },
+            "reported_opt_step": self._opt_step,
+        }
         if self._meetings is not None:
             state["next_meeting"] = self._meetings.next_time
-            state["staleness"] = {
-                name: list(sync.staleness) for name, sync in self._syncs.items()
-            }
-            state["reported_opt_step"] = self._opt_step
         return state
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
-        if self._meetings is not None:
-            self._meetings.next_time = int(state["next_meeting"])
+        if "staleness" in state:  # older ones lack it
             self._unreported = state["staleness"]
             self._opt_step = int(state["reported_opt_step"])
+        if self._meetings is not None:
+            self._meetings.next_time = int(state["next_meeting"])

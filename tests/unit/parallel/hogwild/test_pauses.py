@@ -16,6 +16,7 @@ from slm_lab.parallel.hogwild import pauses as module
 from slm_lab.parallel.hogwild import strategy as strategy_module
 from slm_lab.parallel.hogwild.strategy import GlobalState, HogwildStrategy
 from slm_lab.session.status_board import EARLY, END, PAUSED, Phase, StatusBoard
+from slm_lab.testing.play import Play
 from tests.faults.lab import wait_until
 from tests.support import actor_critic, make_session, parse
 
@@ -349,3 +350,25 @@ def test_statistics_that_are_not_finite_are_not_merged_into_the_shared_ones(sess
 def test_a_row_without_a_gradient_step_reports_zero_updates(workers):
     _, made = workers(1)
     assert made[0].report(2.0) == {"updates_per_s": 0.0}
+
+
+@pytest.mark.parametrize("mode", ["shared", "synced"])
+def test_a_resumed_worker_reports_the_steps_that_no_row_had_reported(mode):
+    spec = parse(actor_critic(meta__distributed=mode, meta__max_session=1))
+    board = StatusBoard.allocate(CONTEXT, 1)
+    plays = [Play(spec), Play(spec)]
+    for play in plays:
+        for _ in range(8):
+            play.step()
+        play.env.close()
+    state = GlobalState.of(mode, plays[0].agent, plays[0].env, 1)
+    stopped, resumed = (HogwildStrategy(state, board, 0) for _ in plays)
+    stopped.join(plays[0].agent, plays[0].env)
+    plays[0].agent.learn(8)
+    resumed.load_state_dict(stopped.state_dict())
+    plays[1].agent.learner.load_state_dict(plays[0].agent.learner.state_dict())
+    resumed.join(plays[1].agent, plays[1].env)
+    report = resumed.report(2.0)
+    assert report["staleness_mean"] == 0.0
+    assert report["updates_per_s"] == plays[0].agent.learner.opt_step / 2.0 > 0
+    assert resumed.report(2.0) == {"updates_per_s": 0.0}
