@@ -138,6 +138,8 @@ def _training_command(verb: Verb) -> Callable[[RunSource, Caller], int]:
 def resolve_names(asked: RunSource, verb: Verb) -> RunSource:
     """The same with what its words name: the recipe, the run, its spec file, the
     modules and the agent. Raises LabError."""
+    if asked.fork is not None:
+        return _resolve_fork(asked)
     source = asked
     if asked.spec_file or asked.run is None:
         source = _resolve_recipe(asked)
@@ -204,6 +206,22 @@ def _resolve_run(source: RunSource, verb: Verb, env: str | None) -> RunSource:
     )
 
 
+def _resolve_fork(asked: RunSource) -> RunSource:
+    """The same with the folder of the run to fork, its spec file and its modules."""
+    with importing():
+        from slm_lab.records.lookup import find_saved
+
+    run_dir, trial = find_saved(asked.fork or "", asked.data_dir, None)
+    if run_dir.is_search:
+        of_trial = run_dir.trial_spec_file(trial or 0)
+        raise UsageError(
+            f"{run_dir.root} is a search, and only runs are forked; train a trial's "
+            f"spec as a run of its own first: slm-lab run {of_trial}"
+        )
+    source = _resolve_run(replace(asked, run=str(run_dir.root)), "train", None)
+    return replace(source, run=None, fork=source.run)
+
+
 def _find_parent(source: RunSource) -> "Parent | None":
     """The agent of `--init-from`, which a new run begins with."""
     if source.init_from is None:
@@ -254,7 +272,9 @@ def _reject_unused_options(asked: RunSource, mode: RunMode) -> None:
     for option, value in of_new.items():
         if value is not None and not begins:
             raise UsageError(f"{option} works only where a run begins, not with {mode}")
-    may_resume = mode.verb == "train" and (mode.run is not None or asked.resume)
+    may_resume = mode.verb == "train" and (
+        mode.run is not None or asked.resume or asked.fork is not None
+    )
     if asked.schedules is not None and not may_resume:
         raise UsageError(
             f"--schedules works only with train@RUN or --resume, not with {mode}"

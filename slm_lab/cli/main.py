@@ -22,7 +22,7 @@ from slm_lab.cli.spec import app as spec_app
 from slm_lab.core.errors import LONGEST_VALUE, UsageError
 from slm_lab.core.plugins import import_plugins, typed_modules
 from slm_lab.core.process import importing, stop_signals_blocked
-from slm_lab.records.run_source import OutputForm, RunSource
+from slm_lab.records.run_source import RunSource
 from slm_lab.spec.schema.messages import FOREIGN
 from slm_lab.studies.run_mode import nearest_command, parse_words
 
@@ -175,25 +175,10 @@ def run(
     keep: Annotated[
         int | None, Option(min=1, help="search: best trials that keep checkpoints.")
     ] = None,
-    label: Annotated[
-        str | None,
-        Option("--name", metavar="NAME", help="A name that finds the new run."),
-    ] = None,
-    note: Annotated[
-        str | None, Option(metavar="TEXT", help="A note about the new run.")
-    ] = None,
-    tags: Annotated[
-        list[str],
-        Option("--tag", metavar="TAG", help="A tag of the new run. Repeatable."),
-    ] = options.NONE,
-    track: Annotated[
-        list[str],
-        Option(
-            metavar="WORD",
-            help="Send the run to wandb, mlflow or tensorboard, or to a callback of a "
-            "package. Repeatable. A resume goes on with them; none ends that.",
-        ),
-    ] = options.NONE,
+    label: options.Label = None,
+    note: options.Note = None,
+    tags: options.Tags = options.NONE,
+    track: options.Track = options.NONE,
     schedules: Annotated[
         Literal["stretch", "hold"] | None,
         Option(
@@ -225,13 +210,8 @@ def run(
         ),
     ] = False,
     as_json: options.AsJson = False,
-    all_metrics: Annotated[
-        bool,
-        Option("--all", help="Print all metrics at the end, not only the first five."),
-    ] = False,
-    quiet: Annotated[
-        bool, Option("--quiet", "-q", help="Print only warnings and errors.")
-    ] = False,
+    all_metrics: options.AllMetrics = False,
+    quiet: options.Quiet = False,
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"] | None,
         Option(help="Lowest level of log lines. Default: info.", case_sensitive=False),
@@ -251,11 +231,6 @@ def run(
             words = words._replace(spec_file=DEMO[0], spec_name=DEMO[1])
         if cluster:
             sets = [*sets, f"meta.cluster={cluster}"]
-        output: OutputForm = "text"
-        if as_json:
-            output = "json"
-        elif quiet:
-            output = "nothing"
         source = RunSource(
             spec_file=words.spec_file or "",
             spec_name=words.spec_name,
@@ -280,10 +255,72 @@ def run(
             render=render,
             video=video,
             save=save,
-            output=output,
+            output=options.output_form(as_json, quiet),
             all_metrics=all_metrics,
         )
         raise Exit(execute(words.mode.verb, source, caller))
+
+
+@app.command(epilog=_EPILOG)
+def fork(
+    run: Annotated[
+        str,
+        Argument(
+            metavar="RUN",
+            help="A folder, a beginning of its name, the name of a spec or of --name, "
+            "latest or latest~2.",
+            autocompletion=completion.runs,
+        ),
+    ],
+    frame: Annotated[
+        int | None,
+        Option(
+            min=1,
+            help="Where the fork leaves RUN: the frame of the whole training. Default: "
+            "the newest checkpoint.",
+        ),
+    ] = None,
+    sets: options.Sets = options.NONE,
+    data: options.Data = Path("data"),
+    imports: options.Imports = options.NONE,
+    trust: options.Trust = False,
+    label: options.Label = None,
+    note: options.Note = None,
+    tags: options.Tags = options.NONE,
+    track: options.Track = options.NONE,
+    schedules: Annotated[
+        Literal["stretch", "hold"] | None,
+        Option(
+            help="With another env.max_frame: schedules that end before it keep their "
+            "shares of it (stretch) or their frames (hold)."
+        ),
+    ] = None,
+    as_json: options.AsJson = False,
+    all_metrics: options.AllMetrics = False,
+    quiet: options.Quiet = False,
+    notify: options.Notify = None,
+) -> None:
+    """Continue a run's state from a frame in a new run, with other keys. Without a
+    change the fork repeats the run."""
+    with report_errors(notify) as caller:
+        from slm_lab.cli.dispatch import execute
+
+        source = RunSource(
+            fork=run,
+            frame=frame,
+            sets=tuple(sets),
+            data_dir=data,
+            imports=tuple(imports),
+            trust=trust,
+            label=label,
+            note=note,
+            tags=tuple(tags),
+            track=tuple(track),
+            schedules=schedules,
+            output=options.output_form(as_json, quiet),
+            all_metrics=all_metrics,
+        )
+        raise Exit(execute("train", source, caller))
 
 
 @_command

@@ -9,6 +9,7 @@ from typer import Argument, Option
 
 from slm_lab.cli.display.output import SafeStream
 from slm_lab.cli.shell import completion
+from slm_lab.records.run_source import OutputForm
 
 NONE: list[str] = []
 """The default of options that may be repeated. Nobody changes it."""
@@ -71,6 +72,39 @@ Notify = Annotated[
         "SLM_LAB_EXIT_CODE.",
     ),
 ]
+
+
+Label = Annotated[
+    str | None,
+    Option("--name", metavar="NAME", help="A name that finds the new run."),
+]
+Note = Annotated[str | None, Option(metavar="TEXT", help="A note about the new run.")]
+Tags = Annotated[
+    list[str],
+    Option("--tag", metavar="TAG", help="A tag of the new run. Repeatable."),
+]
+Track = Annotated[
+    list[str],
+    Option(
+        metavar="WORD",
+        help="Send the run to wandb, mlflow or tensorboard, or to a callback of a "
+        "package. Repeatable. A resume goes on with them; none ends that.",
+    ),
+]
+AllMetrics = Annotated[
+    bool,
+    Option("--all", help="Print all metrics at the end, not only the first five."),
+]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="Print only warnings and errors.")]
+
+
+def output_form(as_json: bool, quiet: bool) -> OutputForm:
+    """The form of what a training prints."""
+    if as_json:
+        return "json"
+    if quiet:
+        return "nothing"
+    return "text"
 
 
 def _as_document(ctx: typer.Context, wanted: bool) -> bool:

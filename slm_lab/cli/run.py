@@ -88,7 +88,7 @@ def _introduce(console: Console, run: Run) -> None:
     )
     print_heading(
         console=console,
-        verb="resuming" if run.resume else "training",
+        verb=run.begins_by,
         name=spec.name,
         rest=rest,
         notes=(*run.notes, *_advise_against_repeat(run)),

@@ -292,8 +292,10 @@ class DeviceEnv(VectorEnv):
     @override
     def load_state_dict(self, state: StateDict) -> bool:
         check_num_envs(state, self.num_envs)
-        self._envs.load_state_dict(state["raw"])
-        if not self.exact_state or state.get("failed", False):
+        goes_on = state["raw"] is not None and not state.get("failed", False)
+        if state["raw"] is not None:
+            self._envs.load_state_dict(state["raw"])
+        if not self.exact_state or not goes_on:
             self.reset()
             return False
         device = self._envs.device

@@ -211,8 +211,8 @@ class VectorEnv(HasState):
     @override
     def load_state_dict(self, state: StateDict) -> bool:
         """Continues from `state`. Returns whether its episodes go on: not without
-        `exact_state`, and not if it was saved after a failure. Raises CheckpointError
-        if it does not fit."""
+        `exact_state`, not if it was saved after a failure, and not if a fork has
+        forgotten them ("raw" is None). Raises CheckpointError if it does not fit."""
 
     @abstractmethod
     def close(self) -> None:
@@ -437,8 +437,10 @@ class HostEnv(VectorEnv):
     def load_state_dict(self, state: StateDict) -> bool:
         self._check_fits(state)
         self.statistics[:] = state["statistics"]
-        self.raw.load_state_dict(state["raw"])
-        if not self.exact_state or state.get("failed", False):
+        goes_on = state["raw"] is not None and not state.get("failed", False)
+        if state["raw"] is not None:
+            self.raw.load_state_dict(state["raw"])
+        if not self.exact_state or not goes_on:
             self.reset()
             return False
         self._reward.load_state_dict(state["reward"])

@@ -183,6 +183,7 @@ def _run(task: SessionTask, board: StatusBoard) -> "SessionResult":
         checked=task.checked,
         strategy=strategy,
         replaces=task.replaces,
+        until=task.until,
     )
     with closing(session):
         result = session.run()

@@ -56,6 +56,11 @@ class RunSource:
     parent: "Parent | None" = None
     """The saved agent that `init_from` names, once it is found."""
 
+    fork: str | None = None
+    """The run whose state a new run continues, with other keys."""
+    frame: int | None = None
+    """The total frame at which it leaves that run; None: the newest checkpoint's."""
+
     track: tuple[str, ...] = ()
     """The trackers, or other callbacks by name. Empty: those of the run that resumes;
     "none": none."""

@@ -78,6 +78,7 @@ class Records:
         log: AppendLog | None,
         finished: bool,
         commit_barrier: Callable[[], None],
+        kept_at: int | None = None,
     ) -> list[str]:
         """Writes a checkpoint; rows first, so that the manifest never names missing
         rows. Returns the names of its parts. For the arguments and errors see
@@ -94,6 +95,7 @@ class Records:
             finished=finished,
             log=log,
             commit_barrier=commit_barrier,
+            kept_at=kept_at,
         )
         self.best = None
         self.saved_at = time.perf_counter()

@@ -36,7 +36,8 @@ class Session:
     newest checkpoint there, bit-identical if the environment's state can be saved.
     `checked` turns on the checks of the dev mode. `on_row` is called after each row,
     inside this process. `replaces` is the reason why an earlier process of this Session
-    died."""
+    died. At the total frame `until` it saves and stops, as if the user had stopped
+    it."""
 
     def __init__(
         self,
@@ -50,6 +51,7 @@ class Session:
         on_row: Callable[["Session"], None] | None = None,
         strategy: Strategy | None = None,
         replaces: str | None = None,
+        until: int | None = None,
     ) -> None:
         self.spec = spec
         self.index = index
@@ -72,6 +74,7 @@ class Session:
         self._stopwatch = parts.stopwatch
         self.board = board
         self._on_row = on_row
+        self._until = until
         self._granted_end: Vote | None = None
         self._has_tried_to_save = False
         self._update_seconds = 0.0
@@ -90,6 +93,8 @@ class Session:
             logger.warning("Session %d is replaced: %s", index, replaces)
             take_over(parts, manifest)
         self._is_fresh = manifest is None and replaces is None
+        self._kept_at = self.clock.total_frame
+        """The total frame up to which checkpoints are kept already."""
         self.strategy.join(self.agent, self.env)
         if manifest is None:
             self.agent.learner.weights_replaced()
@@ -157,8 +162,18 @@ class Session:
             self._propose_evaluation()
         if video is not None and video.due(frame):
             self._record(video)
+        keeps = self._keeps and self.strategy.checkpoint.saves_at_rows
         if self.tracker.due(frame):
-            self._log_row()
+            self._log_row(save=not keeps)
+        if keeps and self._is_granted(Vote.KEEP):
+            self._save(finished=False, keep=True)
+
+    @property
+    def _keeps(self) -> bool:
+        """Whether a frame of `meta.keep_checkpoints` has been reached since the last
+        checkpoint that is kept."""
+        total = self.clock.total_frame
+        return any(self._kept_at < frame <= total for frame in self.spec.kept_frames)
 
     def _track(self, finished: FinishedEpisodes) -> None:
         if self.strategy.blueprint.leads:  # rows empty the list of returns
@@ -213,8 +228,8 @@ class Session:
             if granted.is_end:
                 self._granted_end = granted
                 return False
-            if granted is Vote.SAVE:
-                self._save(finished=False)
+            if granted in (Vote.SAVE, Vote.KEEP):
+                self._save(finished=False, keep=granted is Vote.KEEP)
             elif granted is Vote.EVALUATE:
                 self._evaluate()
             elif vote is Vote.FINISH:  # granted was ACT
@@ -226,6 +241,7 @@ class Session:
             or self.board.stop_requested
             or self._solved()
             or self.parts.experience.has_ended
+            or self._has_come_far_enough()
         ):
             finished = self.clock.exhausted or self._solved()
             vote = Vote.STOP
@@ -234,6 +250,12 @@ class Session:
             if self._is_granted(vote):
                 self._granted_end = vote
         return self._granted_end is not None
+
+    def _has_come_far_enough(self) -> bool:
+        if self._until is None or self.clock.total_frame < self._until:
+            return False
+        self.strategy.ballot.stop_peers()
+        return True
 
     def _end(self) -> SessionResult:
         finished = self._granted_end is Vote.FINISH
@@ -244,7 +266,7 @@ class Session:
             end = Vote.FINISH
         finished = self._is_granted(end) and finished
         state = self.strategy.checkpoint.final_state(self.parts.state_dict, finished)
-        self._save(finished, state)
+        self._save(finished, state, keep=finished and self._keeps)
         if finished and self._checks is not None:
             self._checks.at_end()
         ending = Ending.INTERRUPTED
@@ -372,24 +394,29 @@ class Session:
         began = time.perf_counter()
         state = self.strategy.checkpoint.joint_state(self.parts.state_dict)
         if state is not None:
-            self._save(False, state)
+            self._save(False, state, keep=self._keeps)
             self.board.paused_us[self.index] = int(1e6 * (time.perf_counter() - began))
 
-    def _save(self, finished: bool, state: StateDict | None = None) -> None:
+    def _save(
+        self, finished: bool, state: StateDict | None = None, keep: bool = False
+    ) -> None:
         """Writes a checkpoint of the present state, or of `state`, a copy made
-        jointly."""
+        jointly; `keep` keeps it for forks."""
         self.board.heartbeats[self.index] += 1
         self.board.saving[self.index] = 1
         try:
             state = self.parts.state_dict() if state is None else state
             frame = self.clock.frame
+            kept_at = self.clock.total_frame if keep else None
             parts = self.records.save(
                 frame,
                 state,
                 log=self.agent.log,
                 finished=finished,
                 commit_barrier=self.strategy.checkpoint.commit_barrier,
+                kept_at=kept_at,
             )
+            self._kept_at = kept_at or self._kept_at
         finally:
             self.board.saving[self.index] = 0
         result = significant(self.board.read(self.index).recent_return)

@@ -34,7 +34,9 @@ class Vote(IntEnum):
     """The user has requested a stop."""
     EVALUATE = 3
     SAVE = 4
-    ACT = 5
+    KEEP = 5
+    """SAVE, and the checkpoint is kept for forks."""
+    ACT = 6
     """The reply to FINISH while the total budget is not spent. The proposer keeps
     acting; the others vote again."""
 
@@ -96,6 +98,9 @@ class Ballot:
 
     def declare_solved(self) -> None:
         """Reports to the peers that this Session has reached the target return."""
+
+    def stop_peers(self) -> None:
+        """Asks peers that do not vote to stop where this Session does."""
 
 
 class EpisodeExchange:

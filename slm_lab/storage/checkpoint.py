@@ -3,8 +3,8 @@
 Each part of the state is a file. The steps of a replay memory are in several files, and
 a checkpoint writes only the new ones, see `plan_segments`. Whatever interrupts a save
 (kill, full disk), the previous manifest and all files it names stay intact. The newest
-two checkpoints are kept, see `intact`. Files that neither manifest names are deleted
-only once the newest is durable."""
+two checkpoints are kept, see `intact`; others only for forks (`meta.keep_checkpoints`).
+Files that no manifest names are deleted only once the newest is durable."""
 
 import hashlib
 import io
@@ -12,8 +12,16 @@ import os
 import pickle
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +31,7 @@ import torch
 from slm_lab.agent.memory.memory import AppendLog
 from slm_lab.agent.torch_versions import saves_unsigned
 from slm_lab.core.errors import CheckpointError, LabError, UnusableCheckpointError
-from slm_lab.core.files import new_file, read_file
+from slm_lab.core.files import new_file, read_file, write_atomically
 from slm_lab.core.types import StateDict
 from slm_lab.metrics.writer import Extent
 from slm_lab.storage import manifest as manifests
@@ -50,14 +58,16 @@ class CheckpointStore:
         finished: bool = False,
         log: AppendLog | None = None,
         commit_barrier: Callable[[], None] = lambda: None,
+        kept_at: int | None = None,
     ) -> None:
         """Writes the parts and makes them the newest checkpoint. `commit_barrier` is
         called when everything is on disk, before it becomes valid. `rows` holds the
         extent of each file of rows. A part missing from `parts` keeps its previous
-        file. Of `log` only new steps and merged short files are written. Raises
-        CheckpointError if the disk fails; then the previous checkpoint stays the
-        newest."""
+        file. Of `log` only new steps and merged short files are written. With the
+        total frame `kept_at` it is kept for forks. Raises CheckpointError if the disk
+        fails; then the previous checkpoint stays the newest."""
         previous = self.manifest()
+        kept = self._kept()
         serial = 1
         if previous is not None:
             serial = previous.serial + 1
@@ -68,7 +78,9 @@ class CheckpointStore:
                 name = f"{self._prefix}_{part}_{serial:06d}_{frame}.pt"
                 files[part] = self._write(name, state, written)
             segments = (
-                () if log is None else self._save_log(log, previous, serial, written)
+                ()
+                if log is None
+                else self._save_log(log, previous, serial, kept, written)
             )
             manifest = manifests.Manifest(
                 frame=frame,
@@ -78,17 +90,23 @@ class CheckpointStore:
                 files=files,
                 segments=segments,
             )
-            temporary = manifests.pending_path(self._manifest_path)
-            written.append(temporary)
-            _write_durably(temporary, manifest.to_json().encode())
-            before = manifests.previous_path(self._manifest_path)
+            # the newest manifest comes last: then all that it needs is in place
+            places = [self._manifest_path]
+            contents = [manifest]
             if previous is not None:
-                written.append(manifests.pending_path(before))
-                _write_durably(written[-1], previous.to_json().encode())
+                places.insert(0, manifests.previous_path(self._manifest_path))
+                contents.insert(0, previous)
+            if kept_at is not None:
+                places.insert(
+                    0, manifests.kept_path(self._manifest_path, serial, kept_at)
+                )
+                contents.insert(0, manifest)
+            for place, content in zip(places, contents, strict=True):
+                written.append(manifests.pending_path(place))
+                _write_durably(written[-1], content.to_json().encode())
             commit_barrier()
-            if previous is not None:
-                os.replace(manifests.pending_path(before), before)
-            os.replace(temporary, self._manifest_path)
+            for place in places:
+                os.replace(manifests.pending_path(place), place)
         except Exception as error:
             for path in written:
                 path.unlink(missing_ok=True)
@@ -107,17 +125,45 @@ class CheckpointStore:
                 f"power cut: {error.strerror or error}; the one before it is kept"
             ) from error
         newest = [manifest] if previous is None else [manifest, previous]
-        delete_unnamed(self._folder, self._prefix, newest)
+        delete_unnamed(self._folder, self._prefix, [*newest, *kept])
+
+    def edit(self, change: Callable[[StateDict], None]) -> None:
+        """Changes the state of the newest checkpoint in place of it; the one before it
+        stays the previous one. Raises CheckpointError, OSError."""
+        manifest = self.manifest()
+        assert manifest is not None
+        state = self.load(manifest)
+        change(state)
+        serial = manifest.serial + 1
+        name = f"{self._prefix}_state_{serial:06d}_{manifest.frame}.pt"
+        saved = write_state(self._folder / name, state)
+        edited = replace(
+            manifest, serial=serial, files={**manifest.files, "state": saved}
+        )
+        write_atomically(self._manifest_path, edited.to_json().encode())
+
+    def _kept(self) -> list[manifests.Manifest]:
+        """The manifests that are kept for forks, by age; without unreadable ones, whose
+        files are deleted."""
+        kept = []
+        for each in manifests.kept_manifests(self._folder, self._prefix):
+            with suppress(CheckpointError):
+                manifest = manifests.read_manifest(each.path)
+                if manifest is not None:
+                    kept.append(manifest)
+        return kept
 
     def _save_log(
         self,
         log: AppendLog,
         previous: manifests.Manifest | None,
         serial: int,
+        kept: Sequence[manifests.Manifest],
         written: list[Path],
     ) -> tuple[manifests.Segment, ...]:
+        shared = {segment.name for manifest in kept for segment in manifest.segments}
         segments, new = plan_segments(
-            () if previous is None else previous.segments, log
+            () if previous is None else previous.segments, log, shared
         )
         for steps in new:
             name = f"{self._prefix}_steps_{serial:06d}_{steps.start}.pt"
@@ -390,10 +436,11 @@ SHORT = 256
 
 
 def plan_segments(
-    saved: Sequence[Segment], log: AppendLog
+    saved: Sequence[Segment], log: AppendLog, shared: Collection[str] = ()
 ) -> tuple[list[Segment], list[range]]:
     """The files of `saved` that the next checkpoint of `log` keeps, and the steps of
-    each new file.
+    each new file. Files that are `shared` with a kept checkpoint are never merged: both
+    checkpoints name the same file, and no step is written twice.
 
     A checkpoint writes the new steps and merges the newest files that are at most twice
     as long. So each file is more than twice as long as the next. Long files hold at
@@ -406,8 +453,11 @@ def plan_segments(
     first = log.first
     if segments:
         first = max(segments[-1].end - 1, log.first)
-    while segments and segments[-1].end - segments[-1].first <= min(
-        2 * (log.count - first), longest // 2
+    while (
+        segments
+        and segments[-1].name not in shared
+        and segments[-1].end - segments[-1].first
+        <= min(2 * (log.count - first), longest // 2)
     ):
         first = max(segments.pop().first, log.first)
     written = [

@@ -70,14 +70,14 @@ def settle(members: Sequence[SessionPaths]) -> list[str]:
     for serial in sorted(
         (s for s in common if s <= newest or not newest), reverse=True
     ):
-        damage = [
+        found = [
             what
             for checkpoints in saved
-            for what in _damage(checkpoints.paths, checkpoints.manifests[serial])
+            for what in damage(checkpoints.paths, checkpoints.manifests[serial])
         ]
-        if not damage:
+        if not found:
             break
-        problems += damage
+        problems += found
     else:
         raise CheckpointError(
             f"{_names(members)}: no checkpoint is intact: {'; '.join(problems[:3])}; "
@@ -178,7 +178,7 @@ def _saved(paths: SessionPaths) -> _Saved:
     )
 
 
-def _damage(paths: SessionPaths, manifest: Manifest) -> Iterator[str]:
+def damage(paths: SessionPaths, manifest: Manifest) -> Iterator[str]:
     """Yields what is wrong with the files that training needs."""
     parts = [file for part, file in manifest.files.items() if part != BEST]
     for file in (*manifest.segments, *parts):
@@ -222,7 +222,7 @@ def _step_back(workers: Sequence[SessionPaths]) -> list[str]:
         previous = read_manifest(previous_path(paths.manifest))
         if newest is None or previous is None or previous.serial >= newest.serial:
             continue
-        if not any(_damage(paths, previous)):
+        if not any(damage(paths, previous)):
             _make_newest(paths, previous)
             lines.append(
                 f"{paths.prefix} {_falls_back([previous.frame])}, with the others"

@@ -1,10 +1,11 @@
 """Manifests: the list of files of a checkpoint; readable without torch."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from slm_lab.core.errors import CheckpointError
 from slm_lab.core.files import read_file
@@ -73,6 +74,33 @@ def previous_path(manifest: Path) -> Path:
 def pending_path(manifest: Path) -> Path:
     """The path of a pending manifest, before it replaces the newest."""
     return manifest.with_suffix(".json.part")
+
+
+class KeptManifest(NamedTuple):
+    """A checkpoint that is kept for forks, beside the newest two."""
+
+    path: Path
+    total_frame: int
+    """Frames of all Sessions of the training."""
+    serial: int
+
+
+def kept_path(manifest: Path, serial: int, total_frame: int) -> Path:
+    """The path of a manifest that is kept for forks."""
+    return manifest.with_name(
+        manifest.name.replace("_latest.json", f"_kept_{serial:06d}_{total_frame}.json")
+    )
+
+
+def kept_manifests(folder: Path, prefix: str) -> list[KeptManifest]:
+    """The manifests that are kept for forks, by age."""
+    name = re.compile(rf"{re.escape(prefix)}_kept_(\d{{6,}})_(\d+)\.json")
+    kept = [
+        KeptManifest(path, total_frame=int(match[2]), serial=int(match[1]))
+        for path in folder.glob("*_kept_*.json")
+        if (match := name.fullmatch(path.name))
+    ]
+    return sorted(kept, key=lambda each: each.serial)
 
 
 def read_manifest(path: Path) -> Manifest | None:

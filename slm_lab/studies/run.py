@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from slm_lab.core.errors import undone_on_failure
@@ -24,7 +25,9 @@ from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.intact import fall_back
 from slm_lab.storage.result import TrialResult
+from slm_lab.storage.run_dir import origin_of
 from slm_lab.studies import resume
+from slm_lab.studies.fork import Replay, begin_fork, plan_fork
 from slm_lab.studies.requirements import check_machine, check_spaces, no_events
 from slm_lab.studies.run_mode import Verb
 from slm_lab.studies.trial import Trial, TrialTask, have_ended
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 MAY_CHANGE = (
     "env.max_frame",
     "meta.save_interval",
+    "meta.keep_checkpoints",
     "meta.stop_return",
     "meta.max_restart",
     "meta.record_video",
@@ -54,9 +58,13 @@ class Run:
         self.imports = source.imports
         self.verb = verb
         self.resume = source.run is not None
+        self.begins_by = "resuming" if self.resume else "training"
+        """What it does first, as a word for the user."""
         self.notes: tuple[str, ...] = ()
         """Messages for the user before the training starts."""
-        if source.run is None:
+        if source.fork is not None:
+            self._fork(source)
+        elif source.run is None:
             self._begin(source)
         else:
             self.run_dir = find_run(source.run, source.data_dir, source.name())
@@ -86,6 +94,22 @@ class Run:
             **_each_rank(self.spec),
         )
         self.notes += notes
+
+    def _fork(self, source: RunSource) -> None:
+        fork = plan_fork(source)
+        self.resume = True
+        self.begins_by = "forking"
+        self.spec = fork.spec
+        self.root_seed = fork.root_seed
+        where = source.where(self.spec)
+        spaces = check_spaces(where, self.spec)
+        check_machine(where, self.spec)
+        self.run_dir, self._lock, notes = begin_fork(
+            fork, source, **_each_rank(self.spec)
+        )
+        self.notes += notes
+        if not spaces.exact_state:
+            self.notes += (_about_lost_episodes(self.spec.env),)
 
     def _resume(self, source: RunSource) -> None:
         """Restores the run from its folder, and notes in its spec files that it
@@ -153,11 +177,26 @@ class Run:
         )
 
     def start(self, on_tick: Callable[[StatusBoard], None]) -> TrialResult:
-        """Trains to the end of the budget."""
+        """Trains to the end of the budget; a fork is first replayed to its frame."""
         try:
-            return Trial(self.task, on_tick).run()
+            return self._replay(on_tick) or Trial(self.task, on_tick).run()
         finally:
             self.release()
+
+    def _replay(self, on_tick: Callable[[StatusBoard], None]) -> TrialResult | None:
+        """Brings a fork to its frame by its parent's spec. Returns the result if it
+        ends on the way: the user has stopped it, or it has failed."""
+        origin = origin_of(self.run_dir.spec_file)
+        replay = Replay.of(origin, self.run_dir)
+        if replay is None:
+            return None
+        if not replay.has_come_far_enough:
+            task = replace(self.task, spec=replay.spec, until=replay.frame)
+            result = Trial(task, on_tick).replay()
+            if result is not None:
+                return result
+        replay.finish(self.spec)
+        return None
 
     def release(self) -> None:
         """Lets another process take the run folder."""

@@ -68,6 +68,9 @@ class TrialTask:
     graphs."""
     checked: bool = False
     """Whether the checks of the dev mode are on."""
+    until: int | None = None
+    """The total frame of each training at which it saves and stops, as a replay does;
+    None: the end of the budget."""
     final_episodes: int = 0
     """The greedy episodes that each agent plays after a training in a pool."""
 
@@ -134,6 +137,17 @@ class Trial:
                 sessions, random, lambda: self.board.user_waits
             )
 
+    def replay(self) -> TrialResult | None:
+        """Trains to `task.until`, without graphs. None if every Session has come so
+        far; else the result of a Trial that the user has stopped, or that has
+        failed."""
+        with stop_on_signals(self.board.request_stop):
+            sessions = self.train(self._tick)
+        is_stopped = self.board.user_waits or any(end.error for end in sessions)
+        if not is_stopped:
+            return None
+        return self._reporter.finish(sessions, NOT_MEASURED, lambda: True)
+
     def _random_return(self) -> RandomReturn:
         """That of the Random agent, measured if it is unknown. It is not measured in
         the dev mode, nor where no episode of the training has ended, and not for a user
@@ -179,6 +193,7 @@ class Trial:
                 resume=self.task.resume,
                 checked=self.task.checked,
                 imports=self.task.imports,
+                until=self.task.until,
             )
             for session in range(meta.num_sessions)
             if session not in done

@@ -102,7 +102,7 @@ class RankBallot(strategy.Ballot, strategy.EpisodeExchange):
             granted = strategy.Vote.ACT
         if granted in ON_TIME:
             clock.store_frames(frames)
-        elif granted is strategy.Vote.SAVE:
+        elif granted in (strategy.Vote.SAVE, strategy.Vote.KEEP):
             self._group.take_back()
         if granted is strategy.Vote.LEARN:
             self._unsent = []

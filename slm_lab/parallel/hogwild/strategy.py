@@ -208,6 +208,10 @@ class HogwildStrategy(Strategy, Ballot):
         self._board.solved[self._session] = 1
 
     @override
+    def stop_peers(self) -> None:
+        self._board.request_stop(user_waits=False)
+
+    @override
     def join(self, agent: Agent, env: VectorEnv) -> None:
         self._agent = agent
         self._env = env

@@ -19,7 +19,7 @@ from pydantic_core import CoreSchema
 
 from slm_lab.spec.modes import MODES
 from slm_lab.spec.schema.block import spec_error
-from slm_lab.spec.schema.bounds import LIST, STEPS_PER_FRAME, UpperBound
+from slm_lab.spec.schema.bounds import KEPT, LIST, STEPS_PER_FRAME, UpperBound
 from slm_lab.spec.schema.messages import not_among
 
 
@@ -47,6 +47,21 @@ def _bool_or_names(value: Any) -> Any:
     if not are_names or not names:
         raise spec_error("must be true, false, or a list of names")
     return names
+
+
+def _count_or_frames(value: Any) -> Any:
+    frames = _list_as_tuple(value)
+    numbers = frames if isinstance(frames, tuple) else (frames,)
+    numbers = tuple(map(_whole, numbers))
+    least = 1 if isinstance(frames, tuple) else 0
+    if not all(type(number) is int and number >= least for number in numbers):
+        raise spec_error("must be a number of checkpoints >= 0, or a list of frames")
+    message = KEPT.refusal(len(numbers) if isinstance(frames, tuple) else frames)
+    if message:
+        raise spec_error(message)
+    if isinstance(frames, tuple):
+        return tuple(sorted(set(numbers)))
+    return numbers[0]
 
 
 def _seconds(value: Any) -> tuple[float, ...] | None:
@@ -141,6 +156,11 @@ BoolOrNames: TypeAlias = Annotated[
     bool | tuple[str, ...], BeforeValidator(_bool_or_names)
 ]
 """true, false, or a list of names that is not empty."""
+
+CountOrFrames: TypeAlias = Annotated[
+    int | tuple[int, ...], BeforeValidator(_count_or_frames)
+]
+"""A number of checkpoints, or an ascending list of frames."""
 
 AnyList: TypeAlias = Annotated[tuple[Any, ...], BeforeValidator(_list_as_tuple)]
 """A list whose entries the block checks."""

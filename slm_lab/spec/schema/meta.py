@@ -31,6 +31,7 @@ from slm_lab.spec.schema.block import (
 )
 from slm_lab.spec.schema.fields import (
     Count,
+    CountOrFrames,
     Distributed,
     Int,
     SecondsList,
@@ -355,6 +356,11 @@ class MetaSpec(Block):
         description="minimum seconds between checkpoints; 0: one at every row "
         "(Hogwild!: one per second)",
     )
+    keep_checkpoints: CountOrFrames = Field(
+        0,
+        description="checkpoints that are kept for forks: a number, evenly over the "
+        "budget, or a list of frames of the whole training",
+    )
     threads: Annotated[Count, bounds.THREADS] = Field(
         1, description="torch threads per process"
     )
@@ -534,6 +540,13 @@ class MetaSpec(Block):
         if self.mode.shares_budget:
             return max_frame // self.max_session
         return max_frame
+
+    def kept_frames(self, max_frame: int) -> tuple[int, ...]:
+        """The total frames of a training at which a checkpoint is kept, ascending."""
+        kept = self.keep_checkpoints
+        if isinstance(kept, tuple):
+            return kept
+        return tuple(-(-max_frame * n // kept) for n in range(1, kept + 1))
 
     @property
     def sessions_per_training(self) -> int:

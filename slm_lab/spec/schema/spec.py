@@ -56,6 +56,11 @@ class Spec(Block):
         return frames
 
     @property
+    def kept_frames(self) -> tuple[int, ...]:
+        """The total frames of a training at which a checkpoint is kept for forks."""
+        return self.meta.kept_frames(self.env.max_frame)
+
+    @property
     def training_copies(self) -> int:
         """Copies of the environment that train in the process of one Session."""
         if self.meta.has_local_actors:

@@ -1,8 +1,5 @@
 """Population based training: the worst trials copy the best (arXiv:1711.09846)."""
 
-import json
-import os
-import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
@@ -10,17 +7,12 @@ from typing import final
 import numpy as np
 from typing_extensions import override
 
-from slm_lab.core.files import write_atomically
 from slm_lab.metrics.trial_state import Params
 from slm_lab.spec.schema.scheduler import PbtSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.search import Dimension
-from slm_lab.storage.manifest import (
-    Manifest,
-    pending_path,
-    previous_path,
-    read_manifest,
-)
+from slm_lab.storage.copy import complete, copy_checkpoint
+from slm_lab.storage.manifest import Manifest, previous_path, read_manifest
 from slm_lab.storage.run_dir import RunDir, SessionPaths
 from slm_lab.studies.search.scheduler import Scheduler
 from slm_lab.studies.search.space import draw, mutate
@@ -44,7 +36,7 @@ def copy_checkpoints(run_dir: RunDir, spec: Spec, donor: int, trial: int) -> int
     for paths in targets:
         # from before the copy: obsolete
         previous_path(paths.manifest).unlink(missing_ok=True)
-        os.replace(pending_path(paths.manifest), paths.manifest)
+        complete(paths)
     if spec.meta.mode.shares_budget:
         return sum(frames)
     return max(frames)
@@ -62,24 +54,14 @@ def _copy(source: SessionPaths, target: SessionPaths, tries: int = TRIES) -> Man
     """Copies one Session's checkpoint and returns the source's manifest. The copy's
     manifest stays pending until all Sessions are copied."""
     try:
-        content = source.manifest.read_text()
         manifest = read_manifest(source.manifest)
-        if manifest is None or source.manifest.read_text() != content:
+        if manifest is None:
             raise FileNotFoundError(source.manifest)
-        names = [(source.models, target.models, name) for name in manifest.names]
-        names += [(source.info, target.info, name) for name in manifest.rows]
-        for folder, to, name in names:
-            copy = to / name.replace(source.prefix, target.prefix, 1)
-            copy.unlink(missing_ok=True)
-            shutil.copyfile(folder / name, copy)
-            if name in manifest.rows:  # without the donor's rows after the checkpoint
-                os.truncate(copy, manifest.rows[name].size)
+        copy_checkpoint(manifest, source, target)
     except FileNotFoundError:  # the donor saved a newer checkpoint meanwhile
         if tries == 1:
             raise
         return _copy(source, target, tries - 1)
-    renamed = json.loads(content.replace(f'"{source.prefix}_', f'"{target.prefix}_'))
-    write_atomically(pending_path(target.manifest), json.dumps(renamed).encode())
     return manifest
 
 
