@@ -35,6 +35,7 @@ from slm_lab.testing.outside import (
 from slm_lab.testing.play import Play, check_batch, load_whole, same, saved, whole
 from slm_lab.testing.sessions import (
     WholeRun,
+    copy_kept,
     difference,
     difference_of_vectors,
     global_generators,
@@ -44,6 +45,7 @@ from slm_lab.testing.sessions import (
     run_session,
     stop_at,
     vectors,
+    whole_folder,
     whole_run,
 )
 
@@ -347,6 +349,29 @@ class AlgorithmContract(Contract):
             f"a resumed run of {case.name} differs from the uninterrupted one "
             f"{differing}; state_dict (own_state of a Learner) must hold all that "
             "later updates depend on"
+        )
+
+    def test_a_fork_repeats_the_run_that_it_leaves(
+        self,
+        case: AlgorithmCase,
+        uninterrupted: WholeRun,
+        tmp_path: Path,
+        tmp_path_factory: pytest.TempPathFactory,
+    ) -> None:
+        """From a checkpoint that was kept at half of the frames."""
+        parent = whole_folder(tmp_path_factory, case.spec)
+        frame = copy_kept(case.spec, parent, tmp_path)
+        assert case.max_frame // 2 <= frame < case.max_frame, (
+            f"a checkpoint was kept at frame {frame} of {case.max_frame}: let its "
+            "max_frame be divisible by 2 × num_envs"
+        )
+        poison_global_generators(3)
+        fork = run_session(case.spec, tmp_path, resume=True)
+        differing = difference(fork, uninterrupted)
+        assert not differing, (
+            f"a fork of {case.name} at frame {frame} differs from the run {differing}; "
+            "state_dict must hold all that later updates depend on, and change none of "
+            "the files of an earlier checkpoint"
         )
 
     def test_evaluations_change_nothing(

@@ -55,6 +55,7 @@ class AlgorithmCase:
         """The spec with these keys in the blocks `env` and `meta`. Raises SpecError."""
         fixed = {
             "distributed": False,
+            "keep_checkpoints": 2,
             "log_frequency": self.max_frame // 4,
             "max_session": 1,
             "save_interval": 0,

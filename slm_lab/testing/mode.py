@@ -17,6 +17,7 @@ from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.checkpoint import CheckpointStore
 from slm_lab.storage.result import Ending, SessionResult
 from slm_lab.storage.run_dir import FOLDERS, RunDir
+from slm_lab.studies.fork import nearest_start
 from slm_lab.studies.trial import Trial, TrialTask
 from slm_lab.testing.contract import Contract
 from slm_lab.testing.sessions import (
@@ -64,6 +65,7 @@ class ModeCase:
         meta: dict[str, Any] = {
             "distributed": False,
             "log_frequency": self.max_frame // 8,
+            "keep_checkpoints": 2,
             "max_session": 1,
             "save_interval": 0,
         }
@@ -123,9 +125,10 @@ def train(
     *,
     resume: bool = False,
     stop_at: float = float("inf"),
+    until: int | None = None,
 ) -> Training:
     """Trains as `slm-lab run` does, without graphs, and requests a stop after so many
-    frames."""
+    frames; or ends at the total frame `until`, as the replay of a fork does."""
     spec = case.spec(members)
     run_dir = RunDir(folder, spec.name)
     for part in FOLDERS:
@@ -137,6 +140,7 @@ def train(
         root_seed=0,
         resume=resume,
         imports=case.imports,
+        until=until,
     )
     requested: list[float] = []
 
@@ -246,6 +250,37 @@ class ModeContract(Contract):
         differing = difference(resumed.as_run(), whole.as_run(), case.timed)
         assert not differing, (
             f"a resumed training of {case.word} differs from an uninterrupted one "
+            f"{differing}: Strategy.state_dict must hold all that later steps depend on"
+        )
+
+    def test_a_fork_repeats_it(
+        self, case: ModeCase, whole: Training, tmp_path: Path
+    ) -> None:
+        """From the checkpoint that is kept at half of the budget, with a replay up to
+        three quarters."""
+        members = self.members(case)
+        frame = 3 * case.max_frame // 4
+        (sessions,) = whole.spec.meta.trainings
+        start = nearest_start(whole.run_dir, whole.spec, sessions, frame)
+        assert case.max_frame // 2 <= start.total_frame < frame, (
+            f"{case.word} kept no checkpoint at half of its budget, but at frame "
+            f"{start.total_frame}: grant Vote.KEEP to all members, or let the parent "
+            "request a checkpoint"
+        )
+        folder = tmp_path / "fork"
+        for part in FOLDERS:
+            (folder / part).mkdir(parents=True, exist_ok=True)
+        start.copy(whole.run_dir, RunDir(folder, whole.spec.name))
+        replayed = train(case, members, folder, resume=True, until=frame)
+        assert set(replayed.endings) == {Ending.INTERRUPTED}, (
+            f"the members of {case.word} were replayed and ended so: "
+            f"{replayed.endings}; a vote to stop ends all of them"
+        )
+        fork = train(case, members, folder, resume=True)
+        self.check_finished(case, fork)
+        differing = difference(fork.as_run(), whole.as_run(), case.timed)
+        assert not differing, (
+            f"a fork of {case.word} differs from the training that it leaves "
             f"{differing}: Strategy.state_dict must hold all that later steps depend on"
         )
 

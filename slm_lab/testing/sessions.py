@@ -36,6 +36,8 @@ from slm_lab.session.session import Session
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.session.strategy import Strategy
 from slm_lab.spec.schema.spec import Spec
+from slm_lab.storage.copy import complete, copy_checkpoint
+from slm_lab.storage.manifest import kept_manifests, read_manifest
 from slm_lab.storage.run_dir import FOLDERS, RunDir
 
 TIMING_COLUMNS: tuple[str, ...] = (
@@ -190,6 +192,12 @@ class WholeRun(NamedTuple):
 def whole_run(factory: pytest.TempPathFactory, spec: Spec) -> WholeRun:
     """The run of `spec` under seed 0, with the global generators in an unusual state.
     It is made when a worker of pytest first asks for it."""
+    whole: WholeRun = pickle.loads((whole_folder(factory, spec) / "whole").read_bytes())
+    return whole
+
+
+def whole_folder(factory: pytest.TempPathFactory, spec: Spec) -> Path:
+    """The folder of that run."""
 
     def make(folder: Path) -> None:
         poison_global_generators(0)
@@ -204,9 +212,22 @@ def whole_run(factory: pytest.TempPathFactory, spec: Spec) -> WholeRun:
         (folder / "whole").write_bytes(pickle.dumps(whole))
 
     text = json.dumps(spec.to_json(), sort_keys=True)
-    folder = made_once(factory, hashlib.sha256(text.encode()).hexdigest()[:16], make)
-    whole: WholeRun = pickle.loads((folder / "whole").read_bytes())
-    return whole
+    return made_once(factory, hashlib.sha256(text.encode()).hexdigest()[:16], make)
+
+
+def copy_kept(spec: Spec, parent: Path, folder: Path) -> int:
+    """Copies the first kept checkpoint of a Session in `parent` to `folder`, as a fork
+    does; returns its frame."""
+    for part in FOLDERS:
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    source = RunDir(parent, spec.name).session(0, 0)
+    target = RunDir(folder, spec.name).session(0, 0)
+    first = kept_manifests(source.models, source.prefix)[0]
+    manifest = read_manifest(first.path)
+    assert manifest is not None
+    copy_checkpoint(manifest, source, target)
+    complete(target)
+    return manifest.frame
 
 
 def vectors(session: Session) -> dict[str, Tensor]:

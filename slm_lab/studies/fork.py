@@ -1,0 +1,489 @@
+"""Forks: a new run that continues another run's state at a frame, with other keys.
+
+A fork's folder begins as a copy of the parent's checkpoint, and of the rows up to it.
+If that checkpoint is from before the frame asked for, the parent's spec is replayed up
+to the frame. Runs are exact, so the replay repeats the parent's numbers. From the frame
+on the fork trains with its own spec, as a resumed run does."""
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Final, final
+
+from slm_lab.core.errors import (
+    LabError,
+    Problem,
+    SpecError,
+    UsageError,
+    undone_on_failure,
+)
+from slm_lab.core.process import importing
+from slm_lab.core.recorded import differences, value_at
+from slm_lab.records.lock import RunLock
+from slm_lab.records.lookup import required_seed
+from slm_lab.records.origin import provenance, read_origin
+from slm_lab.records.run_source import RunSource
+from slm_lab.spec.load import load_spec
+from slm_lab.spec.parse import parse
+from slm_lab.spec.scale import scaled
+from slm_lab.spec.schema.env import EnvSpec
+from slm_lab.spec.schema.spec import Spec
+from slm_lab.storage.copy import complete, copy_checkpoint
+from slm_lab.storage.intact import damage
+from slm_lab.storage.manifest import (
+    Manifest,
+    kept_manifests,
+    previous_path,
+    read_manifest,
+)
+from slm_lab.storage.run_dir import RUN_BLOCK, RunDir
+from slm_lab.studies import resume
+
+if TYPE_CHECKING:
+    from slm_lab.agent.agent import Agent
+    from slm_lab.core.types import StateDict
+
+BLOCK: Final = "forked_from"
+"""The key of the origin of a fork."""
+
+CONVERSIONS = ("max_frame", "clip_obs", "clip_reward", "reward_scale")
+"""Keys of `env` that change what the agent sees, not the simulator: running episodes go
+on."""
+SIMULATOR = ("max_t", "kwargs")
+"""Keys of `env` that a simulator is made with, beside its arguments: episodes begin
+anew."""
+FREE_META = (
+    "eval_frequency",
+    "save_interval",
+    "keep_checkpoints",
+    "stop_return",
+    "max_restart",
+    "step_seconds",
+    "reset_seconds",
+    "record_video",
+    "cluster",
+)
+"""Keys of `meta` that a fork may change: no state has their shape."""
+FIXED_AGENT = ("algorithm.name", "memory.name", "memory.max_size")
+"""Keys of `agent` that what is saved depends on. Others are found by trying."""
+
+
+@final
+@dataclass(frozen=True)
+class Start:
+    """The checkpoint of one training that a fork begins with."""
+
+    total_frame: int
+    """Frames of all its Sessions; 0: it begins at the parent's start."""
+    manifests: Mapping[int, Manifest]
+    """By Session."""
+
+    def copy(self, parent: RunDir, run_dir: RunDir) -> None:
+        """Copies the checkpoint of each Session, and the rows up to it, from the
+        folder of the parent to a new one. Raises OSError."""
+        for session, manifest in self.manifests.items():
+            copy_checkpoint(
+                manifest, parent.session(0, session), run_dir.session(0, session)
+            )
+        for session in self.manifests:
+            complete(run_dir.session(0, session))
+
+
+@final
+@dataclass(frozen=True)
+class Fork:
+    """A fork of a run, not begun yet."""
+
+    parent: RunDir
+    parent_spec: Spec
+    spec: Spec
+    root_seed: int
+    frame: int
+    """The total frame of each training at which the fork leaves its parent."""
+    starts: Sequence[Start]
+    """One for each training."""
+
+    @property
+    def restarts_episodes(self) -> bool:
+        """Whether a key of the simulator changes, so that episodes begin anew."""
+        return any(
+            _is_of_simulator(path, self.spec.env) for path in _changed_paths(self)
+        )
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """The record of it in its spec file."""
+        return {
+            "run": self.parent.root.resolve().name,
+            "frame": self.frame,
+            "from": [start.total_frame for start in self.starts],
+            "is_replayed": False,
+            "restarts_episodes": self.restarts_episodes,
+            "parent_spec": self.parent_spec.to_json(),
+        }
+
+    @property
+    def notes(self) -> Iterator[str]:
+        """What the user should know before it trains."""
+        frames = [self.frame - start.total_frame for start in self.starts]
+        if max(frames) > 0:
+            nearest = min(start.total_frame for start in self.starts)
+            where = f"the checkpoint at frame {nearest:,}"
+            if nearest == 0:
+                where = "its start, as it keeps no checkpoint before that frame"
+            yield (
+                f"replaying {max(frames):,} frames of {self.parent.root.name} from "
+                f"{where}; meta.keep_checkpoints keeps some"
+            )
+            if not _repeats(self.parent_spec):
+                yield (
+                    "workers or actors that run at once do so in no fixed order: the "
+                    "replay is another training than the parent's"
+                )
+            yield from resume.about_versions(
+                read_origin(self.parent), provenance(self.root_seed)
+            )
+        if self.restarts_episodes:
+            yield "the simulator changes, so every episode begins anew at the fork"
+
+    def write(self, run_dir: RunDir) -> None:
+        """Copies the parent's checkpoints and rows into the new folder. Raises
+        UsageError if a file is lost meanwhile."""
+        initial = self.parent.initial_file
+        try:
+            if initial.is_file():
+                run_dir.initial_file.write_bytes(initial.read_bytes())
+            for start in self.starts:
+                start.copy(self.parent, run_dir)
+        except OSError as error:
+            raise UsageError(
+                f"cannot copy {error.filename} of {self.parent.root}: "
+                f"{error.strerror or error}"
+            ) from error
+
+
+def plan_fork(source: RunSource) -> Fork:
+    """The fork that `source` asks for: of the run in the folder `source.fork`. Raises
+    UsageError, and SpecError for a key that cannot change in a running state."""
+    assert source.fork is not None
+    parent = RunDir.at(Path(source.fork))
+    assert parent is not None
+    recorded = resume.resumed_spec(parent, source, ("agent", "env", "meta", "search"))
+    parent_spec = load_spec(parent.spec_file, parent.spec_name, warn=False)
+    spec = recorded.spec
+    problems = [
+        Problem(path, _against(parent), new)
+        for path, _, new in differences(parent_spec.to_json(), spec.to_json())
+        if not _may_change(path, spec)
+    ]
+    if problems:
+        raise SpecError(f"fork of {parent.root}", problems)
+    frame = _frame(source.frame, parent, parent_spec)
+    fork = Fork(
+        parent=parent,
+        parent_spec=parent_spec,
+        spec=spec,
+        root_seed=required_seed(parent, parent_spec.meta.random_seed),
+        frame=frame,
+        starts=[
+            nearest_start(parent, parent_spec, sessions, frame)
+            for sessions in parent_spec.meta.trainings
+        ],
+    )
+    behind = any(start.total_frame < frame for start in fork.starts)
+    if behind and parent_spec.meta.max_run > 1:
+        known = ", ".join(f"{start.total_frame:,}" for start in fork.starts)
+        raise UsageError(
+            f"{parent.root}: the trainings of meta.max_run are not replayed; fork at a "
+            f"frame with kept checkpoints, not {frame:,} (nearest: {known})"
+        )
+    if frame > spec.env.max_frame:
+        raise UsageError(
+            f"--frame {frame:,} lies after the end of the fork, env.max_frame "
+            f"{spec.env.max_frame:,}"
+        )
+    _check_loads(fork)
+    return fork
+
+
+def begin_fork(
+    fork: Fork, source: RunSource, **more: Any
+) -> tuple[RunDir, RunLock, tuple[str, ...]]:
+    """Makes the folder of a fork, whose origin gets `more` entries. Returns it, its
+    lock, and notes for the user."""
+    initial = read_origin(fork.parent).get("init_from")
+    if initial is not None:
+        more["init_from"] = initial
+    more[BLOCK] = fork.origin
+    run_dir, lock, notes = resume.begin_run(source, fork.spec, "train", **more)
+    with (
+        undone_on_failure(lambda: shutil.rmtree(run_dir.root)),
+        undone_on_failure(lock.release),
+    ):
+        fork.write(run_dir)
+    return run_dir, lock, (*notes, *fork.notes)
+
+
+@final
+class Replay:
+    """What is left of a fork's way to its frame, by its parent's spec."""
+
+    def __init__(self, run_dir: RunDir, origin: Mapping[str, Any]) -> None:
+        """Raises UsageError if the record of the fork is damaged."""
+        self._run_dir = run_dir
+        self._origin = origin
+        block = origin[BLOCK]
+        self.frame = int(value_at(block, "frame", 0))
+        content = value_at(block, "parent_spec", {})
+        parsed = parse(run_dir.spec_name, content)
+        if parsed.spec is None:
+            raise UsageError(
+                f"{run_dir.spec_file}: the parent's spec in {RUN_BLOCK}.{BLOCK} cannot "
+                "be read; fork the parent again"
+            )
+        self.spec = parsed.spec
+
+    @classmethod
+    def of(cls, origin: Mapping[str, Any], run_dir: RunDir) -> "Replay | None":
+        """None if the run is no fork, or has come to its frame before."""
+        if value_at(origin, f"{BLOCK}.is_replayed", True):
+            return None
+        return cls(run_dir, origin)
+
+    @property
+    def has_come_far_enough(self) -> bool:
+        """Whether the checkpoints of every training have reached the frame."""
+        totals = [
+            _total(_newest(self._run_dir, self.spec, sessions))
+            for sessions in self.spec.meta.trainings
+        ]
+        return min(totals) >= self.frame
+
+    def finish(self, spec: Spec) -> None:
+        """Records that the fork has come to its frame; `spec` is its own. If its
+        simulator is another one than the parent's, the episodes of its checkpoints are
+        forgotten first."""
+        block = self._origin[BLOCK]
+        if block["restarts_episodes"]:
+            with importing():
+                from slm_lab.storage.checkpoint import CheckpointStore
+            for session in range(spec.meta.num_sessions):
+                paths = self._run_dir.session(0, session)
+                if paths.manifest.is_file():
+                    CheckpointStore(paths.models, paths.prefix).edit(_forget_episodes)
+        changed = {**self._origin, BLOCK: {**block, "is_replayed": True}}
+        resume.write_spec(self._run_dir, spec, changed)
+
+
+def _forget_episodes(state: "StateDict") -> None:
+    for part in (state, value_at(state, "evaluation.evaluator", {}) or {}):
+        if "env" in part:
+            part["env"]["raw"] = None
+
+
+def _changed_paths(fork: Fork) -> list[str]:
+    specs = fork.parent_spec.to_json(), fork.spec.to_json()
+    return [path for path, _, _ in differences(*specs)]
+
+
+def _is_of_simulator(path: str, env: EnvSpec) -> bool:
+    block, _, key = path.partition(".")
+    name = key.partition(".")[0]
+    return block == "env" and (name in SIMULATOR or name not in type(env).model_fields)
+
+
+def _may_change(path: str, spec: Spec) -> bool:
+    block, _, key = path.partition(".")
+    if block == "agent":
+        return not any(key == fixed for fixed in FIXED_AGENT)
+    if block == "env":
+        return key in CONVERSIONS or _is_of_simulator(path, spec.env)
+    return block == "meta" and key.partition(".")[0] in FREE_META
+
+
+def _against(parent: RunDir) -> str:
+    return (
+        "cannot change in a running state; a new run with --init-from "
+        f"{parent.root.name} can take its weights"
+    )
+
+
+def _repeats(spec: Spec) -> bool:
+    """Whether the same training again has the same rows."""
+    meta = spec.meta
+    if meta.mode.lock_free or meta.mode.has_learner:
+        is_alone = meta.mode.lock_free and meta.max_session == 1
+        return is_alone or meta.simulate is not None or meta.has_local_actors
+    return True
+
+
+def _frame(asked: int | None, parent: RunDir, spec: Spec) -> int:
+    """The frame of the fork: as asked for, or that of the newest checkpoint. Raises
+    UsageError if the run has not come so far."""
+    reached = min(
+        _total(_newest(parent, spec, sessions)) for sessions in spec.meta.trainings
+    )
+    if asked is None:
+        asked = reached
+    if not 0 < asked <= reached:
+        come = f"its newest checkpoint is at frame {reached:,}"
+        if reached == 0:
+            come = "it has no checkpoint yet"
+        raise UsageError(
+            f"--frame {asked:,}: {parent.root} cannot be forked there: {come}"
+        )
+    return asked
+
+
+def _members(spec: Spec, sessions: Sequence[int]) -> list[int]:
+    """The Sessions of a training that save."""
+    return [each for each in sessions if not spec.meta.is_actor(each)]
+
+
+def _newest(parent: RunDir, spec: Spec, sessions: range) -> dict[int, Manifest]:
+    manifests = {
+        each: read_manifest(parent.session(0, each).manifest)
+        for each in _members(spec, sessions)
+    }
+    return {each: saved for each, saved in manifests.items() if saved is not None}
+
+
+def _total(manifests: Mapping[int, Manifest]) -> int:
+    return sum(manifest.frame for manifest in manifests.values())
+
+
+def nearest_start(parent: RunDir, spec: Spec, sessions: range, frame: int) -> Start:
+    """The newest intact checkpoint of a training at or before `frame`."""
+    members = _members(spec, sessions)
+    for manifests in sorted(_saved(parent, spec, members), key=_total, reverse=True):
+        if _total(manifests) > frame:
+            continue
+        problems = chain.from_iterable(
+            damage(parent.session(0, each), saved) for each, saved in manifests.items()
+        )
+        if not any(problems):
+            return Start(_total(manifests), manifests)
+    return Start(0, {})
+
+
+def _saved(
+    parent: RunDir, spec: Spec, members: Sequence[int]
+) -> Iterator[dict[int, Manifest]]:
+    """The checkpoints of a training on the disk, each with all its members. Those of
+    ranks and of virtual time belong together by their number, those of other workers by
+    the total frame."""
+    together: dict[int, dict[int, Manifest]] = {}
+    by_serial = not spec.meta.mode.lock_free or spec.meta.simulate is not None
+    for each in members:
+        paths = parent.session(0, each)
+        for kept in kept_manifests(paths.models, paths.prefix):
+            manifest = read_manifest(kept.path)
+            if manifest is not None:
+                key = kept.serial if by_serial else kept.total_frame
+                together.setdefault(key, {})[each] = manifest
+    places = [
+        {each: parent.session(0, each).manifest for each in members},
+        {each: previous_path(parent.session(0, each).manifest) for each in members},
+    ]
+    pairs = [
+        {each: saved for each, path in place.items() if (saved := read_manifest(path))}
+        for place in places
+    ]
+    for manifests in (*together.values(), *pairs):
+        serials = {manifest.serial for manifest in manifests.values()}
+        if len(manifests) == len(members) and (len(serials) == 1 or not by_serial):
+            yield manifests
+
+
+def _check_loads(fork: Fork) -> None:
+    """Raises SpecError, which names the keys, if an agent of the fork's spec cannot
+    take over the parent's state. Where the fork begins at the parent's start, the state
+    of its newest checkpoint stands for it."""
+    changes = [
+        (path, new)
+        for path, _, new in differences(fork.parent_spec.to_json(), fork.spec.to_json())
+        if path.startswith("agent.")
+    ]
+    manifests = dict(fork.starts[0].manifests) or _newest(
+        fork.parent, fork.parent_spec, fork.parent_spec.meta.trainings[0]
+    )
+    if not changes or not manifests:
+        return
+    with importing():
+        from slm_lab.storage.checkpoint import CheckpointStore
+    session, manifest = next(iter(manifests.items()))
+    paths = fork.parent.session(0, session)
+    state = CheckpointStore(paths.models, paths.prefix).load(manifest)
+    why = _why_it_does_not_load(fork.spec, fork.parent_spec, state)
+    if why is None:
+        return
+    guilty = [
+        (path, new)
+        for path, new in changes
+        if _why_it_does_not_load(
+            _with(fork.parent_spec, path, new), fork.parent_spec, state
+        )
+    ]
+    problems = [
+        Problem(path, f"{_against(fork.parent)} ({why})", new)
+        for path, new in guilty or changes
+    ]
+    raise SpecError(f"fork of {fork.parent.root}", problems)
+
+
+def _with(spec: Spec, path: str, value: Any) -> Spec:
+    """The spec with one key of another value; the same if that makes none."""
+    content = spec.to_json()
+    *blocks, key = path.split(".")
+    block: Any = content
+    for name in blocks:
+        block = block.setdefault(name, {})
+        if not isinstance(block, dict):
+            return spec
+    block[key] = value
+    return parse(spec.name, content).spec or spec
+
+
+def _why_it_does_not_load(spec: Spec, before: Spec, state: "StateDict") -> str | None:
+    """Why an agent of `spec` cannot take over the `state` of one of `before`; None if
+    it can."""
+    try:
+        with _agent(before) as agent:
+            capacity = _capacity(agent)
+        with _agent(spec) as agent:
+            if _capacity(agent) != capacity:
+                return (
+                    f"its memory held {capacity:,} steps and is of {_capacity(agent):,}"
+                )
+            agent.learner.load_state_dict(state["agent"]["learner"])
+            if agent.memory is not None and not spec.meta.mode.has_learner:
+                agent.memory.load_state_dict(state["agent"]["memory"])
+    except (LabError, ValueError, RuntimeError, KeyError, TypeError) as error:
+        return str(error).splitlines()[0]
+    return None
+
+
+@contextmanager
+def _agent(spec: Spec) -> Iterator["Agent"]:
+    """An agent of a Session, on the CPU."""
+    with importing():
+        from slm_lab.session.build import env_and_agent, on_cpu
+        from slm_lab.session.seeding import session_seeds
+
+    spec = on_cpu(scaled(spec))
+    one_process = spec.env.model_copy(update={"vectorization_mode": "sync"})
+    with TemporaryDirectory() as scratch:
+        env, agent = env_and_agent(
+            spec, session_seeds(0, 0, 0), one_process, scratch=Path(scratch)
+        )
+        with closing(env):
+            yield agent
+
+
+def _capacity(agent: "Agent") -> int:
+    """The steps that its replay memory may hold."""
+    return 0 if agent.log is None else agent.log.capacity
