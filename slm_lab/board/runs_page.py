@@ -13,7 +13,7 @@ from slm_lab.board.query import EVALUATION, SPEC, Query, run_link
 from slm_lab.board.refresh import Part
 from slm_lab.charts.axis import CLOCKS
 from slm_lab.charts.diff import difference_tables
-from slm_lab.charts.final_returns import improvement_text, results, text_table
+from slm_lab.charts.final_returns import comparison_texts, results, text_table
 from slm_lab.charts.plot import few_seeds_notes, grouped, overlay_panel
 from slm_lab.charts.trainings import read_trials
 from slm_lab.core.errors import LabError
@@ -120,6 +120,8 @@ def _rows(catalog: Catalog) -> list[dict[str, Any]]:
     rows = []
     for name, entry in entries.items():
         outer = entries.get(name.rpartition("/")[0], entry)
+        while outer.overview.forked_from in entries:
+            outer = entries[outer.overview.forked_from]
         rows.append(_row(entry, outer.overview.started, varied))
     return rows
 
@@ -133,11 +135,11 @@ def _row(
     entry: CatalogEntry, started: str, varied: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Values to sort by, and the texts that are shown. `started` keeps it below its
-    outer run: the grid's sort is stable."""
+    outer run, and a fork below the run that it has left: the grid's sort is stable."""
     run = entry.overview
     outer, _, folder = entry.name.rpartition("/")
     shown_name = folder
-    if outer:
+    if outer or run.forked_from:
         shown_name = f"↳ {folder}"
     texts = {**run.cells(), "run": shown_name}
     fields = ("run", "env", "mode", *_NUMBERS[1:])
@@ -309,11 +311,10 @@ def _endings(entries: Sequence[CatalogEntry], query: Query) -> Any:
     if not trials:
         return []
     methods, _ = grouped(trials, query.x, group_by=query.group_by)
-    rows, better = results([method.seeds for method in methods])
+    rows, better, paired = results([method.seeds for method in methods])
     table = text_table(rows)
-    texts = [html.P(note, className="note") for note in few_seeds_notes(rows)]
-    if better is not None:
-        texts.insert(0, html.P(improvement_text(better)))
+    texts = [html.P(text) for text in comparison_texts(better, paired)]
+    texts += [html.P(note, className="note") for note in few_seeds_notes(rows)]
     cells = elements.rows_table(table.header, table.rows, table.words)
     return elements.section("Final returns", cells, *texts)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from slm_lab.charts.axis import Y_AXES, x_axis
-from slm_lab.charts.final_returns import Improvement, TableRow, results
+from slm_lab.charts.final_returns import Results, results
 from slm_lab.charts.plot import seeds_of
 from slm_lab.charts.trainings import read_trial
 from slm_lab.core.text import TextTable
@@ -23,9 +23,8 @@ class Diff(NamedTuple):
     """Two runs beside each other."""
 
     tables: dict[str, TextTable]
-    endings: tuple[TableRow, ...]
-    """Final returns, of the runs that have any."""
-    improvement: Improvement | None
+    results: Results
+    """Those of the runs that have any."""
 
 
 def diff(a: str, b: str, data_dir: Path) -> Diff:
@@ -44,7 +43,7 @@ def diff(a: str, b: str, data_dir: Path) -> Diff:
         for name, curve in zip(names, curves, strict=True)
         if curve.trainings
     ]
-    return Diff(difference_tables(names, trials), *results(groups))
+    return Diff(difference_tables(names, trials), results(groups))
 
 
 def difference_tables(
@@ -54,7 +53,7 @@ def difference_tables(
     a column for each Trial, and values as JSON; – where a Trial has none."""
     blocks: dict[str, list[Mapping[str, Any]]] = {
         "Differences of the specs": [
-            {**trial.spec, **trial.initial_weights} for trial in trials
+            {**trial.spec, **trial.beginning} for trial in trials
         ],
         "Versions and machine": [
             {key: trial.origin.get(key) for key in ABOUT} for trial in trials

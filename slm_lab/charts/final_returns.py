@@ -1,6 +1,6 @@
 """The numbers beside an overlay: how each group of seeds ended."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -9,6 +9,7 @@ from slm_lab.charts.overlay import Seeds
 from slm_lab.charts.statistics import (
     Interval,
     bootstrap_interval,
+    difference_interval,
     improvement_interval,
     interquartile_mean,
     probability_of_improvement,
@@ -19,6 +20,10 @@ ENOUGH_TO_TRIM = 4
 """The fewest seeds of which the interquartile mean leaves any out."""
 ENOUGH_TO_RANK = 3
 """The fewest seeds in each of two groups that can be ranked."""
+
+
+ENOUGH_TO_PAIR = 3
+"""The fewest pairs whose difference has an interval."""
 
 
 class TableRow(NamedTuple):
@@ -48,6 +53,21 @@ class Improvement(NamedTuple):
     worse: str
     probability: float
     interval: tuple[float, float]
+
+
+class PairedDifference(NamedTuple):
+    """The mean difference between the final returns of pairs: trainings that were one
+    until a fork."""
+
+    of: str
+    than: str
+    mean: float
+    """Of the first label's less the second's."""
+    interval: tuple[float, float]
+    """95 %, from the pairs."""
+    unpaired: tuple[float, float]
+    """The interval of the same numbers as if they were no pairs."""
+    pairs: int
 
 
 def ending(group: Seeds, generator: np.random.Generator) -> TableRow:
@@ -100,11 +120,58 @@ def improvement(
     return Improvement(better.label, worse.label, probability, _ends(interval))
 
 
-def results(groups: Sequence[Seeds]) -> tuple[tuple[TableRow, ...], Improvement | None]:
+def paired_difference(
+    groups: Sequence[Seeds], generator: np.random.Generator
+) -> PairedDifference | None:
+    """How far two groups differ in pairs: a run and its fork, or two forks of one run.
+    The last group with forks is compared with the other. None of less than three."""
+    if len(groups) != 2 or not any(group.are_forks for group in groups):
+        return None
+    base, other = groups
+    if not other.are_forks:
+        base, other = other, base
+    finals = [
+        dict(zip(group.pair_keys, group.final_return.tolist(), strict=True))
+        for group in (other, base)
+    ]
+    keys = [
+        key
+        for key in finals[0]
+        if np.isfinite([each.get(key, np.nan) for each in finals]).all()
+    ]
+    if len(keys) < ENOUGH_TO_PAIR:
+        return None
+    x, y = (np.array([each[key] for key in keys]) for each in finals)
+    paired, apart = generator.spawn(2)
+    return PairedDifference(
+        of=other.label,
+        than=base.label,
+        mean=float((x - y).mean()),
+        interval=_ends(difference_interval(x, y, paired, is_paired=True)),
+        unpaired=_ends(difference_interval(x, y, apart, is_paired=False)),
+        pairs=len(keys),
+    )
+
+
+class Results(NamedTuple):
+    """The numbers of groups of seeds."""
+
+    endings: tuple[TableRow, ...]
+    improvement: Improvement | None
+    paired: PairedDifference | None
+
+
+def results(groups: Sequence[Seeds]) -> Results:
     """The numbers of each group, and which of two is better."""
-    *per_group, ranking = np.random.default_rng(0).spawn(len(groups) + 1)
+    root = np.random.default_rng(0)
+    *per_group, ranking = root.spawn(len(groups) + 1)
+    (pairing,) = root.spawn(1)
     rows = map(ending, groups, per_group)
-    return tuple(rows), improvement(groups, ranking)
+    return Results(
+        endings=tuple(rows),
+        improvement=improvement(groups, ranking),
+        paired=paired_difference(groups, pairing),
+    )
 
 
 def _ends(interval: Interval) -> tuple[float, float]:
@@ -146,12 +213,32 @@ def as_latex(table: TextTable) -> str:
     return text.replace("\n[", "\n{}[")  # which would be an option of the rule above
 
 
+def comparison_texts(
+    better: Improvement | None, paired: PairedDifference | None
+) -> Iterator[str]:
+    """What is known about two groups of seeds: a sentence each."""
+    if better is not None:
+        yield improvement_text(better)
+    if paired is not None:
+        yield _paired_text(paired)
+
+
 def improvement_text(result: Improvement) -> str:
     """A sentence about two groups of seeds."""
     low, high = (f"{end:.2f}" for end in result.interval)
     return (
         f"a seed of {result.better} ends above one of {result.worse} with probability "
         f"{result.probability:.2f} (95 % interval {low} to {high})"
+    )
+
+
+def _paired_text(result: PairedDifference) -> str:
+    low, high = map(significant, result.interval)
+    wide_low, wide_high = map(significant, result.unpaired)
+    return (
+        f"{result.of} less {result.than}, in {result.pairs} pairs: "
+        f"{significant(result.mean)} (95 % interval {low} to {high}; not paired: "
+        f"{wide_low} to {wide_high})"
     )
 
 

@@ -53,6 +53,10 @@ class Seeds(NamedTuple):
     frames: FloatArray
     planned: int
     tasks: tuple[int, ...] = ()
+    pair_keys: tuple[tuple[str, int], ...] = ()
+    """What each has in common with the other of its pair, see `ReadTrial.pair_keys`."""
+    are_forks: bool = False
+    """Whether they are forks of other runs."""
 
     @property
     def strata(self) -> tuple[int, ...]:

@@ -15,9 +15,11 @@ from slm_lab.charts.chart import Chart, Panel, curves_panel
 from slm_lab.charts.final_returns import (
     ENOUGH_TO_TRIM,
     Improvement,
+    PairedDifference,
     TableRow,
     ending,
     improvement,
+    paired_difference,
 )
 from slm_lab.charts.labels import APART, Named, labels
 from slm_lab.charts.overlay import Aggregate, Seeds, overlay, overlay_chart
@@ -58,6 +60,7 @@ class Plotted(NamedTuple):
     y_label: str
     endings: tuple[TableRow, ...]
     improvement: Improvement | None
+    paired: PairedDifference | None
     notes: tuple[str, ...]
 
 
@@ -100,6 +103,7 @@ def plot(request: PlotRequest, draws: bool = True) -> Plotted:
         y = y._replace(label=request.y_label)
     root = np.random.default_rng(_BOOTSTRAP_SEED)
     drawing, ranking, *per_curve = root.spawn(2 + len(trials))
+    (pairing,) = root.spawn(1)
     chart = overlay_chart(
         panels,
         x,
@@ -122,14 +126,17 @@ def plot(request: PlotRequest, draws: bool = True) -> Plotted:
         endings = [row._replace(highest=None) for row in endings]
     notes += curve_notes(methods, request.x, endings, is_apart, request.group_by)
     better = None
+    paired = None
     if len(panels) == 1:
         better = improvement(rows, ranking)
+        paired = paired_difference(rows, pairing)
     return Plotted(
         paths=paths,
         replaced=replaced,
         y_label=y.label,
         endings=tuple(endings),
         improvement=better,
+        paired=paired,
         notes=tuple(notes),
     )
 
@@ -452,7 +459,7 @@ def _without_seeds(record: RunRecord) -> dict[str, Any]:
     }
     meta: Mapping[str, Any] = spec.get("meta", {})
     other_keys = {key: meta[key] for key in meta if key not in ("random_seed", count)}
-    return {**spec, **record.initial_weights, "meta": other_keys, "name": record.name}
+    return {**spec, **record.beginning, "meta": other_keys, "name": record.name}
 
 
 def _named(group: Sequence[ReadTrial], per_env: bool = False) -> Named:
@@ -478,6 +485,8 @@ def seeds_of(label: str, group: Sequence[ReadTrial], x: Axis) -> Seeds:
         final_return=np.array([training.final_return for training in trainings]),
         frames=np.array([training.frames for training in trainings]),
         planned=sum(len(trial.record.meta.trainings) for trial in group),
+        pair_keys=tuple(key for trial in group for key in trial.pair_keys),
+        are_forks=all(trial.record.forked_from is not None for trial in group),
     )
 
 

@@ -76,6 +76,22 @@ def seeds_for_width(values: Sequence[float], width: float) -> int | None:
     return max(int(np.ceil(errors**2)), 2)
 
 
+def difference_interval(
+    x: FloatArray,
+    y: FloatArray,
+    generator: np.random.Generator,
+    is_paired: bool,
+    resamples: int = RESAMPLES,
+) -> Interval:
+    """Percentile bootstrap interval of mean(x) − mean(y), of S values each. Pairs, x[i]
+    with y[i], are resampled together; else both independently. Both ends are ()."""
+    of_x = generator.integers(len(x), size=(resamples, len(x)))
+    of_y = of_x
+    if not is_paired:
+        of_y = generator.integers(len(y), size=(resamples, len(y)))
+    return _quantiles(x[of_x].mean(axis=1) - y[of_y].mean(axis=1))
+
+
 def probability_of_improvement(
     x: Sequence[FloatArray], y: Sequence[FloatArray]
 ) -> float:

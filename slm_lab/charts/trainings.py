@@ -1,6 +1,6 @@
 """The rows of Trials as curves."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -9,6 +9,7 @@ from slm_lab.charts.axis import EVAL_RETURNS, Axis, line, x_axis
 from slm_lab.core.errors import LabError
 from slm_lab.core.text import error_summary
 from slm_lab.metrics.lines import Line, mean_lines
+from slm_lab.metrics.reader import Rows
 from slm_lab.records.run_record import RunRecord
 
 
@@ -22,6 +23,8 @@ class ReadTraining(NamedTuple):
     frames: float
     """The frames of all workers at the end."""
     seconds: float
+    number: int = 0
+    """Its place among the trainings of the Trial."""
 
 
 class ReadTrial(NamedTuple):
@@ -56,6 +59,14 @@ class ReadTrial(NamedTuple):
         ]
         return self._replace(trainings=tuple(trainings))
 
+    @property
+    def pair_keys(self) -> list[tuple[str, int]]:
+        """What the other of a pair has in common with each training: the run that they
+        come from, and their place in it. A fork comes from the run that it has left."""
+        fork = self.record.forked_from
+        run = self.record.folder.resolve().name if fork is None else fork.run
+        return [(run, training.number) for training in self.trainings]
+
 
 def read_trial(record: RunRecord, x: str, y: Axis) -> ReadTrial:
     """The trainings with values so far. Raises UsageError for a damaged file."""
@@ -63,7 +74,7 @@ def read_trial(record: RunRecord, x: str, y: Axis) -> ReadTrial:
     read = record.rows
     if y.file == EVAL_RETURNS.file:
         read = record.evaluation_rows
-    for sessions in record.meta.trainings:
+    for number, sessions in enumerate(record.meta.trainings):
         rows = [read(session) for session in record.sessions if session in sessions]
         lines = [line(session_rows, x_axis(x, 0.0), y) for session_rows in rows]
         (mean,) = mean_lines(lines, [0] * len(lines)) or (
@@ -80,8 +91,30 @@ def read_trial(record: RunRecord, x: str, y: Axis) -> ReadTrial:
             )
             known = [value for value in finals if np.isfinite(value)]
             ends = float(np.mean(known)) if known else np.nan, max(frames), max(seconds)
-            trainings.append(ReadTraining(mean, *ends))
+            branch = _since_the_fork(record, mean, rows, x)
+            trainings.append(ReadTraining(branch, *ends, number=number))
     return ReadTrial(record, tuple(trainings))
+
+
+def _since_the_fork(
+    record: RunRecord, whole: Line, rows: Sequence[Rows], x: str
+) -> Line:
+    """The line of a fork from the point at which it leaves its parent: earlier rows are
+    the parent's. The same line of a run that is no fork, and of a fork without later
+    rows."""
+    fork = record.forked_from
+    if fork is None:
+        return whole
+    column = x_axis(x, 0.0).column
+    begins = [
+        float(table[column][table["total_frame"] <= fork.frame].max(initial=-np.inf))
+        for table in rows
+        if len(table)
+    ]
+    later = whole.x >= max(begins)
+    if np.count_nonzero(later) < 2:
+        return whole
+    return Line(whole.x[later], whole.y[later])
 
 
 def read_trials(

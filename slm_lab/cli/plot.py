@@ -10,7 +10,7 @@ from rich.text import Text
 from slm_lab.charts.final_returns import (
     as_csv,
     as_latex,
-    improvement_text,
+    comparison_texts,
     text_table,
 )
 from slm_lab.charts.plot import Plotted, plot
@@ -48,12 +48,14 @@ def plot_runs(
 
 def _document(plotted: Plotted) -> dict[str, Any]:
     better = plotted.improvement
+    paired = plotted.paired
     return {
         "graphs": plotted.paths,
         "replaced": plotted.replaced,
         "y": plotted.y_label,
         "runs": [row._asdict() for row in plotted.endings],
         "improvement": better and better._asdict(),
+        "paired": paired and paired._asdict(),
         "notes": plotted.notes,
     }
 
@@ -85,8 +87,8 @@ def _print_plotted(plotted: Plotted) -> None:
         box=SIMPLE_HEAD,
         pad_edge=False,
     )
-    if plotted.improvement is not None:
-        print_line(console, improvement_text(plotted.improvement))
+    for text in comparison_texts(plotted.improvement, plotted.paired):
+        print_line(console, text)
     for note in plotted.notes:
         print_line(console, Text(note, "yellow"))
     for line in _graph_lines(plotted):

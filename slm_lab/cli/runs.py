@@ -25,6 +25,7 @@ from slm_lab.records.annotations import annotate, check_note, check_tags
 from slm_lab.records.archive import unpacked
 from slm_lab.records.overview import (
     Overview,
+    below_parents,
     overview_document,
     overviews_in,
     varied_params,
@@ -97,7 +98,15 @@ def list_runs(
     if as_json:
         print_json([overview_document(run, varied) for run in runs])
     elif runs:
-        _print_runs(wide_console(), runs, varied)
+        placed = [(0, run) for run in runs]
+        if sort is None:
+            placed = below_parents(runs)
+        _print_runs(
+            wide_console(),
+            [run for _, run in placed],
+            varied,
+            depths=[depth for depth, _ in placed],
+        )
     elif os.path.isdir(data):
         print_line(wide_console(), f"no such runs in {data}")
     else:
@@ -140,9 +149,16 @@ def change_annotations(
 
 
 def _print_runs(
-    console: Console, runs: Sequence[Overview], varied: Sequence[str] = ()
+    console: Console,
+    runs: Sequence[Overview],
+    varied: Sequence[str] = (),
+    depths: Sequence[int] = (),
 ) -> None:
+    """Prints a table; each run has the depth at which it stands in a tree of forks."""
     texts = [run.cells() for run in runs]
+    for cells, depth in zip(texts, depths, strict=False):
+        if depth:
+            cells["run"] = f"{'  ' * (depth - 1)}↳ {cells['run']}"
     columns = {
         heading: [cells[name] for cells in texts] for heading, name in COLUMNS.items()
     }
@@ -241,7 +257,7 @@ def _parse_age(text: str) -> timedelta:
 def diff_runs(a: str, b: str, data: Path) -> None:
     """Prints the differences between two runs. Raises LabError."""
     from slm_lab.charts.diff import diff
-    from slm_lab.charts.final_returns import improvement_text, text_table
+    from slm_lab.charts.final_returns import comparison_texts, text_table
 
     console = wide_console()
     with unpacked(a) as first, unpacked(b) as second:
@@ -258,8 +274,9 @@ def diff_runs(a: str, b: str, data: Path) -> None:
             )
         else:
             print_line(console, f"{title}: none")
-    if difference.endings:
-        table = text_table(difference.endings)
+    results = difference.results
+    if results.endings:
+        table = text_table(results.endings)
         print_table(
             console=console,
             title="Results",
@@ -269,5 +286,5 @@ def diff_runs(a: str, b: str, data: Path) -> None:
             whole=True,
             box=SIMPLE_HEAD,
         )
-    if difference.improvement is not None:
-        print_line(console, improvement_text(difference.improvement))
+    for text in comparison_texts(results.improvement, results.paired):
+        print_line(console, text)

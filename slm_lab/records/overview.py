@@ -21,7 +21,13 @@ from slm_lab.core.values import leaves
 from slm_lab.records.annotations import read_annotations
 from slm_lab.records.event_log import EventLog
 from slm_lab.records.lock import is_locked
-from slm_lab.records.run_record import LastRow, RunRecord, RunStatus, trial_metrics
+from slm_lab.records.run_record import (
+    LastRow,
+    RunRecord,
+    RunStatus,
+    fork_point,
+    trial_metrics,
+)
 from slm_lab.spec.modes import mode_of
 from slm_lab.storage.run_dir import (
     COMPARISON_LOG,
@@ -62,6 +68,8 @@ class Overview:
     changed: tuple[str, ...] = ()
     """The run whose weights it began with, and the `-s` of its start and its
     resumes."""
+    forked_from: str = ""
+    """The name of the folder that a fork has left."""
     mode: str = ""
     """The way of parallel training, with the number of Sessions; or "search"."""
     status: RunStatus = RunStatus.DAMAGED
@@ -156,6 +164,7 @@ def overview_of(run_dir: RunDir) -> Overview:
         params=_params(spec),
         env=value_at(spec, "env.name", ""),
         changed=tuple(_changes(record.origin)),
+        forked_from=value_at(record.origin, "forked_from.run", ""),
         mode=_mode(record, spec),
         status=record.status,
         is_dev=value_at(record.origin, "mode") == "dev",
@@ -168,6 +177,24 @@ def overview_of(run_dir: RunDir) -> Overview:
         seconds_left=_seconds_left(frames, budget, speed) if is_training else None,
         bytes=_size(record.folder),
     )
+
+
+def below_parents(runs: Sequence[Overview]) -> list[tuple[int, Overview]]:
+    """The runs in order, but each fork below the run that it has left, with its
+    depth."""
+    known = {run.run for run in runs}
+    forks: dict[str, list[Overview]] = {}
+    for run in runs:
+        if run.forked_from in known:
+            forks.setdefault(run.forked_from, []).append(run)
+
+    def tree(run: Overview, depth: int) -> Iterator[tuple[int, Overview]]:
+        yield depth, run
+        for fork in forks.get(run.run, ()):
+            yield from tree(fork, depth + 1)
+
+    roots = [run for run in runs if run.forked_from not in known]
+    return [entry for root in roots for entry in tree(root, 0)]
 
 
 def overview_of_comparison(
@@ -321,10 +348,14 @@ def _metrics(record: RunRecord) -> Mapping[str, Any]:
 
 
 def _changes(origin: Mapping[str, Any]) -> Iterator[str]:
-    """The run that it began with, and each `-s` once, the last value of a key."""
+    """The run that it began with or has left, and each `-s` once, the last value of a
+    key."""
     parent = value_at(origin, "init_from.run", "")
     if parent:
         yield f"--init-from {parent}"
+    fork = fork_point(origin)
+    if fork is not None:
+        yield f"fork at {fork.frame:,} of {fork.run}"
     starts = [origin, *value_at(origin, "resumed", [])]
     texts = [str(text) for start in starts for text in value_at(start, "set", [])]
     yield from {text.partition("=")[0]: text for text in texts}.values()

@@ -220,15 +220,23 @@ class RunRecord:
         return str(self.origin.get("name") or "")
 
     @cached_property
-    def initial_weights(self) -> dict[str, str]:
-        """The weights that it began with, by the option that took them; empty if they
-        were drawn."""
-        parent = value_at(self.origin, "init_from", {})
-        if not parent:
-            return {}
-        agent = f"Session {parent.get('session')} at frame {parent.get('frame')}"
-        parts = ", ".join(map(str, value_at(parent, "taken", [])))
-        return {"--init-from": f"{parent.get('run')}, {agent}: {parts}"}
+    def beginning(self) -> dict[str, str]:
+        """What it began with, in place of fresh weights: the weights of another run, by
+        the option that took them, or as a fork the state of one; else empty."""
+        begun = {}
+        weights = value_at(self.origin, "init_from", {})
+        if weights:
+            agent = f"Session {weights.get('session')} at frame {weights.get('frame')}"
+            parts = ", ".join(map(str, value_at(weights, "taken", [])))
+            begun["--init-from"] = f"{weights.get('run')}, {agent}: {parts}"
+        if self.forked_from is not None:
+            begun["fork"] = f"at frame {self.forked_from.frame:,}"
+        return begun
+
+    @cached_property
+    def forked_from(self) -> "ForkPoint | None":
+        """Where it left another run; None if it is no fork."""
+        return fork_point(self.origin)
 
     @cached_property
     def metrics(self) -> Mapping[str, Any]:
@@ -422,6 +430,23 @@ class RunRecord:
     def folder_time(self) -> str:
         """Its start time from the folder's name; the whole name if it contains none."""
         return self.folder.resolve().name.removeprefix(f"{self.run_dir.prefix}_")
+
+
+class ForkPoint(NamedTuple):
+    """Where a fork leaves its parent."""
+
+    run: str
+    """The name of the parent's folder."""
+    frame: int
+    """The frame of the whole training."""
+
+
+def fork_point(origin: Mapping[str, Any]) -> ForkPoint | None:
+    """The record of a fork in the origin of a run; None if it is no fork."""
+    run = value_at(origin, "forked_from.run", "")
+    if not run:
+        return None
+    return ForkPoint(run, int(value_at(origin, "forked_from.frame", 0)))
 
 
 class ReadableRows(NamedTuple):

@@ -210,7 +210,7 @@ def test_an_empty_table_is_no_row_of_a_diff():
 
 def test_a_diff_of_runs_without_rows_has_no_results(tmp_path):
     write_run(tmp_path, rows=0)
-    assert diff("small", "small", tmp_path).endings == ()
+    assert diff("small", "small", tmp_path).results.endings == ()
     with pytest.raises(UsageError, match="there is no run folder other"):
         diff("small", "other", tmp_path)
 

@@ -1,0 +1,246 @@
+"""`slm-lab fork`: without a change it repeats the run; stopped or killed it goes on."""
+
+import json
+import re
+import shutil
+import signal
+from itertools import pairwise
+
+import pytest
+
+from slm_lab.storage.run_dir import RUN_BLOCK
+from tests.faults.lab import (
+    LAB,
+    NAME,
+    call_here,
+    command,
+    interrupt,
+    lab,
+    repeatable,
+    run_here,
+    started_as,
+    wait_until,
+    write_spec,
+)
+from tests.support import made_once, ppo, soft
+
+pytestmark = pytest.mark.medium
+
+SPEC = ppo(
+    env__max_frame=4000,
+    meta__keep_checkpoints=[1000, 2000],
+    meta__max_session=2,
+    meta__rigorous_eval=2,
+    meta__eval_frequency=1000,
+)
+
+
+@pytest.fixture(scope="module")
+def parent(tmp_path_factory):
+    """A folder with a finished run of 4,000 frames, called "parent"."""
+
+    def make(folder):
+        write_spec(folder, SPEC)
+        run_here(folder, "train", "--name", "parent")
+
+    return made_once(tmp_path_factory, "forked", make)
+
+
+@pytest.fixture
+def folder(parent, tmp_path):
+    return shutil.copytree(parent, tmp_path / "folder")
+
+
+def fork(folder, *options):
+    return lab(folder, "fork", "parent", "--data", folder / "data", *options)
+
+
+def run_named(folder, name):
+    (found,) = (
+        file.parent
+        for file in (folder / "data").glob(f"*/{NAME}_spec.json")
+        if json.loads(file.read_text())[RUN_BLOCK]["name"] == name
+    )
+    return found
+
+
+def rows_of(root):
+    return {file.name: repeatable(file) for file in root.glob("info/*.csv")}
+
+
+def forked_from(root):
+    origin = json.loads((root / f"{NAME}_spec.json").read_text())[RUN_BLOCK]
+    return origin["forked_from"]
+
+
+@pytest.mark.parametrize(
+    ("frame", "begun_at"), [(2000, 2000), (2500, 2000), (300, 0), (None, 4000)]
+)
+def test_a_fork_without_a_change_repeats_the_run(folder, frame, begun_at):
+    where = [] if frame is None else ["--frame", frame]
+    done = fork(folder, *where, "--name", "fork")
+    assert done.code == 0, done.both
+    expected = rows_of(run_named(folder, "parent"))
+    assert len(expected) == 4
+    assert rows_of(run_named(folder, "fork")) == expected
+    about = forked_from(run_named(folder, "fork"))
+    assert about["run"] == run_named(folder, "parent").name
+    assert about["frame"] == frame or 4000
+    assert about["from"] == [begun_at, begun_at]
+    assert about["is_replayed"]
+
+
+def test_a_replay_is_announced_with_its_length(folder):
+    done = fork(folder, "--frame", 2500, "--name", "fork")
+    name = run_named(folder, "parent").name
+    assert f"replaying 500 frames of {name} from the checkpoint at frame 2,000" in (
+        " ".join(done.out.split())
+    )
+
+
+def test_rows_differ_from_the_frame_on_and_not_before(folder):
+    change = ["-s", "agent.net.optim_spec.lr=0.05"]
+    assert fork(folder, "--frame", 2000, "--name", "fork", *change).code == 0
+    before = rows_of(run_named(folder, "parent"))
+    for name, rows in rows_of(run_named(folder, "fork")).items():
+        head, *lines = rows
+        at = head.index("frame")
+        early = [line for line in lines if float(line[at]) <= 2000]
+        assert early == before[name][1 : len(early) + 1]
+        assert lines != before[name][1:]
+
+
+def test_the_parent_may_be_deleted(folder):
+    assert fork(folder, "--frame", 2000, "--name", "fork").code == 0
+    expected = rows_of(run_named(folder, "fork"))
+    shutil.rmtree(run_named(folder, "parent"))
+    root = run_named(folder, "fork")
+    done = call_here(
+        command(
+            folder,
+            f"train@{root}",
+            "-s",
+            "env.max_frame=5000",
+            "--schedules",
+            "hold",
+        ),
+        folder,
+    )
+    assert done.code == 0, done.both
+    assert all(
+        rows[: len(expected[n])] == expected[n] for n, rows in rows_of(root).items()
+    )
+
+
+def test_a_fork_of_a_fork(folder):
+    assert fork(folder, "--frame", 2000, "--name", "one").code == 0
+    done = lab(folder, "fork", "one", "--frame", 3000, "--name", "two")
+    assert done.code == 0, done.both
+    assert rows_of(run_named(folder, "two")) == rows_of(run_named(folder, "parent"))
+
+
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+def test_a_replay_goes_on_after_a_stop(folder, how):
+    """The replay from the parent's start is ended in its middle."""
+    root = run_named(folder, "parent")
+    for kept in root.glob("model/*_kept_*.json"):
+        kept.unlink()
+    words = [str(LAB), "fork", "parent", "--frame", "3000", "--name", "fork"]
+    with started_as(folder, [*words, "--data", str(folder / "data")]) as running:
+        begun = re.compile(rf"{NAME}_t0_s\d_latest.json")
+        wait_until(
+            lambda: any(
+                begun.fullmatch(file.name) and file.parents[1] != root
+                for file in (folder / "data").glob("*/model/*.json")
+            )
+        )
+        if how == "stopped":
+            interrupt(running)
+        else:
+            running.signal_group(signal.SIGKILL)
+        running.end()
+    fork_root = run_named(folder, "fork")
+    assert not forked_from(fork_root)["is_replayed"]
+    done = call_here(command(folder, f"train@{fork_root}"), folder)
+    assert done.code == 0, done.both
+    assert forked_from(fork_root)["is_replayed"]
+    assert rows_of(fork_root) == rows_of(root)
+
+
+def test_another_simulator_begins_fresh_episodes(folder):
+    done = fork(
+        folder, "--frame", 2000, "--name", "fork", "-s", "env.max_t=20", "--json"
+    )
+    assert done.code == 0, done.both
+    assert "every episode begins anew at the fork" in " ".join(done.err.split())
+    root = run_named(folder, "fork")
+    head, *lines = rows_of(root)[f"{NAME}_t0_s0_session_df_train.csv"]
+    at = head.index("total_reward")  # in CartPole the length of an episode
+    returns = [float(line[at]) for line in lines[25:] if line[at]]
+    assert returns
+    assert max(returns) <= 20
+
+
+def test_a_replay_memory_is_shared_with_kept_checkpoints(tmp_path):
+    """The files of steps are named by several checkpoints, and hold no step twice."""
+    spec = soft(
+        "SoftActorCritic",
+        env__max_frame=1200,
+        agent__memory__max_size=5000,
+        meta__keep_checkpoints=4,
+    )
+    write_spec(tmp_path, spec)
+    run_here(tmp_path, "train", "--name", "parent")
+    root = run_named(tmp_path, "parent")
+    kept = [
+        json.loads(file.read_text())["segments"]
+        for file in sorted(root.glob("model/*_kept_*.json"))
+    ]
+    assert len(kept) == 4
+    for earlier, later in pairwise(kept):
+        assert earlier == later[: len(earlier)]
+    assert fork(tmp_path, "--frame", 700, "--name", "fork").code == 0
+    assert rows_of(run_named(tmp_path, "fork")) == rows_of(root)
+
+
+REFUSED = {
+    "agent.net.hid_layers=[8]": "agent.net.hid_layers = [8]: cannot change",
+    "env.num_envs=8": "env.num_envs = 8: cannot change in a running state",
+    "meta.max_session=3": "meta.max_session = 3: cannot change in a running state",
+    "meta.random_seed=3": "meta.random_seed = 3: cannot change in a running state",
+    "agent.net.optim_spec.name=RMSprop": "optim_spec.name = 'RMSprop': cannot change",
+    "agent.algorithm.gamma=2": "agent.algorithm.gamma = 2: must be <= 1",
+    "env.max_frame=1000": "--frame 2,000 lies after the end of the fork, env.max_frame",
+}
+
+
+@pytest.mark.parametrize("change", REFUSED)
+def test_what_cannot_change_is_refused_by_name(folder, change):
+    done = fork(folder, "--frame", 2000, "-s", change)
+    assert done.code == 2
+    assert REFUSED[change] in " ".join(done.err.split())
+    assert len(list((folder / "data").glob(f"{NAME}_*"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["parent", "--frame", "9000"], 2, "its newest checkpoint is at frame 4,000"),
+        (["nobody"], 3, "there is no run folder nobody"),
+        (["parent", "--frame", "0"], 2, "greater than or equal to 1"),
+    ],
+)
+def test_a_frame_or_a_run_that_does_not_exist(folder, words, code, message):
+    done = lab(folder, "fork", *words, "--data", folder / "data")
+    assert done.code == code
+    assert message in " ".join(done.err.split())
+
+
+def test_a_damaged_kept_checkpoint_is_passed_over(folder):
+    root = run_named(folder, "parent")
+    (file,) = root.glob(f"model/{NAME}_t0_s1_kept_*_2000.json")
+    state = json.loads(file.read_text())["files"]["state"]["name"]
+    (root / "model" / state).write_bytes(b"damaged")
+    assert fork(folder, "--frame", 2500, "--name", "fork").code == 0
+    assert forked_from(run_named(folder, "fork"))["from"] == [2000, 1000]
+    assert rows_of(run_named(folder, "fork")) == rows_of(root)
