@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from slm_lab.api.agent import Agent, Episodes, load
     from slm_lab.api.run import Run, load_run
-    from slm_lab.api.train import Comparison, Search, compare, search, train
+    from slm_lab.api.train import Comparison, Search, compare, fork, search, train
     from slm_lab.core.errors import TrainingFailed
 
 __version__ = "0.1.0"
@@ -20,6 +20,7 @@ __all__ = [
     "TrainingFailed",
     "__version__",
     "compare",
+    "fork",
     "load",
     "load_run",
     "search",
@@ -29,7 +30,7 @@ __all__ = [
 _MODULES = {
     "api.agent": ("Agent", "Episodes", "load"),
     "api.run": ("Run", "load_run"),
-    "api.train": ("Comparison", "Search", "compare", "search", "train"),
+    "api.train": ("Comparison", "Search", "compare", "fork", "search", "train"),
     "core.errors": ("TrainingFailed",),
 }
 

@@ -199,6 +199,52 @@ def train(
     return Run(trial, process, called).followed(wait)
 
 
+def fork(
+    run: str | Path | Run,
+    *,
+    frame: int | None = None,
+    sets: Mapping[str, Any] | None = None,
+    data: str | Path = "data",
+    imports: Sequence[str] = (),
+    trust: bool = False,
+    label: str | None = None,
+    tags: str | Sequence[str] = (),
+    track: str | Sequence[str] = (),
+    schedules: Literal["stretch", "hold"] | None = None,
+    wait: bool = True,
+    quiet: bool = False,
+    callbacks: Any = (),
+) -> Run:
+    """Continues a run's state from a frame in a new run, with other keys, as `slm-lab
+    fork RUN --frame FRAME`. Without a change the fork repeats the run.
+
+    >>> run = slm_lab.train("small.json", sets={"env.max_frame": 800}, quiet=True)
+    >>> slower = {"agent.net.optim_spec.lr": 1e-4}
+    >>> branch = slm_lab.fork(run, frame=400, sets=slower, quiet=True)
+    >>> bool((branch.rows.final_return[:10] == run.rows.final_return[:10]).all())
+    True
+
+    `frame` is the frame of the whole training, by default that of the newest
+    checkpoint. `meta.keep_checkpoints` keeps some to fork from; without one before
+    `frame` the run is replayed. Callbacks are called for rows after the fork. Other
+    arguments and errors are those of `train`."""
+    refuse_during_import("slm_lab.fork")
+    called = Callbacks(listed(callbacks))
+    source = replace(
+        _source(sets, seed=None, data=data, imports=imports, trust=trust),
+        fork=os.fspath(run),
+        frame=_number("frame", frame, least=1),
+        label=_text(label),
+        tags=tuple(map(str, listed(tags))),
+        track=tuple(map(str, listed(track))),
+        schedules=_word("schedules", schedules, ("stretch", "hold")),
+    )
+    process, folder = _start("train", source, quiet)
+    trial = find_trial(str(folder), folder.parent)
+    called.follow(trial, skip=True)
+    return Run(trial, process, called).followed(wait)
+
+
 def search(
     spec: SpecSource | None = None,
     *,

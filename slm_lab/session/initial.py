@@ -36,7 +36,7 @@ def check_fits(
     agent, or has non-finite weights or statistics. The spec builds `networks` (flat
     vectors by name) and the normalisers' `statistics` (S,). The message names the
     folder, the file and the first difference."""
-    for difference in _differences(snapshot, networks, statistics):
+    for difference in network_differences(snapshot, networks, statistics):
         raise UnusableCheckpointError(
             f"{file.parent.parent}: the spec in it was changed and no longer builds "
             f"the agent in {file.name}: {difference}; undo the change in its "
@@ -73,9 +73,10 @@ def _check_finite(what: str, values: ArrayLike, file: Path) -> None:
         )
 
 
-def _differences(
+def network_differences(
     snapshot: StateDict, networks: Mapping[str, FlatParameters], statistics: FloatArray
 ) -> Iterator[str]:
+    """How `networks` and normalisers differ in shape from those that were saved."""
     flats = snapshot["flats"]
     if set(flats) != set(networks):
         saved, built = (

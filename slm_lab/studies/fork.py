@@ -5,6 +5,7 @@ If that checkpoint is from before the frame asked for, the parent's spec is repl
 to the frame. Runs are exact, so the replay repeats the parent's numbers. From the frame
 on the fork trains with its own spec, as a resumed run does."""
 
+import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -13,6 +14,9 @@ from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, final
+
+import numpy as np
+from rich.filesize import decimal
 
 from slm_lab.core.errors import (
     LabError,
@@ -23,6 +27,7 @@ from slm_lab.core.errors import (
 )
 from slm_lab.core.process import importing
 from slm_lab.core.recorded import differences, value_at
+from slm_lab.core.text import count_text
 from slm_lab.records.lock import RunLock
 from slm_lab.records.lookup import required_seed
 from slm_lab.records.origin import provenance, read_origin
@@ -45,6 +50,7 @@ from slm_lab.studies import resume
 
 if TYPE_CHECKING:
     from slm_lab.agent.agent import Agent
+    from slm_lab.agent.memory.memory import AppendLog
     from slm_lab.core.types import StateDict
 
 BLOCK: Final = "forked_from"
@@ -451,6 +457,10 @@ def _with(spec: Spec, path: str, value: Any) -> Spec:
 def _why_it_does_not_load(spec: Spec, before: Spec, state: "StateDict") -> str | None:
     """Why an agent of `spec` cannot take over the `state` of one of `before`; None if
     it can."""
+    with importing():
+        from slm_lab.session.evaluator import snapshot_of
+        from slm_lab.session.initial import network_differences
+
     try:
         with _agent(before) as agent:
             capacity = _capacity(agent)
@@ -459,6 +469,10 @@ def _why_it_does_not_load(spec: Spec, before: Spec, state: "StateDict") -> str |
                 return (
                     f"its memory held {capacity:,} steps and is of {_capacity(agent):,}"
                 )
+            saved = snapshot_of(state)
+            layouts = saved, agent.learner.flats, saved["statistics"]
+            for text in network_differences(*layouts):
+                return text
             agent.learner.load_state_dict(state["agent"]["learner"])
             if agent.memory is not None and not spec.meta.mode.has_learner:
                 agent.memory.load_state_dict(state["agent"]["memory"])
@@ -482,6 +496,40 @@ def _agent(spec: Spec) -> Iterator["Agent"]:
         )
         with closing(env):
             yield agent
+
+
+def about_kept(spec: Spec) -> Iterator[str]:
+    """A line on the disk space that the kept checkpoints of a run will take."""
+    count = len(spec.kept_frames)
+    if count == 0:
+        return
+    with _agent(spec) as agent:
+        from slm_lab.storage.checkpoint import to_bytes
+
+        size = len(to_bytes(agent.state_dict()))
+        steps = ""
+        if agent.log is not None:
+            in_all = spec.meta.share_of(spec.env.max_frame) * _bytes_per_step(agent.log)
+            steps = f", and the steps of its memory once, {decimal(in_all)} at most"
+    yield (
+        f"meta.keep_checkpoints keeps {count_text(count, 'checkpoint')} of "
+        f"{decimal(size)} of each Session{steps}"
+    )
+
+
+def _bytes_per_step(log: "AppendLog") -> int:
+    """The bytes that a step of one environment takes in a file."""
+    nothing = log.content(0, 0)
+    arrays = [value for value in _leaves(nothing) if isinstance(value, np.ndarray)]
+    return sum(math.prod(array.shape[1:]) * array.itemsize for array in arrays)
+
+
+def _leaves(tree: Any) -> Iterator[Any]:
+    if isinstance(tree, Mapping):
+        for value in tree.values():
+            yield from _leaves(value)
+    else:
+        yield tree
 
 
 def _capacity(agent: "Agent") -> int:

@@ -27,7 +27,7 @@ from slm_lab.storage.intact import fall_back
 from slm_lab.storage.result import TrialResult
 from slm_lab.storage.run_dir import origin_of
 from slm_lab.studies import resume
-from slm_lab.studies.fork import Replay, begin_fork, plan_fork
+from slm_lab.studies.fork import Replay, about_kept, begin_fork, plan_fork
 from slm_lab.studies.requirements import check_machine, check_spaces, no_events
 from slm_lab.studies.run_mode import Verb
 from slm_lab.studies.trial import Trial, TrialTask, have_ended
@@ -94,6 +94,7 @@ class Run:
             **_each_rank(self.spec),
         )
         self.notes += notes
+        self.notes += tuple(about_kept(self.spec))
 
     def _fork(self, source: RunSource) -> None:
         fork = plan_fork(source)
@@ -108,6 +109,7 @@ class Run:
             fork, source, **_each_rank(self.spec)
         )
         self.notes += notes
+        self.notes += tuple(about_kept(self.spec))
         if not spaces.exact_state:
             self.notes += (_about_lost_episodes(self.spec.env),)
 
