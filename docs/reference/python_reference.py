@@ -19,6 +19,7 @@ from slm_lab.core.errors import LabError
 
 NAMES = (
     "train",
+    "fork",
     "search",
     "compare",
     "load",

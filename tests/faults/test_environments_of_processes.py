@@ -138,7 +138,9 @@ def is_running(pid):
     return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize(
+    "mode", [pytest.param("sync", marks=pytest.mark.slow), "async"]
+)
 def test_a_seed_repeats_environments_that_draw_from_global_generators(folder_of, mode):
     repeated = []
     for part in ("one", "two"):

@@ -105,7 +105,13 @@ def test_a_command_executes_no_file_of_the_folder_in_place_of_a_module(
     assert not (planted.parent / "executed").exists()
 
 
-@pytest.mark.parametrize("verb", OTHER)
+@pytest.mark.parametrize(
+    "verb",
+    [
+        "train",
+        *(pytest.param(v, marks=pytest.mark.slow) for v in ("search", "compare")),
+    ],
+)
 def test_a_script_elsewhere_executes_no_file_of_the_folder_in_place_of_a_module(
     planted, verb
 ):

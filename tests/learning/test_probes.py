@@ -229,9 +229,9 @@ THREE_SEEDS = [0, *(pytest.param(seed, marks=SLOW) for seed in (1, 2))]
 """The first one with every run of the tests."""
 
 
-@pytest.mark.medium
-@pytest.mark.parametrize("seed", THREE_SEEDS)
-@pytest.mark.parametrize("net", ["MLPNet", pytest.param("RecurrentNet", marks=SLOW)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("net", ["MLPNet", "RecurrentNet"])
 def test_the_policy_learns_what_an_image_and_a_number_say_together(net, seed, tmp_path):
     """Neither of both tells anything alone."""
     optim = {"name": "GlobalAdam", "lr": 3e-3}

@@ -119,7 +119,7 @@ def test_the_weights_arrive_in_every_process_of_a_mode(folder, mode):
         assert_same(each, before)
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_every_trial_of_a_search_begins_with_the_parent(folder):
     before = weights(latest(folder))[0]
     spec = ppo(**NORMALIZED, **STILL, meta__max_trial=2)

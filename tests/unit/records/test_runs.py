@@ -183,8 +183,8 @@ def test_a_diff_has_the_keys_the_versions_and_the_results(tmp_path):
         ("name", '"one"', '"two"'),
     )
     assert about.rows == (("packages.torch", '"2.13.0"', '"2.14.0"'),)
-    assert [each.seeds for each in found.endings] == [3, 3]
-    assert found.improvement is not None
+    assert [each.seeds for each in found.results.endings] == [3, 3]
+    assert found.results.improvement is not None
     assert not any(each.rows for each in diff("one", "one", tmp_path).tables.values())
 
 
