@@ -128,15 +128,15 @@ def test_a_fork_is_drawn_from_the_frame_at_which_it_leaves_its_parent(tmp_path):
     spec = ppo(meta__max_session=3)
     parent = write_run(tmp_path, spec, name="parent", rows=20)
     fork = as_fork(
-        write_run(tmp_path, spec, name="fork", rows=20), parent.root.name, 1200
+        write_run(tmp_path, spec, name="fork", rows=20), parent.root.name, 12_000
     )
     trials = [
         read_trial(RunRecord(run, 0), "frames", RETURNS[0]) for run in (parent, fork)
     ]
     whole, branch = (trial.trainings[0].line for trial in trials)
-    assert branch.x[0] == 1200
-    assert whole.x[0] < 1200
-    later = whole.x >= 1200
+    assert branch.x[0] == 3000
+    assert whole.x[0] < 3000
+    later = whole.x >= 3000
     assert np.array_equal(branch.y, whole.y[later])
     assert [trial.pair_keys for trial in trials] == [
         [(parent.root.name, number) for number in range(3)]
