@@ -307,7 +307,9 @@ def _may_change(path: str, spec: Spec) -> bool:
     if block == "agent":
         return not any(key == fixed for fixed in FIXED_AGENT)
     if block == "env":
-        return key in CONVERSIONS or _is_of_simulator(path, spec.env)
+        # actors of the learner's process save their environments with its queue
+        is_free = _is_of_simulator(path, spec.env) and not spec.meta.has_local_actors
+        return key in CONVERSIONS or is_free
     return block == "meta" and key.partition(".")[0] in FREE_META
 
 

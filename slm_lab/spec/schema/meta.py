@@ -356,7 +356,14 @@ class MetaSpec(Block):
         description="minimum seconds between checkpoints; 0: one at every row "
         "(Hogwild!: one per second)",
     )
-    keep_checkpoints: CountOrFrames = Field(
+    keep_checkpoints: Annotated[
+        CountOrFrames,
+        Refused(
+            "is for runs on this machine; nodes of a cluster send back only their "
+            "newest checkpoints",
+            when="meta.cluster",
+        ),
+    ] = Field(
         0,
         description="checkpoints that are kept for forks: a number, evenly over the "
         "budget, or a list of frames of the whole training",
