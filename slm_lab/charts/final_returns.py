@@ -1,7 +1,7 @@
 """The numbers beside an overlay: how each group of seeds ended."""
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -124,24 +124,18 @@ def paired_difference(
     groups: Sequence[Seeds], generator: np.random.Generator
 ) -> PairedDifference | None:
     """How far two groups differ in pairs: a run and its fork, or two forks of one run.
-    The last group with forks is compared with the other. None of less than three."""
+    The last group with forks is compared with the other. None of less than three pairs
+    that have come to the same frame."""
     if len(groups) != 2 or not any(group.are_forks for group in groups):
         return None
     base, other = groups
     if not other.are_forks:
         base, other = other, base
-    finals = [
-        dict(zip(group.pair_keys, group.final_return.tolist(), strict=True))
-        for group in (other, base)
-    ]
-    keys = [
-        key
-        for key in finals[0]
-        if np.isfinite([each.get(key, np.nan) for each in finals]).all()
-    ]
+    finals = [_finals_by_pair(group) for group in (other, base)]
+    keys = [key for key in finals[0] if key in finals[1]]
     if len(keys) < ENOUGH_TO_PAIR:
         return None
-    x, y = (np.array([each[key] for key in keys]) for each in finals)
+    x, y = (np.array([of_group[key] for key in keys]) for of_group in finals)
     paired, apart = generator.spawn(2)
     return PairedDifference(
         of=other.label,
@@ -151,6 +145,13 @@ def paired_difference(
         unpaired=_ends(difference_interval(x, y, apart, is_paired=False)),
         pairs=len(keys),
     )
+
+
+def _finals_by_pair(group: Seeds) -> dict[Any, float]:
+    """The final returns that are known, by pair and by the frame reached."""
+    keys = zip(group.pair_keys, group.frames.tolist(), strict=True)
+    finals = zip(keys, group.final_return.tolist(), strict=True)
+    return {key: value for key, value in finals if np.isfinite(value)}
 
 
 class Results(NamedTuple):

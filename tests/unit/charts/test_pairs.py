@@ -70,8 +70,9 @@ def test_pairs_are_found_by_their_run_and_number_in_any_order():
         seeds("fork", BASE[:2], KEYS[:2], are_forks=True),
         seeds("fork", [*BASE[:2], np.nan, np.nan], KEYS, are_forks=True),
         seeds("no fork", BASE, KEYS),
+        seeds("fork", BASE, KEYS, are_forks=True)._replace(frames=np.full(4, 90.0)),
     ],
-    ids=["other runs", "two pairs", "two without episodes", "no fork"],
+    ids=["other runs", "two pairs", "two without episodes", "no fork", "still trains"],
 )
 def test_less_than_three_pairs_have_no_difference(other):
     assert paired_difference([seeds("base", BASE, KEYS), other], RNG(0)) is None
