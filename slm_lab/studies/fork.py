@@ -8,8 +8,9 @@ on the fork trains with its own spec, as a resumed run does."""
 import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +20,7 @@ import numpy as np
 from rich.filesize import decimal
 
 from slm_lab.core.errors import (
+    CheckpointError,
     LabError,
     Problem,
     SpecError,
@@ -29,7 +31,6 @@ from slm_lab.core.process import importing
 from slm_lab.core.recorded import differences, value_at
 from slm_lab.core.text import count_text
 from slm_lab.records.lock import RunLock
-from slm_lab.records.lookup import required_seed
 from slm_lab.records.origin import provenance, read_origin
 from slm_lab.records.run_source import RunSource
 from slm_lab.spec.load import load_spec
@@ -113,12 +114,16 @@ class Fork:
     starts: Sequence[Start]
     """One for each training."""
 
+    @cached_property
+    def changes(self) -> list[tuple[str, Any]]:
+        """The keys that differ from the parent's: dotted path, the fork's value."""
+        specs = self.parent_spec.to_json(), self.spec.to_json()
+        return [(path, new) for path, _, new in differences(*specs)]
+
     @property
     def restarts_episodes(self) -> bool:
         """Whether a key of the simulator changes, so that episodes begin anew."""
-        return any(
-            _is_of_simulator(path, self.spec.env) for path in _changed_paths(self)
-        )
+        return any(_is_of_simulator(path, self.spec.env) for path, _ in self.changes)
 
     @property
     def origin(self) -> dict[str, Any]:
@@ -180,26 +185,25 @@ def plan_fork(source: RunSource) -> Fork:
     assert parent is not None
     recorded = resume.resumed_spec(parent, source, ("agent", "env", "meta", "search"))
     parent_spec = load_spec(parent.spec_file, parent.spec_name, warn=False)
-    spec = recorded.spec
-    problems = [
-        Problem(path, _against(parent), new)
-        for path, _, new in differences(parent_spec.to_json(), spec.to_json())
-        if not _may_change(path, spec)
-    ]
-    if problems:
-        raise SpecError(f"fork of {parent.root}", problems)
     frame = _frame(source.frame, parent, parent_spec)
     fork = Fork(
         parent=parent,
         parent_spec=parent_spec,
-        spec=spec,
-        root_seed=required_seed(parent, parent_spec.meta.random_seed),
+        spec=recorded.spec,
+        root_seed=recorded.root_seed,
         frame=frame,
         starts=[
             nearest_start(parent, parent_spec, sessions, frame)
             for sessions in parent_spec.meta.trainings
         ],
     )
+    problems = [
+        Problem(path, _against(parent), new)
+        for path, new in fork.changes
+        if not _may_change(path, fork.spec)
+    ]
+    if problems:
+        raise SpecError(f"fork of {parent.root}", problems)
     behind = any(start.total_frame < frame for start in fork.starts)
     if behind and parent_spec.meta.max_run > 1:
         known = ", ".join(f"{start.total_frame:,}" for start in fork.starts)
@@ -207,12 +211,11 @@ def plan_fork(source: RunSource) -> Fork:
             f"{parent.root}: the trainings of meta.max_run are not replayed; fork at a "
             f"frame with kept checkpoints, not {frame:,} (nearest: {known})"
         )
-    if frame > spec.env.max_frame:
+    if frame > fork.spec.env.max_frame:
         raise UsageError(
             f"--frame {frame:,} lies after the end of the fork, env.max_frame "
-            f"{spec.env.max_frame:,}"
+            f"{fork.spec.env.max_frame:,}"
         )
-    _check_loads(fork)
     return fork
 
 
@@ -291,11 +294,6 @@ def _forget_episodes(state: "StateDict") -> None:
             part["env"]["raw"] = None
 
 
-def _changed_paths(fork: Fork) -> list[str]:
-    specs = fork.parent_spec.to_json(), fork.spec.to_json()
-    return [path for path, _, _ in differences(*specs)]
-
-
 def _is_of_simulator(path: str, env: EnvSpec) -> bool:
     block, _, key = path.partition(".")
     name = key.partition(".")[0]
@@ -323,10 +321,9 @@ def _against(parent: RunDir) -> str:
 def _repeats(spec: Spec) -> bool:
     """Whether the same training again has the same rows."""
     meta = spec.meta
-    if meta.mode.lock_free or meta.mode.has_learner:
-        is_alone = meta.mode.lock_free and meta.max_session == 1
-        return is_alone or meta.simulate is not None or meta.has_local_actors
-    return True
+    if meta.mode.lock_free:
+        return meta.max_session == 1 or meta.simulate is not None
+    return not meta.mode.has_learner or meta.has_local_actors
 
 
 def _frame(asked: int | None, parent: RunDir, spec: Spec) -> int:
@@ -389,33 +386,28 @@ def _saved(
     for each in members:
         paths = parent.session(0, each)
         for kept in kept_manifests(paths.models, paths.prefix):
-            manifest = read_manifest(kept.path)
-            if manifest is not None:
+            with suppress(CheckpointError):  # damaged: there may be an earlier one
+                manifest = read_manifest(kept.path)
+                assert manifest is not None
                 key = kept.serial if by_serial else kept.total_frame
                 together.setdefault(key, {})[each] = manifest
-    places = [
-        {each: parent.session(0, each).manifest for each in members},
-        {each: previous_path(parent.session(0, each).manifest) for each in members},
-    ]
-    pairs = [
+    newest = {each: parent.session(0, each).manifest for each in members}
+    previous = {each: previous_path(path) for each, path in newest.items()}
+    last_two = [
         {each: saved for each, path in place.items() if (saved := read_manifest(path))}
-        for place in places
+        for place in (newest, previous)
     ]
-    for manifests in (*together.values(), *pairs):
+    for manifests in (*together.values(), *last_two):
         serials = {manifest.serial for manifest in manifests.values()}
         if len(manifests) == len(members) and (len(serials) == 1 or not by_serial):
             yield manifests
 
 
-def _check_loads(fork: Fork) -> None:
+def check_loads(fork: Fork) -> None:
     """Raises SpecError, which names the keys, if an agent of the fork's spec cannot
     take over the parent's state. Where the fork begins at the parent's start, the state
     of its newest checkpoint stands for it."""
-    changes = [
-        (path, new)
-        for path, _, new in differences(fork.parent_spec.to_json(), fork.spec.to_json())
-        if path.startswith("agent.")
-    ]
+    changes = [(path, new) for path, new in fork.changes if path.startswith("agent.")]
     manifests = dict(fork.starts[0].manifests) or _newest(
         fork.parent, fork.parent_spec, fork.parent_spec.meta.trainings[0]
     )

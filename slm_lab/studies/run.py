@@ -27,7 +27,13 @@ from slm_lab.storage.intact import fall_back
 from slm_lab.storage.result import TrialResult
 from slm_lab.storage.run_dir import origin_of
 from slm_lab.studies import resume
-from slm_lab.studies.fork import Replay, about_kept, begin_fork, plan_fork
+from slm_lab.studies.fork import (
+    Replay,
+    about_kept,
+    begin_fork,
+    check_loads,
+    plan_fork,
+)
 from slm_lab.studies.requirements import check_machine, check_spaces, no_events
 from slm_lab.studies.run_mode import Verb
 from slm_lab.studies.trial import Trial, TrialTask, have_ended
@@ -105,6 +111,7 @@ class Run:
         where = source.where(self.spec)
         spaces = check_spaces(where, self.spec)
         check_machine(where, self.spec)
+        check_loads(fork)
         self.run_dir, self._lock, notes = begin_fork(
             fork, source, **_each_rank(self.spec)
         )
