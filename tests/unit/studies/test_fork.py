@@ -2,8 +2,13 @@
 
 import pytest
 
-from slm_lab.testing.sessions import TIMING_COLUMNS, copy_kept
-from tests.support import made_once, parse, ppo, q_learning, rows, run_session, soft
+from slm_lab.testing.sessions import (
+    TIMING_COLUMNS,
+    copy_kept,
+    whole_folder,
+    whole_run,
+)
+from tests.support import parse, ppo, q_learning, rows, run_session, soft
 
 BUDGET = {"env__max_frame": 800, "meta__keep_checkpoints": 2, "meta__log_frequency": 80}
 SPECS = {
@@ -33,24 +38,6 @@ CHANGES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def parents(tmp_path_factory):
-    """The folder of an uninterrupted run of each spec."""
-    return {
-        name: made_once(
-            tmp_path_factory,
-            f"forked_{name}",
-            lambda folder, spec=spec: run_session(parse(spec), folder),
-        )
-        for name, spec in SPECS.items()
-    }
-
-
-def rows_of(spec, folder):
-    session = run_session(parse(spec), folder, resume=True)
-    return rows(session).drop(columns=[*TIMING_COLUMNS], errors="ignore")
-
-
 def changed(spec, path, value):
     builders = {"PPO": ppo, "SoftActorCritic": soft, "DQN": q_learning}
     name = spec["agent"]["algorithm"]["name"]
@@ -58,14 +45,19 @@ def changed(spec, path, value):
     return builders[name](*words, **BUDGET, **{path: value})
 
 
+def repeatable(table):
+    return table.drop(columns=[*TIMING_COLUMNS], errors="ignore")
+
+
 @pytest.mark.parametrize(("name", "path", "value"), CHANGES)
 def test_a_changed_key_has_an_effect_after_the_fork_and_none_before(
-    parents, tmp_path, name, path, value
+    tmp_path_factory, tmp_path, name, path, value
 ):
-    spec = SPECS[name]
-    frame = copy_kept(parse(spec), parents[name], tmp_path)
-    fork = rows_of(changed(spec, path, value), tmp_path)
-    whole = rows_of(spec, parents[name])
+    spec = parse(SPECS[name])
+    whole = repeatable(whole_run(tmp_path_factory, spec).rows)
+    frame = copy_kept(spec, whole_folder(tmp_path_factory, spec), tmp_path)
+    other = parse(changed(SPECS[name], path, value))
+    fork = repeatable(rows(run_session(other, tmp_path, resume=True)))
     before = whole["frame"] <= frame
     assert fork[before].equals(whole[before])
     assert not fork[~before].equals(whole[~before])
