@@ -19,7 +19,7 @@ BANK = Path(__file__).with_name("ab_final_returns.csv")
 BASE = "base"
 SEEDS = {BASE: 200}
 """How many seeds of each variant are trained."""
-FEWER_SEEDS = 100
+FEWER_SEEDS = 60
 SETS = (
     "env.max_frame=10000",
     "meta.max_session=1",
@@ -53,12 +53,17 @@ def train_bank() -> None:
         for seed in range(SEEDS.get(variant, FEWER_SEEDS)):
             if (variant, seed) not in bank:
                 bank[variant, seed] = final_return(sets, seed)
-        with BANK.open("w") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["variant", "seed", "final_return"])
-            for (name, number), value in bank.items():
-                writer.writerow([name, number, f"{value:.6g}"])
+                write_bank(bank)
         print(f"{variant}: trained", flush=True)
+
+
+def write_bank(bank: dict[tuple[str, int], float]) -> None:
+    """Writes the file."""
+    with BANK.open("w") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["variant", "seed", "final_return"])
+        for (name, number), value in bank.items():
+            writer.writerow([name, number, f"{value:.6g}"])
 
 
 def final_return(sets: tuple[str, ...], seed: int) -> float:

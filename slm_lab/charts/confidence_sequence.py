@@ -113,9 +113,7 @@ class ConfidenceSequence:
             ends[place] = outside
         return ends
 
-    def _last_excluded(
-        self, count: int, direction: Direction, known: float
-    ) -> float:
+    def _last_excluded(self, count: int, direction: Direction, known: float) -> float:
         """The last effect that the first `count` pairs exclude in a direction, by
         bisection; `known` is one, or infinite."""
 

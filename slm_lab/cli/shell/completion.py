@@ -46,6 +46,14 @@ def spec_names(ctx: Context, incomplete: str) -> Iterator[str]:
 
 
 @_completer
+def ab_words(ctx: Context, incomplete: str) -> Iterator[str]:
+    """Words that may follow `slm-lab ab`: files, and the specs in the first."""
+    if _typed(ctx):
+        yield from spec_names(ctx, incomplete)
+    yield from spec_files(ctx, incomplete)
+
+
+@_completer
 def run_words(ctx: Context, incomplete: str) -> Iterator[str]:
     """Words that may follow `slm-lab run`: a file or an algorithm, a spec, a mode."""
     typed = _typed(ctx)
