@@ -63,7 +63,7 @@ def specs_of(words: Sequence[str]) -> tuple[SpecWords, SpecWords]:
     rest = list(words)
     while rest:
         file = rest.pop(0)
-        names = []
+        names: list[str] = []
         while rest and len(names) < 2 and _belongs(file, rest[0]):
             names.append(rest.pop(0))
         specs += [(file, name) for name in names] or [(file, None)]

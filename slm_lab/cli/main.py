@@ -473,6 +473,7 @@ def ab(
     with report_errors(notify) as caller:
         with stop_signals_blocked(), importing():
             from slm_lab.cli import ab as command
+            from slm_lab.studies.ab.plan import AbRequest
 
         of_a = RunSource(
             run=None if resume is None else str(resume),
@@ -488,7 +489,7 @@ def ab(
             a, b = command.specs_of(words or ())
             of_a = replace(of_a, spec_file=a[0], spec_name=a[1])
             of_b = replace(of_b, spec_file=b[0], spec_name=b[1])
-        request = command.AbRequest(
+        request = AbRequest(
             a=of_a,
             b=of_b,
             seeds=seeds,

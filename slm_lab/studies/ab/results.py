@@ -131,16 +131,12 @@ class AbResults:
             "ended": self.has_ended,
             "answer": verdict.answer,
             "better": better,
-            "interval": [
-                end if math.isfinite(end) else None for end in verdict.interval
-            ],
+            "interval": [_finite(end) for end in verdict.interval],
             "confidence": self._rule.confidence,
             "smallest": self._rule.smallest,
             "seeds": verdict.pairs,
             "allowed": self.allowed,
-            "trainings": sum(
-                state.status.is_over for state in self._study_state.trials.values()
-            ),
+            "trainings": sum(state.status.is_over for state in states),
             "failed": len(self.failures),
         }
 
@@ -151,13 +147,11 @@ class AbResults:
         pairs: list[tuple[float, float] | None] = []
         trials = self._study_state.trials
         for number in range(self.allowed):
-            states = [trials.get(2 * number), trials.get(2 * number + 1)]
-            over = [
-                state for state in states if state is not None and state.status.is_over
-            ]
-            if len(over) < 2:
+            a = trials.get(2 * number)
+            b = trials.get(2 * number + 1)
+            if a is None or b is None or not (a.status.is_over and b.status.is_over):
                 break
-            pairs.append(_pair(over))
+            pairs.append(_pair(a, b))
         return pairs
 
 
