@@ -41,6 +41,10 @@ def run_for_caller() -> None:
                 with stop_signals_blocked(), importing():
                     from slm_lab.cli.compare import compare
                 raise Exit(compare(request, caller))
+            if verb == "ab":
+                with stop_signals_blocked(), importing():
+                    from slm_lab.cli.ab import ab
+                raise Exit(ab(request, caller))
             raise Exit(execute(verb, request, caller))
 
     run_guarded(work)

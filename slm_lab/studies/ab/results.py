@@ -6,6 +6,7 @@ from typing import Any, final
 
 from slm_lab.charts.ab import PairedReturns, draw_ab, pairs_table
 from slm_lab.core.files import write_atomically, write_json
+from slm_lab.core.text import count_text
 from slm_lab.metrics.trial_state import Status, TrialState
 from slm_lab.records.event_log import StudyState
 from slm_lab.storage.run_dir import AB_RESULT
@@ -75,6 +76,10 @@ class AbResults:
         sentence = self.verdict.sentence(self.allowed)
         if self.has_given_up:
             return f"given up after {MOST_FAILED} failed trainings; {sentence}"
+        skipped = self.allowed - self.verdict.left - self.verdict.pairs
+        if skipped:
+            seeds = count_text(skipped, "seed")
+            return f"{sentence}; without {seeds} under which a training failed"
         return sentence
 
     @property

@@ -46,7 +46,9 @@ class AbRun(Agenda):
     def begin(cls, plan: Plan, data_dir: Path, jobs: int | None = None) -> "AbRun":
         """Begins a new test in a new folder, on at most `jobs` cores; None: on all."""
         pool = pool_for(plan, jobs)
-        return cls(CompareFolder.create(data_dir, plan), pool)
+        run = cls(CompareFolder.create(data_dir, plan), pool)
+        run.results.write()
+        return run
 
     @classmethod
     @warnings_held()

@@ -41,7 +41,7 @@ class Verdict:
         """`pairs` are the returns of A and of B so far, `left` the number of pairs that
         may follow."""
         self._rule = rule
-        self._left = left
+        self.left = left
         self.a, self.b = np.array(pairs, np.float64).reshape(-1, 2).T
         """The returns, (n,) each."""
         self._sequence = ConfidenceSequence(self.a, self.b, rule.confidence)
@@ -85,7 +85,7 @@ class Verdict:
             return Answer.A
         if self.further == 0:
             return Answer.SAME
-        if self.further > self._left:
+        if self.further > self.left:
             return Answer.UNKNOWN
         return None
 
