@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -54,7 +55,9 @@ def make_plan(request: AbRequest) -> Plan:
     rule = _rule(request)
     allowed = request.seeds or DEFAULT_SEEDS
     check_enough(allowed, rule)
-    specs = [one_training(replace(source, seed=None))[1] for source in request[:2]]
+    sources = [replace(source, seed=None) for source in (request.a, request.b)]
+    _reject_cluster(sources)
+    specs = [one_training(source)[1] for source in sources]
     _check_comparable(*specs)
     names = list(dict.fromkeys(spec.name for spec in specs))
     base = specs[0]
@@ -111,12 +114,18 @@ def check_enough(allowed: int, rule: StoppingRule) -> None:
         )
 
 
+def _reject_cluster(sources: Sequence[RunSource]) -> None:
+    """Raises SpecError for a spec that trains on a cluster."""
+    for source in sources:
+        spec = source.load(warn=False)
+        if spec.meta.cluster is not None:
+            message = "a test trains on this machine; add --both meta.cluster=null"
+            raise SpecError.of(source.where(spec), "meta.cluster", message)
+
+
 def _check_comparable(a: Spec, b: Spec) -> None:
     """Raises SpecError unless the final returns of two specs can be compared, and
     differ in more than the seed."""
-    if a.meta.cluster is not None or b.meta.cluster is not None:
-        message = "a test trains on this machine; add --both meta.cluster=null"
-        raise SpecError.of("A and B", "meta.cluster", message)
     differing = differing_keys(a, b)
     problems = [
         Problem(key, f"must be that of A, {differing[key][0]!r}", differing[key][1])
