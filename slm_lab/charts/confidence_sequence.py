@@ -140,8 +140,13 @@ class ConfidenceSequence:
 def _expected_deviations(a: FloatArray, b: FloatArray) -> FloatArray:
     """(n,): for each pair, the deviation of its difference that the earlier pairs let
     expect: that of A and that of B, as of independent seeds. 0 where it is unknown."""
-    deviations = np.zeros(len(a))
-    for place in range(_FIRST_SCALED, len(a)):
-        variances = [np.var(values[:place], ddof=1) for values in (a, b)]
-        deviations[place] = math.sqrt(sum(variances))
-    return deviations
+    before = np.arange(len(a))
+    is_known = before >= _FIRST_SCALED
+    count = np.maximum(before, _FIRST_SCALED)
+    variance = np.zeros(len(a))
+    for values in (a, b):
+        moved = values - values[:1]
+        sums = np.cumsum(moved) - moved
+        squares = np.cumsum(moved**2) - moved**2
+        variance += (squares - sums**2 / count) / (count - 1)
+    return np.sqrt(np.where(is_known, np.maximum(variance, 0.0), 0.0))

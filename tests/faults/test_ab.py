@@ -53,7 +53,7 @@ def test_a_test_that_is_killed_and_resumed_finds_what_an_uninterrupted_one_finds
         os.kill(running.pid, signal.SIGKILL)
         running.end()
     killed = folder_in(folder, "killed")
-    resumed = call([str(LAB), "ab", "--resume", str(killed)], folder)
+    resumed = call([str(LAB), "ab", "--resume", str(killed), "--jobs", "1"], folder)
     assert (resumed.code, resumed.err) == (0, "")
     assert found(killed) == (result, pairs)
     assert result["sentence"] in resumed.out

@@ -24,8 +24,9 @@ from slm_lab.studies.trial import TrialTask
 class AbRun(Agenda):
     """A test that is run, or resumed, in its folder.
 
-    A pair begins only once no outcome of the pairs before it could bring the answer. So
-    no training is wasted, and the answer does not depend on how many run at once."""
+    A pair begins only once no outcome of the pairs before it could show which is
+    better. So such an answer makes no running training needless, and it does not depend
+    on how many run at once."""
 
     def __init__(self, folder: CompareFolder, pool: Pool) -> None:
         """Raises UsageError when another process works in the folder, or if the log is
