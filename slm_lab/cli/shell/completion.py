@@ -95,6 +95,7 @@ def keys(ctx: Context, incomplete: str) -> Iterator[str]:
 def _typed(ctx: Context) -> list[str]:
     names = ("spec_file", "file", "spec_name", "name", "mode")
     words = [ctx.params.get(name) for name in names]
+    words += ctx.params.get("words") or ()  # of a command that takes several
     # those before an option without a value
     return [word for word in words if word] or ctx.args
 
