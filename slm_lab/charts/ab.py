@@ -74,7 +74,8 @@ def ab_chart(returns: PairedReturns) -> Chart:
     """Both final returns of each seed; and B − A with its interval after each."""
     budget = tick_text(returns.max_frame, returns.max_frame)
     notes = (
-        f"final return: mean of the episodes of the last 5 % of {budget} total frames",
+        f"final return: mean of the episodes of the last 5 % of {budget} total frames; "
+        "a pair is a training of A and one of B under one seed",
         *returns.notes,
     )
     panels = (_returns_panel(returns), _interval_panel(returns))
@@ -93,7 +94,7 @@ def _returns_panel(returns: PairedReturns) -> Panel:
         _dots("B", places, returns.b, _B),
     ]
     curves = [*lines, *dots] if len(places) else []
-    panel = curves_panel("seed", "", curves, "final return", _NO_PAIRS)
+    panel = curves_panel("pair", "", curves, "final return", _NO_PAIRS)
     return _whole(panel, len(places))
 
 

@@ -1,4 +1,4 @@
-"""The live table of a benchmark's trainings; without a terminal, lines of a log."""
+"""The live table of a study's trainings; without a terminal, lines of a log."""
 
 import time
 from typing import Protocol, final
@@ -46,7 +46,12 @@ class TrainingsTable(LiveTable):
     def __init__(self, console: Console, run: TrainingsRun) -> None:
         super().__init__(console)
         self._run = run
-        self._logged: dict[int, Status] = {}
+        # what a resumed study did before has been printed then
+        self._logged = {
+            trial: state.status
+            for trial, state in run.study_state.trials.items()
+            if state.status.is_over
+        }
         self._next = 0.0
 
     @override
