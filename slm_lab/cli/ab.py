@@ -144,7 +144,7 @@ def _introduce(console: Console, run: AbRun) -> None:
         f"each\n{difference_text(a, b)}\nfolder {run.folder}"
     )
     notes = []
-    if results.settled:
+    if results.settled and not results.has_ended:
         notes.append(f"so far: {results.sentence}")
     screen.print_heading(
         console=console, verb="testing", name=plan.name, rest=rest, notes=notes

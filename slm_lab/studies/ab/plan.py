@@ -13,14 +13,10 @@ from slm_lab.core.recorded import differences
 from slm_lab.records.origin import processor
 from slm_lab.records.run_source import RunSource
 from slm_lab.spec.load import warnings_held
+from slm_lab.spec.parse import parse
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.studies.ab.verdict import Verdict
-from slm_lab.studies.compare.plan import (
-    Plan,
-    StoppingRule,
-    Variant,
-    consecutive_seeds,
-)
+from slm_lab.studies.compare.plan import Plan, StoppingRule, consecutive_seeds
 from slm_lab.studies.one_training import one_training
 
 DEFAULT_SEEDS = 20
@@ -60,23 +56,13 @@ def make_plan(request: AbRequest) -> Plan:
     specs = [one_training(source)[1] for source in sources]
     _check_comparable(*specs)
     names = list(dict.fromkeys(spec.name for spec in specs))
-    base = specs[0]
-    labels = ("A", "B")
-    variants = [
-        Variant(label, f"{spec.name}_{label.lower()}", ())
-        for label, spec in zip(labels, specs, strict=True)
-    ]
-    parsed = [
-        variant.parse(spec).spec for variant, spec in zip(variants, specs, strict=True)
-    ]
     return Plan(
         name="_vs_".join(names),
         specs={
-            label: spec
-            for label, spec in zip(labels, parsed, strict=True)
-            if spec is not None
+            label: _named(spec, f"{spec.name}_{label.lower()}")
+            for label, spec in zip("AB", specs, strict=True)
         },
-        seeds=consecutive_seeds(request.a.seed, base, allowed),
+        seeds=consecutive_seeds(request.a.seed, specs[0], allowed),
         threshold=None,
         cores=usable_cores(),
         processor=processor(),
@@ -84,6 +70,13 @@ def make_plan(request: AbRequest) -> Plan:
         notes=(),
         rule=rule,
     )
+
+
+def _named(spec: Spec, name: str) -> Spec:
+    """The spec under another name: both must fit into one file."""
+    renamed = parse(name, spec.to_json()).for_training().spec
+    assert renamed is not None
+    return renamed
 
 
 def _rule(request: AbRequest) -> StoppingRule:
