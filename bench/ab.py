@@ -8,7 +8,7 @@ changes of it whose effects are known from these seeds. Each repeat draws its se
 them anew, with replacement.
 
 false alarms   the base against itself: how often one is called better
-trainings      on average over the repeats, with up to 60 seeds of each
+trainings      on average over the repeats
 fixed design   the trainings of a paired t-test of 5 % that finds the effect as often,
                with the number of seeds chosen beforehand for this effect
 """
@@ -86,8 +86,10 @@ def final_return(sets: tuple[str, ...], seed: int) -> float:
 
 
 REPEATS = 400
-ALLOWED = 60
-"""The most seeds of each."""
+"""Tests of A against A."""
+REPEATS_OF_EFFECTS = 1000
+ALLOWED = (20, 100)
+"""The most seeds of each: the default, and so many that few tests are undecided."""
 RULE = StoppingRule(confidence=0.95, smallest=None)
 POWER_REPEATS = 20_000
 """Repeats for the power of a fixed design, which costs little."""
@@ -104,52 +106,62 @@ def measure() -> None:
     }
     generator = np.random.default_rng(0)
     base = returns[BASE]
-    answers, trainings = repeats(base, base, generator)
-    alarms = sum(answer in (Answer.A, Answer.B) for answer in answers)
     print(f"{BASE} ({len(base)} seeds: {base.mean():.1f} ± {base.std(ddof=1):.1f})")
-    print(
-        f"A against A: {alarms} of {REPEATS} tests call one better "
-        f"({alarms / REPEATS:.1%}), {np.mean(trainings):.1f} trainings each"
-    )
-    for name in list(VARIANTS)[1:]:
-        print(effect_line(name, base, returns[name], generator))
+    for allowed in ALLOWED:
+        print(f"\nat most {allowed} seeds of each")
+        answers, trainings = repeats(base, base, allowed, REPEATS, generator)
+        alarms = sum(answer in (Answer.A, Answer.B) for answer in answers)
+        print(
+            f"A against A: {alarms} of {REPEATS} tests call one better "
+            f"({alarms / REPEATS:.1%}), {np.mean(trainings):.1f} trainings each"
+        )
+        for name in list(VARIANTS)[1:]:
+            print(effect_text(name, base, returns[name], allowed, generator))
 
 
 def repeats(
-    a: FloatArray, b: FloatArray, generator: np.random.Generator
+    a: FloatArray,
+    b: FloatArray,
+    allowed: int,
+    count: int,
+    generator: np.random.Generator,
 ) -> tuple[list[Answer | None], list[int]]:
     """The answers of all repeats, and the trainings of each."""
     answers = []
     trainings = []
-    for _ in range(REPEATS):
+    for _ in range(count):
         drawn = zip(
-            generator.choice(a, ALLOWED), generator.choice(b, ALLOWED), strict=True
+            generator.choice(a, allowed), generator.choice(b, allowed), strict=True
         )
         pairs = [(float(x), float(y)) for x, y in drawn]
-        verdict = verdict_of(pairs, RULE, ALLOWED)
+        verdict = verdict_of(pairs, RULE, allowed)
         answers.append(verdict.answer)
         trainings.append(2 * verdict.pairs)
     return answers, trainings
 
 
-def effect_line(
-    name: str, a: FloatArray, b: FloatArray, generator: np.random.Generator
+def effect_text(
+    name: str,
+    a: FloatArray,
+    b: FloatArray,
+    allowed: int,
+    generator: np.random.Generator,
 ) -> str:
     """What a known effect costs with the test, and with a fixed design."""
     effect = b.mean() - a.mean()
     better = Answer.B if effect > 0 else Answer.A
-    answers, trainings = repeats(a, b, generator)
+    answers, trainings = repeats(a, b, allowed, REPEATS_OF_EFFECTS, generator)
     right = np.mean([answer == better for answer in answers])
     wrong = sum(answer not in (better, Answer.UNKNOWN) for answer in answers)
-    # of 400 right answers the power may be a little below 1
-    power = min(float(right), 1 - 1 / REPEATS)
+    # where all answers are right, so many repeats show no more than this
+    power = min(float(right), 1 - 1 / REPEATS_OF_EFFECTS)
     fixed = 2 * fixed_pairs(a, b, power, generator)
     usual = 2 * fixed_pairs(a, b, 0.8, generator)
     deviations = effect / np.hypot(a.std(ddof=1), b.std(ddof=1))
     mean = np.mean(trainings)
     return (
         f"{name}: {effect:+.1f}, {deviations:+.2f} deviations of a difference\n"
-        f"  right in {right:.2%}, wrong in {wrong} of {REPEATS}, {mean:.1f} trainings\n"
+        f"  right in {right:.2%}, wrong in {wrong} of {REPEATS_OF_EFFECTS}, {mean:.1f} trainings\n"
         f"  a fixed design of that power takes {fixed}: {1 - mean / fixed:.0%} fewer "
         f"(and {usual} for a power of 80 %)"
     )
