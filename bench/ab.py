@@ -159,9 +159,10 @@ def effect_text(
     usual = 2 * fixed_pairs(a, b, 0.8, generator)
     deviations = effect / np.hypot(a.std(ddof=1), b.std(ddof=1))
     mean = np.mean(trainings)
+    count = f"{wrong} of {REPEATS_OF_EFFECTS}"
     return (
         f"{name}: {effect:+.1f}, {deviations:+.2f} deviations of a difference\n"
-        f"  right in {right:.2%}, wrong in {wrong} of {REPEATS_OF_EFFECTS}, {mean:.1f} trainings\n"
+        f"  right in {right:.2%}, wrong in {count}, {mean:.1f} trainings\n"
         f"  a fixed design of that power takes {fixed}: {1 - mean / fixed:.0%} fewer "
         f"(and {usual} for a power of 80 %)"
     )
