@@ -6,12 +6,22 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from slm_lab.api.agent import Agent, Episodes, load
     from slm_lab.api.run import Run, load_run
-    from slm_lab.api.train import Comparison, Search, compare, fork, search, train
+    from slm_lab.api.train import (
+        AbTest,
+        Comparison,
+        Search,
+        ab,
+        compare,
+        fork,
+        search,
+        train,
+    )
     from slm_lab.core.errors import TrainingFailed
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AbTest",
     "Agent",
     "Comparison",
     "Episodes",
@@ -19,6 +29,7 @@ __all__ = [
     "Search",
     "TrainingFailed",
     "__version__",
+    "ab",
     "compare",
     "fork",
     "load",
@@ -30,7 +41,16 @@ __all__ = [
 _MODULES = {
     "api.agent": ("Agent", "Episodes", "load"),
     "api.run": ("Run", "load_run"),
-    "api.train": ("Comparison", "Search", "compare", "fork", "search", "train"),
+    "api.train": (
+        "AbTest",
+        "Comparison",
+        "Search",
+        "ab",
+        "compare",
+        "fork",
+        "search",
+        "train",
+    ),
     "core.errors": ("TrainingFailed",),
 }
 

@@ -19,6 +19,7 @@ from typing_extensions import override
 from slm_lab.core.errors import LabError, TrainingFailed, UsageError, undone_on_failure
 from slm_lab.core.process import HAS_CALLER, IMPORTED_BY_PARENT, PICTURES, SOCKET
 from slm_lab.records.run_source import RunSource
+from slm_lab.studies.ab.plan import AbRequest
 from slm_lab.studies.compare.modes import CompareRequest
 from slm_lab.trackers.callbacks import Callbacks
 
@@ -46,9 +47,12 @@ class LabProcess:
     in a notebook too."""
 
     def __init__(
-        self, verb: str, request: RunSource | CompareRequest, quiet: bool
+        self,
+        verb: str,
+        request: RunSource | CompareRequest | AbRequest,
+        quiet: bool,
     ) -> None:
-        """Starts what `slm_lab.train`, `search` or `compare` does, by `verb`; `folder`
+        """Starts what `slm_lab.train` or a function beside it does, by `verb`; `folder`
         sends it the `request`. `quiet` discards the standard output."""
         sys.stdout.flush()
         shows = None
@@ -206,7 +210,7 @@ TICK = 0.25
 
 
 class Started:
-    """A run, search or comparison that this program has started, or found in its
+    """A run, search, comparison or test that this program has started, or found in its
     folder."""
 
     def __init__(

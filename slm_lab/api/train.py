@@ -1,4 +1,4 @@
-"""Trainings, searches and comparisons from Python."""
+"""Trainings, searches, comparisons and tests of two specs from Python."""
 
 import json
 import os
@@ -25,6 +25,7 @@ import numpy as np
 from slm_lab.api.lab_process import LabProcess, Started
 from slm_lab.api.run import Run, load_run
 from slm_lab.core.errors import LabError, SpecError, UsageError
+from slm_lab.core.files import read_object
 from slm_lab.core.plugins import listed, refuse_during_import
 from slm_lab.records.lookup import (
     find_labelled,
@@ -34,6 +35,8 @@ from slm_lab.records.lookup import (
 )
 from slm_lab.records.run_source import RunSource
 from slm_lab.spec.schema.spec import Spec
+from slm_lab.storage.run_dir import AB_RESULT
+from slm_lab.studies.ab.plan import AbRequest
 from slm_lab.studies.compare.modes import CompareRequest
 from slm_lab.studies.run_mode import check_spec_words
 from slm_lab.trackers.callbacks import Callbacks
@@ -86,6 +89,30 @@ class Comparison(Started):
     def trainings(self) -> "pd.DataFrame":
         """A row per training."""
         return _csv(self.folder, "*_compare_trainings_df.csv")
+
+
+@final
+class AbTest(Started):
+    """A test of two specs, see docs/tutorial/ab.md.
+
+    >>> slower = {"agent.net.optim_spec.lr": 0.0001}
+    >>> test = slm_lab.ab("small.json", sets=slower, seeds=6, quiet=True)
+    >>> test.result["allowed"], list(test.pairs)[:4]
+    (6, ['seed', 'a', 'b', 'difference'])"""
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """The answer: `sentence`, `better` ("A", "B" or None), `interval` of the
+        difference, `seeds` of each, as `slm-lab ab --json` prints them."""
+        for file in self.folder.glob(AB_RESULT.format("*")):
+            return read_object(file)
+        raise UsageError(f"{self.folder} has no {AB_RESULT.format('*')}")
+
+    @property
+    def pairs(self) -> "pd.DataFrame":
+        """A row per seed: the final returns `a` and `b`, their `difference`, and the
+        interval after it, from `low` to `high`."""
+        return _csv(self.folder, "*_ab_df.csv")
 
 
 def train(
@@ -334,6 +361,76 @@ def compare(
     return Comparison(folder, process).followed(wait)
 
 
+def ab(
+    a: SpecSource | None = None,
+    b: SpecSource | None = None,
+    *,
+    name: str | None = None,
+    name_b: str | None = None,
+    sets: Mapping[str, Any] | None = None,
+    both: Mapping[str, Any] | None = None,
+    smallest: float | None = None,
+    seeds: int | None = None,
+    confidence: float | None = None,
+    jobs: int | None = None,
+    seed: int | None = None,
+    data: str | Path = "data",
+    imports: Sequence[str] = (),
+    trust: bool = False,
+    resume: str | Path | AbTest | None = None,
+    wait: bool = True,
+    quiet: bool = False,
+) -> AbTest:
+    """Trains one more seed of A and of B until it is known which is better, as `slm-lab
+    ab`.
+
+    Args:
+        a: A spec, as for `train`.
+        b: Another one; by default A, which `sets` change.
+        name: The spec in the file of A; needed if it has several.
+        name_b: The spec in the file of B.
+        sets: Changes of B alone.
+        both: Changes of A and of B.
+        smallest: A difference of returns that does not matter: the test ends once it
+            is less.
+        seeds: The most seeds of each; by default 20.
+        confidence: The chance that the interval is right; by default 0.95.
+        jobs: Cores to use; by default all.
+        resume: The folder of a test; `seeds` may then allow more, and no other argument
+            about the plan is allowed.
+
+    Other arguments and errors are those of `train`.
+
+    >>> changes = {"agent.algorithm.gamma": 0.9}
+    >>> test = slm_lab.ab("small.json", sets=changes, seeds=6, quiet=True)
+    >>> test.result["allowed"]
+    6"""
+    source = _source(both, seed=seed, data=data, imports=imports, trust=trust)
+    of_b = _source(sets, seed=None, data=data, imports=imports, trust=trust)
+    if b is None and name_b is not None and a is not None:
+        b = a
+    with (
+        _complete("ab", source, a, name, resume) as source,
+        _spec_file(b, name_b) as file_b,
+    ):
+        source_b = replace(
+            source,
+            spec_file=file_b or source.spec_file,
+            spec_name=name_b if file_b else source.spec_name,
+            sets=(*source.sets, *of_b.sets),
+        )
+        request = AbRequest(
+            a=source,
+            b=source_b,
+            seeds=_number("seeds", seeds, least=1),
+            smallest=_float("smallest", smallest),
+            confidence=_float("confidence", confidence),
+            jobs=_number("jobs", jobs, least=1),
+        )
+        process, folder = _start("ab", request, quiet)
+    return AbTest(folder, process).followed(wait)
+
+
 def _text(value: object) -> str | None:
     """The value of an argument that may be any text."""
     if value is None:
@@ -387,7 +484,7 @@ def _source(
     imports: Sequence[str],
     trust: bool,
 ) -> RunSource:
-    """The options that all three functions have."""
+    """The options that all functions have."""
     return RunSource(
         sets=tuple(
             f"{path}={_json(f'sets[{path!r}]', value)}"
@@ -446,7 +543,7 @@ def _complete(
 
 
 def _start(
-    verb: str, request: RunSource | CompareRequest, quiet: bool
+    verb: str, request: RunSource | CompareRequest | AbRequest, quiet: bool
 ) -> tuple[LabProcess, Path]:
     """A started command, and its folder. Raises LabError."""
     try:

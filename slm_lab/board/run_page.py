@@ -28,7 +28,13 @@ from slm_lab.metrics.trial_state import ranked
 from slm_lab.records.catalog import Catalog, CatalogEntry
 from slm_lab.records.run_record import RunRecord, RunStatus
 from slm_lab.records.trust import command_text, named_by, resume_words
-from slm_lab.storage.run_dir import PLAN_BLOCK, PLAN_FILE, RUN_BLOCK, videos
+from slm_lab.storage.run_dir import (
+    AB_RESULT,
+    PLAN_BLOCK,
+    PLAN_FILE,
+    RUN_BLOCK,
+    videos,
+)
 from slm_lab.studies.search.outcomes import summarise
 
 SEARCH_PAGE = "*_experiment_graph.html"
@@ -147,7 +153,15 @@ def _search(catalog: Catalog, entry: CatalogEntry) -> Any:
 
 def _comparison(catalog: Catalog, entry: CatalogEntry) -> Any:
     """The page of the trainings that have finished."""
-    return elements.page(catalog.root, entry.folder, "*_compare.html")
+    pattern = "*_compare.html"
+    if _is_ab(entry):
+        pattern = "*_ab.html"
+    return elements.page(catalog.root, entry.folder, pattern)
+
+
+def _is_ab(entry: CatalogEntry) -> bool:
+    """Whether a comparison is a test of A against B."""
+    return any(entry.folder.glob(AB_RESULT.format("*")))
 
 
 def _commands(entry: CatalogEntry, query: Query) -> Any:
@@ -180,7 +194,8 @@ def _next_commands(entry: CatalogEntry, trial: str) -> dict[str, str]:
         block = PLAN_BLOCK
         files = [*entry.folder.glob(PLAN_FILE.format("*"))]
         if may_resume:
-            commands["resume"] = ["compare", "--resume", place]
+            verb = "ab" if _is_ab(entry) else "compare"
+            commands["resume"] = [verb, "--resume", place]
     else:
         block = RUN_BLOCK
         files = [run.spec_file]

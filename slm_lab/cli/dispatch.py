@@ -7,10 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from typer import Exit
-
 from slm_lab.cli.shell.caller import Caller
-from slm_lab.cli.shell.exit_codes import report_errors, run_guarded
 from slm_lab.cli.shell.signals import ended_in_time, print_stop
 from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins, typed_modules
@@ -28,22 +25,6 @@ if TYPE_CHECKING:
 PLAYING = ("eval", "enjoy")
 MOST_LETTERS = 200
 """The maximum length of a name or a note, in letters."""
-
-
-def run_for_caller() -> None:
-    """The entry point of a process that the Python API has started: it does what its
-    caller asks for."""
-
-    def work() -> None:
-        with report_errors() as caller:
-            verb, request = caller.receive()
-            if verb == "compare":
-                with stop_signals_blocked(), importing():
-                    from slm_lab.cli.compare import compare
-                raise Exit(compare(request, caller))
-            raise Exit(execute(verb, request, caller))
-
-    run_guarded(work)
 
 
 def execute(verb: Verb, asked: RunSource, caller: Caller) -> int:

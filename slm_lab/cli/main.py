@@ -3,6 +3,7 @@
 import shlex
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -441,6 +442,99 @@ def compare(
             threshold=threshold,
         )
         raise Exit(execute(request, caller))
+
+
+@app.command(epilog=_EPILOG)
+def ab(
+    words: Annotated[
+        # None, as no release of click before 8.3 takes a default of several words
+        list[str] | None,
+        Argument(
+            metavar="A B",
+            help="Each a spec file or shipped name, FILE NAME, or ALGO ENV; two of one "
+            "file are FILE NAME NAME. B is left out where -s makes it of A.",
+            autocompletion=completion.ab_words,
+        ),
+    ] = None,
+    sets: Annotated[
+        list[str],
+        Option(
+            "--set",
+            "-s",
+            metavar="KEY=VALUE",
+            help="A change of B alone. Repeatable.",
+            autocompletion=completion.keys,
+        ),
+    ] = options.NONE,
+    both: Annotated[
+        list[str],
+        Option(
+            metavar="KEY=VALUE",
+            help="A change of A and of B. Repeatable.",
+            autocompletion=completion.keys,
+        ),
+    ] = options.NONE,
+    smallest: Annotated[
+        float | None,
+        Option(
+            metavar="R",
+            help="A difference of returns that does not matter: end once it is less.",
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None, Option(min=1, help="The most seeds of each; 20.")
+    ] = None,
+    confidence: Annotated[
+        float | None, Option(metavar="SHARE", help="0.95 if left out.")
+    ] = None,
+    seed: Annotated[
+        int | None, Option(min=0, help="First seed: meta.random_seed.")
+    ] = None,
+    data: Annotated[Path, Option(help="Parent folder of the test.")] = Path("data"),
+    jobs: Annotated[
+        int | None, Option(min=1, help="Cores to use. Default: all.")
+    ] = None,
+    imports: options.Imports = options.NONE,
+    trust: options.Trust = False,
+    resume: Annotated[
+        Path | None,
+        Option(metavar="FOLDER", help="Resume a test; --seeds may allow more."),
+    ] = None,
+    as_json: options.AsJson = False,
+    notify: options.Notify = None,
+) -> None:
+    """Train one more seed of A and of B until it is known which is better, and by how
+    much.
+
+    It may be looked at, stopped and resumed at any time: the answer stays right."""
+    with report_errors(notify) as caller:
+        with stop_signals_blocked(), importing():
+            from slm_lab.cli import ab as command
+            from slm_lab.studies.ab.plan import AbRequest
+
+        of_a = RunSource(
+            run=None if resume is None else str(resume),
+            sets=tuple(both),
+            seed=seed,
+            data_dir=data,
+            imports=tuple(imports),
+            trust=trust,
+            output="json" if as_json else "text",
+        )
+        of_b = replace(of_a, sets=(*both, *sets))
+        if words or resume is None:
+            a, b = command.specs_of(words or ())
+            of_a = replace(of_a, spec_file=a[0], spec_name=a[1])
+            of_b = replace(of_b, spec_file=b[0], spec_name=b[1])
+        request = AbRequest(
+            a=of_a,
+            b=of_b,
+            seeds=seeds,
+            smallest=smallest,
+            confidence=confidence,
+            jobs=jobs,
+        )
+        raise Exit(command.ab(request, caller))
 
 
 @app.command(epilog=_EPILOG)

@@ -16,7 +16,13 @@ from rich.filesize import decimal
 from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.files import folders_in, may_be_read, read_file, read_object
 from slm_lab.core.recorded import value_at
-from slm_lab.core.text import duration_text, in_line, significant, with_spread
+from slm_lab.core.text import (
+    count_text,
+    duration_text,
+    in_line,
+    significant,
+    with_spread,
+)
 from slm_lab.core.values import leaves
 from slm_lab.records.annotations import read_annotations
 from slm_lab.records.event_log import EventLog
@@ -30,12 +36,14 @@ from slm_lab.records.run_record import (
 )
 from slm_lab.spec.modes import mode_of
 from slm_lab.storage.run_dir import (
+    AB_RESULT,
     COMPARISON_LOG,
     PLAN_BLOCK,
     PLAN_FILE,
     RUN_BLOCK,
     RunDir,
     runs_in,
+    safe_name,
     sets_env,
 )
 
@@ -210,8 +218,16 @@ def overview_of_comparison(
     planned = seeds * len(variants)
     done = [run for run in runs if run.status is RunStatus.DONE]
     training = [run for run in runs if run.status is RunStatus.TRAINING]
+    mode = f"comparison, {len(done)} of {planned} trainings"
+    has_ended = len(done) == planned
+    if "rule" in plan_block:
+        result = read_object(
+            plan.parent / AB_RESULT.format(safe_name(plan_block["name"]))
+        )
+        mode = f"A against B, {count_text(len(done), 'training')}"
+        has_ended = value_at(result, "ended", False)
     status = RunStatus.STOPPED
-    if len(done) == planned:
+    if has_ended:
         status = RunStatus.DONE
     if any(run.status is RunStatus.FAILED for run in runs):
         status = RunStatus.FAILED
@@ -226,7 +242,7 @@ def overview_of_comparison(
         started=plan_block["started"],
         name=plan_block["name"],
         env=spec["env"]["name"],
-        mode=f"comparison, {len(done)} of {planned} trainings",
+        mode=mode,
         status=status,
         frames=frames,
         budget=budget,

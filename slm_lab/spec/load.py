@@ -34,8 +34,8 @@ A_SHARE = 'leave it out to end there, or give a share of the budget, such as "20
 
 @contextmanager
 def warnings_held() -> Iterator[None]:
-    """Logs what is suspicious in the specs that are loaded within at the end: a command
-    that is refused says only why."""
+    """Logs what is suspicious in the specs that are loaded within at the end, each text
+    once: a command that is refused says only why."""
     held: list[logging.LogRecord] = []
 
     def hold(record: logging.LogRecord) -> bool:
@@ -47,7 +47,7 @@ def warnings_held() -> Iterator[None]:
         yield
     finally:
         logger.removeFilter(hold)
-    for record in held:
+    for record in {record.getMessage(): record for record in held}.values():
         logger.handle(record)
 
 

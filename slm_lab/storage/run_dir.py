@@ -30,6 +30,8 @@ PLAN_FILE = "{}_compare_specs.json"
 """The name of the plan file, a spec file with every variant."""
 COMPARISON_LOG = "{}_compare.jsonl"
 """The name of the event log of a comparison, beside its plan."""
+AB_RESULT = "{}_ab.json"
+"""The name of the file in the folder of a test of A against B that holds its answer."""
 
 STAMP = "%Y_%m_%d_%H%M%S"
 _STAMP_PATTERN = re.compile(r"_(\d{4}_\d{2}_\d{2}_\d{6})(?:_(\d+))?$")

@@ -7,7 +7,7 @@ import os
 import time
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple, final
 
@@ -130,6 +130,26 @@ def of_this_machine(with_gpus: bool) -> Resources:
 
         gpus = torch.cuda.device_count()
     return Resources(usable_cores(), gpus)
+
+
+def resources_for(specs: Iterable[Spec], jobs: int | None) -> Resources:
+    """The cores of this machine, or of the cluster that the specs name, at most `jobs`;
+    None: all. Raises UsageError if they name several."""
+    specs = tuple(specs)
+    clusters = {spec.meta.cluster for spec in specs}
+    if len(clusters) > 1:
+        raise UsageError("meta.cluster must be the same in all trainings")
+    cluster = clusters.pop()
+    if cluster is None:
+        needs_gpu = any(spec.meta.search_resources.gpu > 0 for spec in specs)
+        resources = of_this_machine(with_gpus=needs_gpu)
+    else:
+        from slm_lab.parallel.ray.connect import size_of
+
+        resources = Resources(*size_of(cluster))
+    if jobs is not None:
+        resources.limit(jobs)
+    return resources
 
 
 REPORT_SECONDS = 10.0

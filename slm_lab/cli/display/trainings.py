@@ -1,7 +1,7 @@
-"""The live table of a benchmark's trainings; without a terminal, lines of a log."""
+"""The live table of a study's trainings; without a terminal, lines of a log."""
 
 import time
-from typing import final
+from typing import Protocol, final
 
 from rich.console import Console, RenderableType
 from rich.text import Text
@@ -11,7 +11,25 @@ from slm_lab.cli.display.live import STOPPING, LiveTable, TableColumn
 from slm_lab.cli.display.screen import print_line
 from slm_lab.core.text import duration_text, error_summary, short_count, significant
 from slm_lab.metrics.trial_state import Status, TrialState
-from slm_lab.studies.benchmark.run import BenchmarkRun
+from slm_lab.records.event_log import StudyState
+from slm_lab.studies.pool import Pool
+from slm_lab.studies.study import Study
+
+
+class TrainingsRun(Protocol):
+    """What the table shows."""
+
+    study: Study
+    study_state: StudyState
+    pool: Pool
+    num_trials: int
+
+    def label(self, trial: int) -> str:
+        """The name of a training."""
+
+    def budget(self, trial: int) -> int:
+        """The frames of a training."""
+
 
 REFRESH = 0.5
 """Seconds between two updates of the table."""
@@ -25,10 +43,15 @@ class TrainingsTable(LiveTable):
     BAR_WIDTH = 24
     ROOM_FOR_BAR = 90
 
-    def __init__(self, console: Console, run: BenchmarkRun) -> None:
+    def __init__(self, console: Console, run: TrainingsRun) -> None:
         super().__init__(console)
         self._run = run
-        self._logged: dict[int, Status] = {}
+        # what a resumed study did before has been printed then
+        self._logged = {
+            trial: state.status
+            for trial, state in run.study_state.trials.items()
+            if state.status.is_over
+        }
         self._next = 0.0
 
     @override
@@ -56,10 +79,9 @@ class TrainingsTable(LiveTable):
         ]
         table = self._grid(columns)
         for trial, process in self._run.pool.running.items():
-            budget = self._run.trainings[trial].row.spec.env.max_frame
             table.add_row(
                 self._run.label(trial),
-                *self._bar(process.frame, budget),
+                *self._bar(process.frame, self._run.budget(trial)),
                 f"{process.frame:,}",
                 duration_text(process.seconds),
             )
@@ -75,8 +97,7 @@ class TrainingsTable(LiveTable):
                 print_line(self._console, self._line(trial, state))
 
     def _line(self, trial: int, state: TrialState) -> str:
-        count = len(self._run.trainings)
-        name = f"[{trial + 1}/{count}] {self._run.label(trial)}"
+        name = f"[{trial + 1}/{self._run.num_trials}] {self._run.label(trial)}"
         if state.status is Status.RUNNING:
             return f"{name} begins"
         if state.status is Status.FAILED:

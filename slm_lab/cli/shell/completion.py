@@ -46,6 +46,14 @@ def spec_names(ctx: Context, incomplete: str) -> Iterator[str]:
 
 
 @_completer
+def ab_words(ctx: Context, incomplete: str) -> Iterator[str]:
+    """Words that may follow `slm-lab ab`: files, and the specs in the first."""
+    if _typed(ctx):
+        yield from spec_names(ctx, incomplete)
+    yield from spec_files(ctx, incomplete)
+
+
+@_completer
 def run_words(ctx: Context, incomplete: str) -> Iterator[str]:
     """Words that may follow `slm-lab run`: a file or an algorithm, a spec, a mode."""
     typed = _typed(ctx)
@@ -87,6 +95,7 @@ def keys(ctx: Context, incomplete: str) -> Iterator[str]:
 def _typed(ctx: Context) -> list[str]:
     names = ("spec_file", "file", "spec_name", "name", "mode")
     words = [ctx.params.get(name) for name in names]
+    words += ctx.params.get("words") or ()  # of a command that takes several
     # those before an option without a value
     return [word for word in words if word] or ctx.args
 

@@ -3,12 +3,11 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
-from slm_lab.core.errors import Problem, SpecError, UsageError
+from slm_lab.core.errors import UsageError
 from slm_lab.records.run_source import RunSource
 from slm_lab.records.training_record import (
     TrainingRecord,
@@ -16,14 +15,9 @@ from slm_lab.records.training_record import (
     record_file_name,
 )
 from slm_lab.spec.load import warnings_held
-from slm_lab.spec.override import parse_setting
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.run_dir import safe_name
-from slm_lab.studies.requirements import check_machine, check_spaces
-
-ONE_RUN = "meta.max_run=1"
-ONE_SESSION = "meta.max_session=1"
-"""What makes one training of a spec that repeats it, or whose Sessions are seeds."""
+from slm_lab.studies.one_training import one_training
 
 
 class PlannedRow(NamedTuple):
@@ -132,21 +126,7 @@ def planned_row(
 ) -> PlannedRow:
     """A row whose spec is checked. It is one training, even where the spec repeats it.
     Raises SpecError, UsageError."""
-    typed = {parse_setting(text).key for text in source.sets}
-    added = [ONE_RUN]
-    if source.load(warn=False).meta.distributed is False:
-        added.append(ONE_SESSION)
-    missing = [text for text in added if parse_setting(text).key not in typed]
-    source = replace(source, sets=(*source.sets, *missing))
-    spec = source.load()
-    where = source.where(spec)
-    if spec.meta.max_run > 1 or (
-        spec.meta.distributed is False and spec.meta.max_session > 1
-    ):
-        message = "must be 1: the suite has the seeds"
-        raise SpecError(where, [Problem("meta.max_session", message)])
-    check_spaces(where, spec)
-    check_machine(where, spec)
+    source, spec = one_training(source)
     return PlannedRow(
         name=name,
         method=method or spec.agent.algorithm.name,

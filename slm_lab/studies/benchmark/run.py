@@ -36,7 +36,7 @@ from slm_lab.studies.benchmark.plan import (
     BenchmarkPlan,
     PlannedTraining,
 )
-from slm_lab.studies.pool import Pool, Request, Resources, of_this_machine, request_of
+from slm_lab.studies.pool import Pool, Request, request_of, resources_for
 from slm_lab.studies.run import Run
 from slm_lab.studies.study import Agenda, Study
 from slm_lab.studies.trial import TrialTask
@@ -79,12 +79,16 @@ class BenchmarkRun(Agenda):
         self._began: dict[int, _Usage] = {}
         self._with_others: set[int] = set()
         """Trainings that ran beside another one."""
-        self.pool = Pool(_resources(plan, jobs))
+        self.pool = Pool(resources_for((row.spec for row in plan.rows), jobs))
         self.study = Study(self, self.pool)
 
     @override
     def label(self, trial: int) -> str:
         return self.trainings[trial].label
+
+    def budget(self, trial: int) -> int:
+        """The frames of a training."""
+        return self.trainings[trial].row.spec.env.max_frame
 
     @override
     def propose(self, trial: int) -> Params:
@@ -283,25 +287,6 @@ def _curve(returns: Line, clock: Rows) -> ReturnCurve:
 
 def _rounded(numbers: FloatArray) -> list[float]:
     return [float(f"{number:.{DIGITS}g}") for number in numbers]
-
-
-def _resources(plan: BenchmarkPlan, jobs: int | None) -> Resources:
-    """The cores of this machine, or of the cluster that the plan names, at most `jobs`.
-    Raises UsageError."""
-    clusters = {row.spec.meta.cluster for row in plan.rows}
-    if len(clusters) > 1:
-        raise UsageError("meta.cluster must be the same in all rows of a suite")
-    cluster = clusters.pop()
-    if cluster is None:
-        needs_gpu = any(row.spec.meta.search_resources.gpu > 0 for row in plan.rows)
-        resources = of_this_machine(with_gpus=needs_gpu)
-    else:
-        from slm_lab.parallel.ray.connect import size_of
-
-        resources = Resources(*size_of(cluster))
-    if jobs is not None:
-        resources.limit(jobs)
-    return resources
 
 
 def _usage() -> _Usage:

@@ -44,7 +44,7 @@ from slm_lab.storage.run_dir import (
     safe_name,
 )
 from slm_lab.studies.baseline import RANDOM_RETURNS_FILE
-from slm_lab.studies.compare.plan import Plan, Planned
+from slm_lab.studies.compare.plan import Plan, Planned, StoppingRule
 
 
 def read_plan(
@@ -52,7 +52,7 @@ def read_plan(
 ) -> Plan:
     """The plan in the folder of a comparison. Its plug-ins must be imported. Raises
     SpecError. Raises UsageError without a plan of this format. `to_resume` raises it
-    also if the comparison was begun on another machine, because speeds are not
+    also if a comparison was begun on another machine, because speeds are not
     comparable, and warns of suspicious keys.
     """
     file, block = _plan_block(folder)
@@ -60,10 +60,14 @@ def read_plan(
     specs = load_specs(file, warn=to_resume)
     cores = int(block["usable_cores"])
     processor_name = str(block["machine"]["processor"])
+    rule = None
+    if "rule" in block:
+        rule = StoppingRule(**block["rule"])
     if to_resume:
         for spec in specs.values():
             check_cluster_allowed(folder, spec, ())
-        _check_machine_is(folder, cores, processor_name)
+        if rule is None:
+            _check_machine_is(folder, cores, processor_name)
     by_label = {}
     for entry in block["variants"]:
         spec = specs[entry["spec"]]
@@ -77,6 +81,7 @@ def read_plan(
         processor=processor_name,
         imports=imports,
         notes=tuple(block["notes"]),
+        rule=rule,
     )
 
 
@@ -149,13 +154,22 @@ class CompareFolder:
     @classmethod
     def create(cls, data_dir: Path, plan: Plan) -> "CompareFolder":
         """A new folder with the plan, and the known returns of random agents."""
-        path = fresh_folder(data_dir, f"{safe_name(plan.name)}_compare", datetime.now())
+        stem = f"{safe_name(plan.name)}_{plan.kind}"
+        path = fresh_folder(data_dir, stem, datetime.now())
         with undone_on_failure(lambda: shutil.rmtree(path)):
             write_json(plan.file(path), plan.to_json())
             random_returns = data_dir / RANDOM_RETURNS_FILE
             if random_returns.is_file():
                 shutil.copyfile(random_returns, path / RANDOM_RETURNS_FILE)
         return cls(path, plan)
+
+    def keep_seeds(self) -> None:
+        """Writes the plan's seeds into its file, which may have fewer. Raises
+        OSError."""
+        file = self.plan.file(self.path)
+        content = read_file(file)
+        content[PLAN_BLOCK]["seeds"] = list(self.plan.seeds)
+        write_json(file, content)
 
     def lock(self) -> RunLock:
         """A lock, as long as it is referred to. Raises UsageError when another process

@@ -14,7 +14,6 @@ from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.core.process import usable_cores
 from slm_lab.records.origin import processor
 from slm_lab.records.run_source import RunSource
-from slm_lab.session.seeding import draw_root_seed
 from slm_lab.spec.checks.nets import GLOBAL_TWIN
 from slm_lab.spec.load import warnings_held
 from slm_lab.spec.modes import MODES, mode_of
@@ -23,7 +22,7 @@ from slm_lab.spec.parse import Parsed
 from slm_lab.spec.schema.agent import optimizer_paths
 from slm_lab.spec.schema.messages import not_among
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.studies.compare.plan import Plan, Variant
+from slm_lab.studies.compare.plan import Plan, Variant, consecutive_seeds
 from slm_lab.studies.requirements import check_machine, check_spaces
 
 logger = logging.getLogger(__name__)
@@ -69,7 +68,7 @@ def make_plan(request: CompareRequest) -> Plan:
     return Plan(
         name=base.name,
         specs=specs,
-        seeds=_seeds(request, base),
+        seeds=consecutive_seeds(source.seed, base, request.seeds),
         threshold=request.threshold,
         cores=cores,
         processor=processor(),
@@ -199,17 +198,6 @@ def _specs(where: str, parsed: Mapping[Way, Parsed]) -> dict[str, Spec]:
         assert content.spec is not None
         specs[way.label] = content.spec
     return specs
-
-
-def _seeds(request: CompareRequest, base: Spec) -> tuple[int, ...]:
-    """The seeds of each variant: the given one, else the spec's, else a drawn one, and
-    those that follow it."""
-    first = request.source.seed
-    if first is None:
-        first = base.meta.random_seed
-    if first is None:
-        first = draw_root_seed()
-    return tuple(range(first, first + request.seeds))
 
 
 def _load_notes(cores: int) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from slm_lab.charts.speeds import Way
 from slm_lab.records.origin import provenance
+from slm_lab.session.seeding import draw_root_seed
 from slm_lab.spec.override import Setting, apply_settings
 from slm_lab.spec.parse import Parsed, parse
 from slm_lab.spec.schema.spec import Spec
@@ -45,6 +46,25 @@ class Planned(NamedTuple):
         return f"{self.variant}, seed {self.seed}"
 
 
+def consecutive_seeds(first: int | None, base: Spec, count: int) -> tuple[int, ...]:
+    """The seeds of each variant: the given one, else the spec's, else a drawn one, and
+    those that follow it."""
+    if first is None:
+        first = base.meta.random_seed
+    if first is None:
+        first = draw_root_seed()
+    return tuple(range(first, first + count))
+
+
+class StoppingRule(NamedTuple):
+    """When a test of two variants ends before its last seed."""
+
+    confidence: float
+    """The chance, at least, that the interval of the difference is right."""
+    smallest: float | None
+    """A difference in the final return that does not matter yet."""
+
+
 class Plan(NamedTuple):
     """The variants of a comparison and their machine."""
 
@@ -57,6 +77,14 @@ class Plan(NamedTuple):
     processor: str
     imports: tuple[str, ...]
     notes: tuple[str, ...]
+    rule: StoppingRule | None = None
+    """Of a test of two variants, whose `seeds` are the most that it may use. None: a
+    comparison, which uses all."""
+
+    @property
+    def kind(self) -> str:
+        """The command that began it."""
+        return "compare" if self.rule is None else "ab"
 
     @property
     def baseline(self) -> Spec:
@@ -95,12 +123,20 @@ class Plan(NamedTuple):
             "usable_cores": self.cores,
             "imports": list(self.imports),
             "notes": list(self.notes),
+            **self._rule_entry,
             **provenance(self.seeds[0]),
         }
         return {
             **{spec.name: spec.to_json() for spec in self.specs.values()},
             PLAN_BLOCK: block,
         }
+
+    @property
+    def _rule_entry(self) -> dict[str, Any]:
+        """What the plan's block says of the stopping rule."""
+        if self.rule is None:
+            return {}
+        return {"rule": self.rule._asdict()}
 
     def _entries(self) -> Iterable[dict[str, Any]]:
         """What the plan's block says of each variant. Earlier versions of the lab read

@@ -7,6 +7,7 @@ from typing import final
 
 from typing_extensions import override
 
+from slm_lab.core.errors import UsageError
 from slm_lab.metrics.trial_state import Params, Status, TrialState
 from slm_lab.records.run_source import RunSource
 from slm_lab.spec.load import warnings_held
@@ -50,7 +51,12 @@ class CompareRun(Agenda):
     def resume(cls, folder: Path, imports: tuple[str, ...] = ()) -> "CompareRun":
         """Resumes a comparison with the plug-ins `imports`. Raises UsageError,
         SpecError."""
-        return cls(CompareFolder(folder, read_plan(folder, imports)))
+        plan = read_plan(folder, imports)
+        if plan.rule is not None:
+            raise UsageError(
+                f"{folder} is a test of two specs: slm-lab ab --resume {folder}"
+            )
+        return cls(CompareFolder(folder, plan))
 
     @property
     def folder(self) -> Path:

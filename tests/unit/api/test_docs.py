@@ -47,7 +47,10 @@ def test_the_code_of_a_page_prints_what_the_page_says(
     assert checked == blocks_of_code
 
 
-TRAINS = ("train", "search", "compare", "Search", "Comparison", "TrainingFailed")
+TRAINS = (
+    *("train", "search", "compare", "ab"),
+    *("Search", "Comparison", "AbTest", "TrainingFailed"),
+)
 
 
 @pytest.mark.parametrize(

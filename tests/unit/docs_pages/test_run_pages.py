@@ -67,6 +67,8 @@ def frames(words):
 def shortened(words):
     """The command with small numbers."""
     command, text = words[0], " ".join(words)
+    if command == "ab":
+        return [*words, "--both", f"env.max_frame={FEW}", "--seeds", "6"]
     if command not in ("run", "compare") or re.search(r"(eval|enjoy)@", text):
         return (
             [*words, "--episodes", "2"] if "@" in text and command == "run" else words

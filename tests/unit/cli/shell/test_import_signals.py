@@ -120,6 +120,7 @@ def test_a_command_that_is_stopped_as_it_begins_prints_a_document_too(
         ["run", "{spec}", "small", "train"],
         ["run", "{spec}", "small", "eval@latest"],
         ["compare", "{spec}", "small"],
+        ["ab", "{spec}", "small"],
         ["probe", "{spec}", "small"],
     ],
 )
