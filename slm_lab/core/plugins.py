@@ -63,12 +63,16 @@ def _refuse_folder(module: str, imported: ModuleType) -> None:
     folder = next(filter(Path.is_dir, places), None)
     if module_spec is None or module_spec.has_location or folder is None:
         return
-    sys.modules.pop(module)  # so that a repeated import finds what is there then
-    fix = "name a module in it"
     if folder.is_relative_to(Path.cwd()):
         folder = folder.relative_to(Path.cwd())
+    sys.modules.pop(module)  # so that a repeated import finds what is there then
     package = folder / module.rpartition(".")[2]
-    if (package / "__init__.py").is_file():
+    fix = "name a module in it"
+    path = [] if "." in module else None  # as of a parent, or sys.path
+    specs = [finder.find_spec(module, path) for finder in sys.meta_path]
+    if any(found is not None and found.has_location for found in specs):
+        fix = "it hides the installed package: repeat the command in another folder"
+    elif (package / "__init__.py").is_file():
         fix = f"its package is {package}: repeat the command in {folder}"
         if (folder / "pyproject.toml").is_file() and not folder.is_absolute():
             fix += f", or install it: pip install -e ./{folder}"

@@ -1,7 +1,7 @@
 """`--import`: the module is imported, or one line says why not."""
 
 import sys
-from importlib.util import find_spec
+from importlib.util import find_spec, spec_from_file_location
 
 import pytest
 
@@ -85,6 +85,24 @@ def test_a_project_folder_beside_which_a_command_is_typed_is_answered_with_the_f
         import_plugins(["plug_in_copy"])
     install = ", or install it: pip install -e ./plug_in_copy"
     assert str(error.value) == nothing + install
+
+
+def test_a_folder_that_hides_an_installed_package_is_named(here, monkeypatch):
+    """As that of an editable installation, whose finder comes last."""
+    (here / "plug_in_hidden").mkdir()
+    installed = here / "elsewhere.py"
+    installed.write_text("x = 1")
+
+    class Finder:
+        @staticmethod
+        def find_spec(name, path, target=None):
+            if name == "plug_in_hidden":
+                return spec_from_file_location(name, installed)
+            return None
+
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder])
+    with pytest.raises(UsageError, match=r"hides the installed .* in another folder$"):
+        import_plugins(["plug_in_hidden"])
 
 
 def test_a_folder_without_a_package_is_no_module_and_a_module_in_it_is_one(here):
