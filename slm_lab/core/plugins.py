@@ -68,7 +68,7 @@ def _refuse_folder(module: str, imported: ModuleType) -> None:
     sys.modules.pop(module)  # so that a repeated import finds what is there then
     package = folder / module.rpartition(".")[2]
     fix = "name a module in it"
-    path = [] if "." in module else None  # as of a parent, or sys.path
+    path: list[str] | None = [] if "." in module else None  # of a parent, or sys.path
     specs = [finder.find_spec(module, path) for finder in sys.meta_path]
     if any(found is not None and found.has_location for found in specs):
         fix = "it hides the installed package: repeat the command in another folder"
