@@ -10,6 +10,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.sharedctypes import RawValue
 from multiprocessing.util import Finalize
+from traceback import clear_frames
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -312,6 +313,9 @@ class Workers(AsyncVectorEnv):
         try:
             yield
         except (EOFError, ConnectionError) as error:
+            # Its frames have a view of what was sent. Python 3.12.1 crashes when it
+            # collects one in a cycle (python/cpython#111049); 3.13 complains.
+            clear_frames(error.__traceback__)
             raise LabError(self._death_notice()) from error
         self._in_call = False
 

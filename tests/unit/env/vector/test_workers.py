@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 from contextlib import closing, contextmanager
 from multiprocessing import forkserver
 
@@ -116,6 +117,16 @@ def test_every_call_reports_a_worker_that_was_killed_before_it(workers, call):
     with pytest.raises(LabError, match=f"^{died}, often because no memory is left$"):
         call(workers)
     assert not any(map(psutil.pid_exists, pids))
+
+
+def test_the_error_about_a_dead_worker_keeps_no_view_of_what_was_sent(workers):
+    """Python 3.12.1 crashes when it collects such a view in a cycle; 3.13 complains."""
+    killed(workers, 0)
+    with pytest.raises(LabError) as caught:
+        step(workers)
+    frames = traceback.walk_tb(caught.value.__cause__.__traceback__)
+    kept = [value for frame, _ in frames for value in frame.f_locals.values()]
+    assert not any(isinstance(value, memoryview) for value in kept)
 
 
 @pytest.mark.parametrize(
