@@ -11,6 +11,8 @@ import numpy as np
 import onnxruntime
 from gymnasium import spaces, wrappers
 
+if len(sys.argv) < 3:
+    sys.exit(__doc__)
 session = onnxruntime.InferenceSession(sys.argv[1])
 given, *recurrent = session.get_inputs()
 env = gymnasium.make(sys.argv[2])

@@ -18,24 +18,24 @@ class Example(NamedTuple):
     """Where the source has them. A wheel has them in `slm_lab/examples`."""
     purpose: str
     then: str
-    """The command that comes next."""
+    """The command that comes next, with the `target` of the copy and its `parent`."""
 
 
 EXAMPLES = {
     "lab_extras": Example(
         place="docs/examples/lab_extras",
         purpose="a package with an algorithm, a net, environments and a parallel mode",
-        then="pip install ./lab_extras",
+        then="pip install {target}",
     ),
     "play_onnx": Example(
         place="docs/examples/play_onnx.py",
         purpose="plays an exported agent without the lab",
-        then="python play_onnx.py FILE.onnx ENV",
+        then="python {target} FILE.onnx ENV",
     ),
     "bench": Example(
         place="bench",
         purpose="the speed of training, beside other libraries",
-        then="python -m bench.speed ppo_cartpole",
+        then="cd {parent} && python -m bench.speed ppo_cartpole",
     ),
 }
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
@@ -57,6 +57,8 @@ def copy_example(name: str, out: Path | None) -> None:
         raise UsageError(f"there is no example {name}; there are {names}{hint}")
     source = example_path(name)
     target = out or Path(source.name)
+    if name == "bench" and target.name != name:
+        raise UsageError(f"--out {target}: the folder's name must be bench, its module")
     if target.exists():
         raise UsageError(f"{target} exists: name another place with --out")
     if source.is_dir():
@@ -64,7 +66,15 @@ def copy_example(name: str, out: Path | None) -> None:
     else:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
-    print_line(console(), f"wrote {target}; then: {EXAMPLES[name].then}")
+    print_line(console(), f"wrote {target}; then: {_next_command(name, target)}")
+
+
+def _next_command(name: str, target: Path) -> str:
+    """The command that comes next, for where the copy is."""
+    # pip takes a bare name for that of a package.
+    path = target if target.is_absolute() else f"./{target}"
+    command = EXAMPLES[name].then.format(target=path, parent=target.parent)
+    return command.removeprefix("cd . && ")
 
 
 def example_path(name: str) -> Path:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from importlib.machinery import all_suffixes
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from slm_lab.core.errors import UsageError
@@ -45,12 +46,40 @@ def import_plugins(modules: Sequence[str]) -> None:
         _refuse_namesake(module)
         try:
             with stop_signals_blocked(), running_import_of(module):
-                importlib.import_module(module)
+                imported = importlib.import_module(module)
         except (Exception, SystemExit) as error:
             is_file = module.endswith(".py")
             name = module.removesuffix(".py").replace("/", ".")
             why = f"write {name}, without .py" if is_file else import_failure(error)
             raise UsageError(f"--import {module}: {why}") from error
+        _refuse_folder(module, imported)
+
+
+def _refuse_folder(module: str, imported: ModuleType) -> None:
+    """Raises UsageError if `imported` is a folder without an `__init__.py`: Python
+    imports any folder as an empty package."""
+    module_spec = imported.__spec__
+    places = [Path(place) for place in getattr(imported, "__path__", ())]
+    folder = next(filter(Path.is_dir, places), None)
+    if module_spec is None or module_spec.has_location or folder is None:
+        return
+    if folder.is_relative_to(Path.cwd()):
+        folder = folder.relative_to(Path.cwd())
+    sys.modules.pop(module)  # so that a repeated import finds what is there then
+    package = folder / module.rpartition(".")[2]
+    fix = "name a module in it"
+    path: list[str] | None = [] if "." in module else None  # of a parent, or sys.path
+    specs = [finder.find_spec(module, path) for finder in sys.meta_path]
+    if any(found is not None and found.has_location for found in specs):
+        fix = "it hides the installed package: repeat the command in another folder"
+    elif (package / "__init__.py").is_file():
+        fix = f"its package is {package}: repeat the command in {folder}"
+        if (folder / "pyproject.toml").is_file() and not folder.is_absolute():
+            fix += f", or install it: pip install -e ./{folder}"
+    raise UsageError(
+        f"--import {module}: nothing was imported, because the folder {folder} has no "
+        f"__init__.py; {fix}"
+    )
 
 
 def refuse_during_import(command: str) -> None:

@@ -261,6 +261,10 @@ def _without_own_skip(entry: GymnasiumSpec) -> GymnasiumSpec:
 
 
 def _import_registrar(module_name: str, name: str) -> None:
+    package = module_name.partition(".")[0]
+    for extra in EXTRAS:
+        if extra.module == package:
+            extra.prepare()
     try:
         with running_import_of(module_name):
             importlib.import_module(module_name)

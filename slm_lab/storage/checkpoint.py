@@ -303,9 +303,9 @@ def reading(path: Path) -> Iterator[None]:
 def try_state(state: StateDict) -> None:
     """Writes a state to memory and reads it back. Raises CheckpointError if that is
     impossible."""
-    content = _serialized(state)
     try:
-        from_bytes(content)
+        with _serialized(state) as content:
+            from_bytes(content)
     except ValueError as error:
         raise CheckpointError(
             "the training's state cannot be read back from a file"
@@ -325,11 +325,13 @@ def _serialized(state: StateDict) -> memoryview:
 def write_state(path: Path, state: StateDict) -> manifests.SavedFile:
     """Writes a state to the disk; returns the file's size and checksum. Raises
     OSError."""
-    content = _serialized(state)
-    _write_durably(path, content)
-    return manifests.SavedFile(
-        path.name, len(content), hashlib.sha256(content).hexdigest()
-    )
+    # Released at once: an error could keep the view in a cycle, and Python 3.12.1
+    # crashes when it collects such a one (python/cpython#111049).
+    with _serialized(state) as content:
+        _write_durably(path, content)
+        return manifests.SavedFile(
+            path.name, len(content), hashlib.sha256(content).hexdigest()
+        )
 
 
 def _write_durably(path: Path, content: bytes | memoryview) -> None:

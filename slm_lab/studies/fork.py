@@ -500,7 +500,8 @@ def about_kept(spec: Spec) -> Iterator[str]:
     with _agent(spec) as agent:
         from slm_lab.storage.checkpoint import to_bytes
 
-        size = len(to_bytes(agent.state_dict()))
+        with to_bytes(agent.state_dict()) as content:
+            size = len(content)
         steps = ""
         if agent.log is not None:
             in_all = spec.meta.share_of(spec.env.max_frame) * _bytes_per_step(agent.log)

@@ -2,7 +2,6 @@
 
 import gymnasium
 import numpy as np
-import onnxruntime
 import pytest
 import torch
 from gymnasium import spaces
@@ -22,7 +21,7 @@ from tests.contract.parts_table import CONV, RECURRENT
 from tests.contract.table import ALGORITHM_ROWS, net
 from tests.support import parse, ppo
 
-pytest.importorskip("onnxruntime", reason="needs the extra export")
+onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra export")
 pytest.importorskip("onnxscript", reason="needs the extra export")
 
 PPO = ALGORITHM_ROWS["PPO"]

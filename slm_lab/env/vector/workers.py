@@ -6,10 +6,11 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import forkserver
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.sharedctypes import RawValue
 from multiprocessing.util import Finalize
+from traceback import clear_frames
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -67,8 +68,12 @@ again."""
 PRELOADED = ["slm_lab.core.dies_with_parent", __name__]
 """The modules that the fork server imports, for all workers and for itself."""
 
-DEATH_TIMEOUT = 0.5
-"""Seconds until a worker with a broken pipe has an exit code."""
+DEATH_TIMEOUT = 10.0
+"""Seconds until a worker with a broken pipe has an exit code. The fork server reports
+it, and may wait for a core."""
+
+MORE_DEATHS_TIMEOUT = 0.1
+"""Seconds for the exit codes of other workers that died at the same time."""
 
 
 class FailureReport(NamedTuple):
@@ -308,6 +313,9 @@ class Workers(AsyncVectorEnv):
         try:
             yield
         except (EOFError, ConnectionError) as error:
+            # Its frames have a view of what was sent. Python 3.12.1 crashes when it
+            # collects one in a cycle (python/cpython#111049); 3.13 complains.
+            clear_frames(error.__traceback__)
             raise LabError(self._death_notice()) from error
         self._in_call = False
 
@@ -356,14 +364,17 @@ class Workers(AsyncVectorEnv):
 
     def _death_notice(self) -> str:
         """Kills the other workers; returns which ones died and how."""
+        wait([process.sentinel for process in self.processes], DEATH_TIMEOUT)
         for process in self.processes:
-            process.join(DEATH_TIMEOUT / len(self.processes))
+            process.join(MORE_DEATHS_TIMEOUT / len(self.processes))
         dead = [
             (i, p.exitcode)
             for i, p in enumerate(self.processes)
             if p.exitcode is not None
         ]
         self.close(terminate=True)
+        if not dead:
+            return "a worker process of the environments closed its connection"
         return "; ".join(
             f"the worker process of environment {index} died with exit code {code}"
             f"{', often because no memory is left' if code == -signal.SIGKILL else ''}"

@@ -35,7 +35,30 @@ def test_a_copy_has_the_files_of_the_source_under_its_own_name(
     copy_example(name, out=None)
     source = CHECKOUT / EXAMPLES[name].place
     assert files_in(tmp_path / source.name) == files_in(source)
-    assert EXAMPLES[name].then in capsys.readouterr().out
+    assert f"wrote {source.name}; then: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "out", "then"),
+    [
+        ("lab_extras", None, "pip install ./lab_extras"),
+        ("lab_extras", "my_lab", "pip install ./my_lab"),
+        ("play_onnx", "tools/play.py", "python ./tools/play.py FILE.onnx ENV"),
+        ("bench", None, "python -m bench.speed ppo_cartpole"),
+        ("bench", "tools/bench", "cd tools && python -m bench.speed ppo_cartpole"),
+    ],
+)
+def test_the_next_command_is_that_for_the_place_of_the_copy(
+    name, out, then, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    copy_example(name, out and Path(out))
+    assert capsys.readouterr().out.endswith(f"; then: {then}\n")
+
+
+def test_the_benches_keep_the_name_of_their_module(tmp_path):
+    with pytest.raises(UsageError, match=r"the folder's name must be bench"):
+        copy_example("bench", tmp_path / "speed")
 
 
 def test_the_list_names_all(capsys):

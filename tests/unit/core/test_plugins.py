@@ -1,7 +1,7 @@
 """`--import`: the module is imported, or one line says why not."""
 
 import sys
-from importlib.util import find_spec
+from importlib.util import find_spec, spec_from_file_location
 
 import pytest
 
@@ -64,6 +64,55 @@ def test_a_file_in_place_of_a_module_is_answered_with_the_module(here):
         UsageError, match=r"--import my_env.py: write my_env, without .py"
     ):
         import_plugins(["my_env.py"])
+
+
+def test_a_project_folder_beside_which_a_command_is_typed_is_answered_with_the_fix(
+    here,
+):
+    package = here / "plug_in_copy" / "plug_in_copy"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("x = 1")
+    nothing = (
+        "--import plug_in_copy: nothing was imported, because the folder plug_in_copy "
+        "has no __init__.py; its package is plug_in_copy/plug_in_copy: repeat the "
+        "command in plug_in_copy"
+    )
+    with pytest.raises(UsageError) as error:
+        import_plugins(["plug_in_copy"])
+    assert str(error.value) == nothing
+    (here / "plug_in_copy" / "pyproject.toml").touch()
+    with pytest.raises(UsageError) as error:
+        import_plugins(["plug_in_copy"])
+    install = ", or install it: pip install -e ./plug_in_copy"
+    assert str(error.value) == nothing + install
+
+
+def test_a_folder_that_hides_an_installed_package_is_named(here, monkeypatch):
+    """As that of an editable installation, whose finder comes last."""
+    (here / "plug_in_hidden").mkdir()
+    installed = here / "elsewhere.py"
+    installed.write_text("x = 1")
+
+    class Finder:
+        @staticmethod
+        def find_spec(name, path, target=None):
+            if name == "plug_in_hidden":
+                return spec_from_file_location(name, installed)
+            return None
+
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder])
+    with pytest.raises(UsageError, match=r"hides the installed .* in another folder$"):
+        import_plugins(["plug_in_hidden"])
+
+
+def test_a_folder_without_a_package_is_no_module_and_a_module_in_it_is_one(here):
+    (here / "plug_in_folder").mkdir()
+    (here / "plug_in_folder" / "inner.py").write_text("x = 1")
+    with pytest.raises(UsageError, match=r"no __init__\.py; name a module in it$"):
+        import_plugins(["plug_in_folder"])
+    import_plugins(["plug_in_folder.inner"])
+    assert sys.modules.pop("plug_in_folder.inner").x == 1
+    import_plugins(["sys", "json"])
 
 
 def test_a_file_of_the_working_directory_takes_the_place_of_no_installed_package(here):

@@ -154,6 +154,14 @@ def test_a_missing_extra_is_reported_with_its_pip_command(
     assert extra in [e.name for e in EXTRAS]
 
 
+def test_the_package_of_an_extra_typed_before_an_id_is_reported_with_the_extra(
+    build, monkeypatch
+):
+    monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
+    with pytest.raises(MissingExtraError, match=r'pip install "slm-lab\[minigrid\]"'):
+        build("minigrid:MiniGrid-DoorKey-5x5-v0")
+
+
 @pytest.mark.parametrize("name", ["Mine/MiniGrid-Maze-v0", "MyBulletEnv-v0"])
 def test_an_environment_of_the_user_may_have_an_id_like_one_of_an_extra(
     assert_refused, build, registered, monkeypatch, name

@@ -9,6 +9,7 @@ import pytest
 
 from slm_lab.core.errors import CheckpointError
 from slm_lab.metrics.writer import Extent
+from slm_lab.storage import checkpoint
 from slm_lab.storage.checkpoint import CheckpointStore
 from tests.unit.storage.disk import Killed, faults, full_disk
 
@@ -182,3 +183,18 @@ def test_a_state_aside_that_meets_a_full_disk_is_an_error_and_leaves_no_file(
         store.save_copy(path, state(150))
     assert not path.exists()
     assert loaded_frames(tmp_path) == [100, 100, 100]
+
+
+def test_a_failed_write_keeps_no_view_of_the_state(tmp_path, monkeypatch):
+    """Python 3.12.1 crashes when it collects such a view in a cycle; 3.13 complains."""
+    views = []
+
+    def write(path, content):
+        views.append(content)
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(checkpoint, "_write_durably", write)
+    with pytest.raises(OSError, match="full"):
+        checkpoint.write_state(tmp_path / "state.pt", state(1))
+    with pytest.raises(ValueError, match="released"):
+        views[0].tobytes()

@@ -5,7 +5,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import traceback
 from contextlib import closing, contextmanager
+from multiprocessing import forkserver
 
 import numpy as np
 import psutil
@@ -116,6 +119,16 @@ def test_every_call_reports_a_worker_that_was_killed_before_it(workers, call):
     assert not any(map(psutil.pid_exists, pids))
 
 
+def test_the_error_about_a_dead_worker_keeps_no_view_of_what_was_sent(workers):
+    """Python 3.12.1 crashes when it collects such a view in a cycle; 3.13 complains."""
+    killed(workers, 0)
+    with pytest.raises(LabError) as caught:
+        step(workers)
+    frames = traceback.walk_tb(caught.value.__cause__.__traceback__)
+    kept = [value for frame, _ in frames for value in frame.f_locals.values()]
+    assert not any(isinstance(value, memoryview) for value in kept)
+
+
 @pytest.mark.parametrize(
     ("error", "why"),
     [
@@ -138,6 +151,20 @@ def test_the_exit_code_of_a_worker_tells_why_it_has_died(error, why):
             LabError, match=f"^the worker process of environment 0 died with {why}"
         ):
             workers.step(np.zeros(1, np.int64))
+
+
+def test_an_exit_code_that_a_busy_machine_reports_late_is_waited_for():
+    make = functools.partial(Raising, "step", functools.partial(os._exit, 7))
+    with closing(Workers([make] * 2)) as workers:
+        workers.reset()
+        # It collects the exit codes of the workers.
+        fork_server = forkserver._forkserver._forkserver_pid
+        os.kill(fork_server, signal.SIGSTOP)
+        late = threading.Timer(1.0, os.kill, (fork_server, signal.SIGCONT))
+        late.start()
+        with pytest.raises(LabError, match="of environment 0 died with exit code 7"):
+            step(workers)
+        late.join()
 
 
 def test_a_worker_that_is_killed_while_its_environment_is_made_is_reported(tmp_path):
