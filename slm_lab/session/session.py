@@ -95,6 +95,8 @@ class Session:
         self._is_fresh = manifest is None and replaces is None
         self._kept_at = self.clock.total_frame
         """The total frame up to which checkpoints are kept already."""
+        self._joined_at = 0
+        """The total frame of the last joint checkpoint of this process."""
         self.strategy.join(self.agent, self.env)
         if manifest is None:
             self.agent.learner.weights_replaced()
@@ -110,6 +112,7 @@ class Session:
             while not self._is_over():
                 if strategy.checkpoint.is_requested:
                     self._save_jointly()
+                    continue  # it may have been the last thing to do
                 strategy.refresh()
                 finished = experience.step()  # act, step, observe: see `Acting`
                 if finished is not None:
@@ -167,6 +170,8 @@ class Session:
             self._log_row(save=not keeps)
         if keeps and self._is_granted(Vote.KEEP):
             self._save(finished=False, keep=True)
+        elif self._keeps:
+            self.strategy.checkpoint.ask()
 
     @property
     def _keeps(self) -> bool:
@@ -254,8 +259,13 @@ class Session:
     def _has_come_far_enough(self) -> bool:
         if self._until is None or self.clock.total_frame < self._until:
             return False
-        self.strategy.ballot.stop_peers()
-        return True
+        if not self.strategy.checkpoint.ends_jointly:
+            self.strategy.ballot.stop_peers()
+            return True
+        if self._joined_at >= self._until:
+            return True
+        self.strategy.checkpoint.ask()
+        return False
 
     def _end(self) -> SessionResult:
         finished = self._granted_end is Vote.FINISH
@@ -395,6 +405,7 @@ class Session:
         state = self.strategy.checkpoint.joint_state(self.parts.state_dict)
         if state is not None:
             self._save(False, state, keep=self._keeps)
+            self._joined_at = self.clock.total_frame
             self.board.paused_us[self.index] = int(1e6 * (time.perf_counter() - began))
 
     def _save(

@@ -139,6 +139,14 @@ class JointCheckpoint:
         """Whether all Sessions should save at their next step boundary."""
         return False
 
+    ends_jointly: bool = False
+    """Whether a replay ends right after a joint checkpoint: only there do peers that
+    take turns stand as in a training that goes on."""
+
+    def ask(self) -> None:
+        """Requests a joint checkpoint, unless one is requested already. By default
+        nothing happens: a Session saves alone."""
+
     def joint_state(self, copy: Callable[[], StateDict]) -> StateDict | None:
         """Pauses with all peers while each makes a `copy` of its state; returns the
         copy. None if a peer did not pause in time; then nothing is saved. Exactly one

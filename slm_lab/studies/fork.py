@@ -31,7 +31,8 @@ from slm_lab.core.process import importing
 from slm_lab.core.recorded import differences, value_at
 from slm_lab.core.text import count_text
 from slm_lab.records.lock import RunLock
-from slm_lab.records.origin import provenance, read_origin
+from slm_lab.records.origin import provenance, read_origin, starts_of
+from slm_lab.records.run_record import fork_point
 from slm_lab.records.run_source import RunSource
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.parse import parse
@@ -140,15 +141,16 @@ class Fork:
     @property
     def notes(self) -> Iterator[str]:
         """What the user should know before it trains."""
-        frames = [self.frame - start.total_frame for start in self.starts]
-        if max(frames) > 0:
-            nearest = min(start.total_frame for start in self.starts)
+        nearest = min(start.total_frame for start in self.starts)
+        if nearest < self.frame:
             where = f"the checkpoint at frame {nearest:,}"
             if nearest == 0:
-                where = "its start, as it keeps no checkpoint before that frame"
+                where = "its start"
+            if self.parent_spec.meta.keep_checkpoints == 0:
+                where += "; with meta.keep_checkpoints it would have kept others"
             yield (
-                f"replaying {max(frames):,} frames of {self.parent.root.name} from "
-                f"{where}; meta.keep_checkpoints keeps some"
+                f"replaying {self.frame - nearest:,} frames of "
+                f"{self.parent.root.name} from {where}"
             )
             if not _repeats(self.parent_spec):
                 yield (
@@ -156,7 +158,7 @@ class Fork:
                     "replay is another training than the parent's"
                 )
             yield from resume.about_versions(
-                read_origin(self.parent), provenance(self.root_seed)
+                read_origin(self.parent), provenance(self.root_seed), "replaying"
             )
         if self.restarts_episodes:
             yield "the simulator changes, so every episode begins anew at the fork"
@@ -172,7 +174,7 @@ class Fork:
                 start.copy(self.parent, run_dir)
         except OSError as error:
             raise UsageError(
-                f"cannot copy {error.filename} of {self.parent.root}: "
+                f"cannot copy the state of {self.parent.root} to {run_dir.root}: "
                 f"{error.strerror or error}"
             ) from error
 
@@ -186,6 +188,7 @@ def plan_fork(source: RunSource) -> Fork:
     recorded = resume.resumed_spec(parent, source, ("agent", "env", "meta", "search"))
     parent_spec = load_spec(parent.spec_file, parent.spec_name, warn=False)
     frame = _frame(source.frame, parent, parent_spec)
+    _check_history(parent, recorded.origin, parent_spec, frame)
     fork = Fork(
         parent=parent,
         parent_spec=parent_spec,
@@ -211,12 +214,48 @@ def plan_fork(source: RunSource) -> Fork:
             f"{parent.root}: the trainings of meta.max_run are not replayed; fork at a "
             f"frame with kept checkpoints, not {frame:,} (nearest: {known})"
         )
-    if frame > fork.spec.env.max_frame:
+    if frame >= fork.spec.env.max_frame:
         raise UsageError(
-            f"--frame {frame:,} lies after the end of the fork, env.max_frame "
-            f"{fork.spec.env.max_frame:,}"
+            f"nothing is left to train: the fork begins at frame {frame:,}, and "
+            f"env.max_frame is {fork.spec.env.max_frame:,}; give an earlier --frame, "
+            "or more frames with -s env.max_frame=…"
         )
     return fork
+
+
+def _check_history(
+    parent: RunDir, origin: Mapping[str, Any], spec: Spec, frame: int
+) -> None:
+    """Raises UsageError if the parent has trained by other keys before `frame`, or
+    after: a replay would be another training, and an unchanged fork another run."""
+    left = fork_point(origin)
+    if left is not None:
+        if not value_at(origin, f"{BLOCK}.is_replayed", False):
+            raise UsageError(
+                f"{parent.root} is a fork that has not come to its frame "
+                f"{left.frame:,} yet; first resume it: slm-lab run train@{parent.root}"
+            )
+        if frame < left.frame:
+            raise UsageError(
+                f"--frame {frame:,}: until frame {left.frame:,} {parent.root} was "
+                f"{left.run}; fork that one"
+            )
+    for start in starts_of(origin)[1:]:
+        keys = [text.partition("=")[0] for text in value_at(start, "set", [])]
+        is_other = value_at(start, "schedules") == "stretch" or any(
+            key.startswith("agent.") for key in keys
+        )
+        frames = value_at(start, "frames", [])
+        reached = max(
+            sum(frames[each] for each in sessions if each < len(frames))
+            for sessions in spec.meta.trainings
+        )
+        if is_other and frame < reached:
+            raise UsageError(
+                f"--frame {frame:,}: at frame {reached:,} {parent.root} was resumed "
+                "with other schedules, and its spec no longer has those of before; "
+                f"fork it at {reached:,} or later"
+            )
 
 
 def begin_fork(
@@ -330,7 +369,8 @@ def _frame(asked: int | None, parent: RunDir, spec: Spec) -> int:
     """The frame of the fork: as asked for, or that of the newest checkpoint. Raises
     UsageError if the run has not come so far."""
     reached = min(
-        _total(_newest(parent, spec, sessions)) for sessions in spec.meta.trainings
+        max(map(_total, _saved(parent, spec, _members(spec, sessions))), default=0)
+        for sessions in spec.meta.trainings
     )
     if asked is None:
         asked = reached
@@ -350,11 +390,21 @@ def _members(spec: Spec, sessions: Sequence[int]) -> list[int]:
 
 
 def _newest(parent: RunDir, spec: Spec, sessions: range) -> dict[int, Manifest]:
-    manifests = {
-        each: read_manifest(parent.session(0, each).manifest)
-        for each in _members(spec, sessions)
-    }
-    return {each: saved for each, saved in manifests.items() if saved is not None}
+    return _readable(
+        {each: parent.session(0, each).manifest for each in _members(spec, sessions)}
+    )
+
+
+def _readable(places: Mapping[int, Path]) -> dict[int, Manifest]:
+    """The manifests of Sessions. A damaged one is left out: there may be an earlier
+    one."""
+    manifests = {}
+    for session, path in places.items():
+        with suppress(CheckpointError):
+            manifest = read_manifest(path)
+            if manifest is not None:
+                manifests[session] = manifest
+    return manifests
 
 
 def _total(manifests: Mapping[int, Manifest]) -> int:
@@ -381,23 +431,17 @@ def _saved(
     """The checkpoints of a training on the disk, each with all its members. Those of
     ranks and of virtual time belong together by their number, those of other workers by
     the total frame."""
-    together: dict[int, dict[int, Manifest]] = {}
+    together: dict[int, dict[int, Path]] = {}
     by_serial = not spec.meta.mode.lock_free or spec.meta.simulate is not None
     for each in members:
         paths = parent.session(0, each)
         for kept in kept_manifests(paths.models, paths.prefix):
-            with suppress(CheckpointError):  # damaged: there may be an earlier one
-                manifest = read_manifest(kept.path)
-                assert manifest is not None
-                key = kept.serial if by_serial else kept.total_frame
-                together.setdefault(key, {})[each] = manifest
+            key = kept.serial if by_serial else kept.total_frame
+            together.setdefault(key, {})[each] = kept.path
     newest = {each: parent.session(0, each).manifest for each in members}
     previous = {each: previous_path(path) for each, path in newest.items()}
-    last_two = [
-        {each: saved for each, path in place.items() if (saved := read_manifest(path))}
-        for place in (newest, previous)
-    ]
-    for manifests in (*together.values(), *last_two):
+    for places in (*together.values(), newest, previous):
+        manifests = _readable(places)
         serials = {manifest.serial for manifest in manifests.values()}
         if len(manifests) == len(members) and (len(serials) == 1 or not by_serial):
             yield manifests
@@ -492,9 +536,10 @@ def _agent(spec: Spec) -> Iterator["Agent"]:
             yield agent
 
 
-def about_kept(spec: Spec) -> Iterator[str]:
+def about_kept(spec: Spec, begins_at: int = 0) -> Iterator[str]:
     """A line on the disk space that the kept checkpoints of a run will take."""
-    count = len(spec.kept_frames)
+    budget = spec.env.max_frame
+    count = sum(begins_at < frame <= budget for frame in spec.kept_frames)
     if count == 0:
         return
     with _agent(spec) as agent:

@@ -344,10 +344,10 @@ def about_rows(recorded: ResumedSpec) -> Iterator[str]:
 
 
 def about_versions(
-    origin: Mapping[str, Any], about: Mapping[str, Any]
+    origin: Mapping[str, Any], about: Mapping[str, Any], verb: str = "resuming"
 ) -> Iterator[str]:
     """A line if the run was last trained with other versions or another commit than
-    `about`."""
+    `about`; `verb` says what is done with it."""
     then = _versions(starts_of(origin)[-1])
     now = _versions(about)
     changed = [
@@ -357,7 +357,7 @@ def about_versions(
     ]
     if changed:
         yield (
-            f"resuming with {_some(changed)}: numbers may differ from those of an "
+            f"{verb} with {_some(changed)}: numbers may differ from those of an "
             "uninterrupted run; the run's spec file keeps both records"
         )
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from slm_lab.core.errors import undone_on_failure
+from slm_lab.core.errors import UsageError, undone_on_failure
 from slm_lab.core.process import importing
 from slm_lab.core.recorded import differences
 from slm_lab.env.check import film_fault
@@ -116,7 +116,7 @@ class Run:
             fork, source, **_each_rank(self.spec)
         )
         self.notes += notes
-        self.notes += tuple(about_kept(self.spec))
+        self.notes += tuple(about_kept(self.spec, fork.frame))
         if not spaces.exact_state:
             self.notes += (_about_lost_episodes(self.spec.env),)
 
@@ -204,6 +204,11 @@ class Run:
             result = Trial(task, on_tick).replay()
             if result is not None:
                 return result
+            if all(have_ended(replay.spec, self.run_dir, 0)[0]):
+                raise UsageError(
+                    f"{self.run_dir.root} was replayed to its end, because its workers "
+                    f"do not meet again after frame {replay.frame:,}; fork it earlier"
+                )
         replay.finish(self.spec)
         return None
 

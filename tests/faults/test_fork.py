@@ -26,6 +26,14 @@ from tests.support import made_once, ppo, soft
 
 pytestmark = pytest.mark.medium
 
+COSTS = {
+    "acting": [0.001, 0.002],
+    "environment": [0.001, 0.003],
+    "memory": [0.001],
+    "gradient": [0.01, 0.02],
+    "step": [0.002],
+    "update": [0.001],
+}
 SPEC = ppo(
     env__max_frame=4000,
     meta__keep_checkpoints=[1000, 2000],
@@ -73,19 +81,16 @@ def forked_from(root):
     return origin["forked_from"]
 
 
-@pytest.mark.parametrize(
-    ("frame", "begun_at"), [(2000, 2000), (2500, 2000), (300, 0), (None, 4000)]
-)
+@pytest.mark.parametrize(("frame", "begun_at"), [(2000, 2000), (2500, 2000), (300, 0)])
 def test_a_fork_without_a_change_repeats_the_run(folder, frame, begun_at):
-    where = [] if frame is None else ["--frame", frame]
-    done = fork(folder, *where, "--name", "fork")
+    done = fork(folder, "--frame", frame, "--name", "fork")
     assert done.code == 0, done.both
     expected = rows_of(run_named(folder, "parent"))
     assert len(expected) == 4
     assert rows_of(run_named(folder, "fork")) == expected
     about = forked_from(run_named(folder, "fork"))
     assert about["run"] == run_named(folder, "parent").name
-    assert about["frame"] == frame or 4000
+    assert about["frame"] == frame
     assert about["from"] == [begun_at, begun_at]
     assert about["is_replayed"]
 
@@ -210,7 +215,7 @@ REFUSED = {
     "meta.random_seed=3": "meta.random_seed = 3: cannot change in a running state",
     "agent.net.optim_spec.name=RMSprop": "optim_spec.name = 'RMSprop': cannot change",
     "agent.algorithm.gamma=2": "agent.algorithm.gamma = 2: must be <= 1",
-    "env.max_frame=1000": "--frame 2,000 lies after the end of the fork, env.max_frame",
+    "env.max_frame=1000": "nothing is left to train: the fork begins at frame 2,000",
 }
 
 
@@ -234,6 +239,69 @@ def test_a_frame_or_a_run_that_does_not_exist(folder, words, code, message):
     done = lab(folder, "fork", *words, "--data", folder / "data")
     assert done.code == code
     assert message in " ".join(done.err.split())
+
+
+def test_a_finished_run_is_continued_with_more_frames(folder):
+    done = fork(folder, "--name", "fork")
+    assert done.code == 2
+    assert "nothing is left to train: the fork begins at frame 4,000" in " ".join(
+        done.err.split()
+    )
+    more = ["-s", "env.max_frame=5000", "--schedules", "hold"]
+    assert fork(folder, "--name", "fork", *more).code == 0
+    assert forked_from(run_named(folder, "fork"))["frame"] == 4000
+
+
+def test_a_frame_before_the_one_at_which_a_fork_left_its_parent(folder):
+    assert fork(folder, "--frame", 2500, "--name", "fork", "-q").code == 0
+    done = lab(folder, "fork", "fork", "--frame", 1000)
+    assert done.code == 2
+    parent = run_named(folder, "parent").name
+    assert f"was {parent}; fork that one" in " ".join(done.err.split())
+
+
+def test_a_frame_before_a_resume_with_other_schedules(folder):
+    root = run_named(folder, "parent")
+    more = ["-s", "env.max_frame=5000", "--schedules", "stretch"]
+    assert call_here(command(folder, f"train@{root}", *more), folder).code == 0
+    done = fork(folder, "--frame", 2000)
+    assert done.code == 2
+    assert "fork it at 4,000 or later" in " ".join(done.err.split())
+
+
+@pytest.mark.parametrize("frame", [300, 1000])
+def test_workers_in_virtual_time_are_forked_at_a_meeting(tmp_path, frame):
+    """Each of them stands there as in the training that goes on."""
+    spec = ppo(
+        env__max_frame=2400,
+        meta__distributed="shared",
+        meta__max_session=2,
+        meta__keep_checkpoints=3,
+        meta__simulate={"costs": COSTS},
+    )
+    write_spec(tmp_path, spec)
+    run_here(tmp_path, "train", "--name", "parent")
+    root = run_named(tmp_path, "parent")
+    kept = sorted(int(f.stem.split("_")[-1]) for f in root.glob("model/*_s0_kept_*"))
+    assert 800 <= kept[0] < kept[-1] == 2400
+    assert fork(tmp_path, "--frame", frame, "--name", "fork").code == 0
+    assert rows_of(run_named(tmp_path, "fork")) == rows_of(root)
+
+
+def test_a_frame_after_the_last_meeting_is_refused(tmp_path):
+    spec = ppo(
+        env__max_frame=2400,
+        meta__distributed="shared",
+        meta__max_session=2,
+        meta__simulate={"costs": COSTS},
+    )
+    write_spec(tmp_path, spec)
+    run_here(tmp_path, "train", "--name", "parent")
+    done = fork(tmp_path, "--frame", 2300, "-s", "agent.algorithm.gamma=0.5")
+    assert done.code == 2
+    assert "its workers do not meet again after frame 2,300" in " ".join(
+        done.err.split()
+    )
 
 
 def test_a_damaged_kept_checkpoint_is_passed_over(folder):

@@ -138,22 +138,15 @@ def lost_results(
 
 @final
 class Checkpoints:
-    """Requests a checkpoint from the workers at intervals, and where one is kept for
-    forks."""
+    """Requests a checkpoint from the workers at intervals."""
 
     def __init__(
-        self,
-        board: StatusBoard,
-        interval: float,
-        pause_share: float = PAUSE_SHARE,
-        kept_frames: Sequence[int] = (),
+        self, board: StatusBoard, interval: float, pause_share: float = PAUSE_SHARE
     ) -> None:
         self._board = board
         self._pause_share = pause_share
         self._shortest = max(interval, SHORTEST_INTERVAL)
         self._last = time.monotonic()
-        self._kept_frames = kept_frames
-        self._kept_at = int(board.clock_slots.sum())
 
     def tick(self) -> None:
         """Requests a checkpoint if one is due; call it a few times a second."""
@@ -166,12 +159,8 @@ class Checkpoints:
             self._last = time.monotonic()  # how long a disk takes is known at the end
         longest = max((int(board.paused_us[session]) for session in running), default=0)
         interval = max(self._shortest, longest / 1e6 / self._pause_share)
-        total = int(board.clock_slots.sum())
-        is_kept = any(self._kept_at < frame <= total for frame in self._kept_frames)
-        is_due = is_kept or time.monotonic() - self._last >= interval
-        if running and not pending and is_due:
+        if running and not pending and time.monotonic() - self._last >= interval:
             board.request_save()
-            self._kept_at = total
             self._last = time.monotonic()
 
 
@@ -219,9 +208,7 @@ def train_workers(
     pause_share = PAUSE_SHARE
     if simulation is not None:
         pause_share = 1.0  # workers wait for each other in any case
-    checkpoints = Checkpoints(
-        own_board, meta.save_interval, pause_share, first.spec.kept_frames
-    )
+    checkpoints = Checkpoints(own_board, meta.save_interval, pause_share)
 
     def tick() -> None:
         checkpoints.tick()

@@ -32,6 +32,7 @@ class WorkerMeetings(StartBarrier, JointCheckpoint):
     state."""
 
     saves_at_rows = False
+    ends_jointly = True
 
     def __init__(
         self,
@@ -71,6 +72,11 @@ class WorkerMeetings(StartBarrier, JointCheckpoint):
     @override
     def is_requested(self) -> bool:
         return self._turns.clock >= self.next_time
+
+    @override
+    def ask(self) -> None:
+        if self._worker == 0 and self._board.save_requested == self._joined:
+            self._board.request_save()
 
     @override
     def joint_state(self, copy: Callable[[], StateDict]) -> StateDict | None:

@@ -48,6 +48,9 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
         self._copy_shared = copy_shared
         self._joined = board.save_requested
         """The last joint checkpoint that this worker joined or missed."""
+        self._has_failed = False
+        """Whether not all paused for the last one. Then this worker asks for no more,
+        as all might wait as long again."""
         self.event_seconds = 0.0
         """The duration of the last training event."""
 
@@ -92,6 +95,13 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
         return self._board.save_requested > self._joined
 
     @override
+    def ask(self) -> None:
+        board = self._board
+        is_first = not any(worker < self._me for worker in self._running())
+        if is_first and not self._has_failed and board.save_requested == self._joined:
+            board.request_save()
+
+    @override
     def joint_state(self, copy: Callable[[], StateDict]) -> StateDict | None:
         board = self._board
         me = self._me
@@ -99,6 +109,7 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
         self._joined = wanted = board.save_requested
         board.at_barrier[me] = wanted
         state = self._copy_when_all_pause(wanted, copy)
+        self._has_failed = state is None
         if state is None:
             # first, so that no other worker counts it as paused
             board.at_barrier[me] = 0
