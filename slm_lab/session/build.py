@@ -5,6 +5,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 
 from slm_lab.agent.agent import Agent
@@ -121,6 +122,8 @@ def set_up_torch(threads: int) -> None:
     process of a run uses the same settings, because both change the last bits. Adam's
     moments of weights behind a dead unit decay into subnormal numbers (below 1e-38). A
     CPU is up to 100 times slower on these."""
+    for dtype in (np.float32, np.float64):
+        np.finfo(dtype)  # later NumPy 1 would warn that subnormal numbers are zero
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)
 
