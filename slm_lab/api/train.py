@@ -248,7 +248,7 @@ def fork(
     >>> run = slm_lab.train("small.json", sets={"env.max_frame": 800}, quiet=True)
     >>> slower = {"agent.net.optim_spec.lr": 1e-4}
     >>> branch = slm_lab.fork(run, frame=400, sets=slower, quiet=True)
-    >>> bool((branch.rows.final_return[:10] == run.rows.final_return[:10]).all())
+    >>> branch.rows.total_reward[:10].equals(run.rows.total_reward[:10])
     True
 
     `frame` is the frame of the whole training, by default that of the newest

@@ -223,6 +223,7 @@ class Ended:
     """In place of a Run: one whose Sessions have ended in these ways."""
 
     resume, root_seed, notes, imports, verb = False, 0, (), (), "dev"
+    begins_by = "training"
 
     def __init__(self, folder, endings, frame=64, diverged=(), **meta):
         self.spec = parse(ppo(**meta), NAME)

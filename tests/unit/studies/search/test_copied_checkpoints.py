@@ -1,17 +1,15 @@
 """A trial that copies the checkpoint of another."""
 
-import shutil
-
 import numpy as np
 import pytest
 
 from slm_lab.core.errors import CheckpointError
 from slm_lab.metrics.writer import Extent
+from slm_lab.storage import copy
 from slm_lab.storage.checkpoint import CheckpointStore
 from slm_lab.storage.intact import fall_back
 from slm_lab.storage.manifest import previous_path, read_manifest
 from slm_lab.storage.run_dir import RunDir
-from slm_lab.studies.search import population
 from slm_lab.studies.search.population import copy_checkpoints, delete_models
 from tests.support import make_session, parse, ppo, run_session
 
@@ -134,16 +132,16 @@ def test_a_checkpoint_that_is_replaced_meanwhile_is_tried_again(
     run_dir, times, monkeypatch
 ):
     write(run_dir, 0, frame=300, mark=0)
-    copyfile, left = shutil.copyfile, list(range(1, times + 1))
+    link, left = copy._link, list(range(1, times + 1))
 
-    def copied(source, target):
+    def linked(source, target):
         if left:
             for _ in range(2):  # the one before the newest is kept
                 write(run_dir, 0, frame=300 + 100 * left[0], mark=left[0])
             left.pop(0)
-        copyfile(source, target)
+        link(source, target)
 
-    monkeypatch.setattr(population.shutil, "copyfile", copied)
+    monkeypatch.setattr(copy, "_link", linked)
     assert copy_checkpoints(run_dir, spec(), 0, 1) == 300 + 100 * times
     assert_has(run_dir, 1, 0, 300 + 100 * times, times)
 
@@ -155,15 +153,14 @@ def test_a_copy_that_breaks_off_leaves_the_trial_its_own_checkpoint(
     for session in (0, 1):
         write(run_dir, 0, session, 300, mark=1)
         write(run_dir, 1, session, 200, mark=8)
-    copyfile, calls = shutil.copyfile, []
+    link = copy._link
 
-    def copied(source, target):
-        calls.append(source)
-        if len(calls) == 5:
+    def linked(source, target):
+        if "_s1_" in source.name:
             raise OSError(28, "No space left on device")
-        copyfile(source, target)
+        link(source, target)
 
-    monkeypatch.setattr(population.shutil, "copyfile", copied)
+    monkeypatch.setattr(copy, "_link", linked)
     with pytest.raises(OSError, match="No space"):
         copy_checkpoints(run_dir, two, 0, 1)
     for session in (0, 1):
