@@ -25,6 +25,7 @@ from tests.faults.lab import (
 from tests.support import made_once, ppo, soft
 
 pytestmark = pytest.mark.medium
+SLOW = pytest.mark.slow
 
 COSTS = {
     "acting": [0.001, 0.002],
@@ -81,10 +82,16 @@ def forked_from(root):
     return origin["forked_from"]
 
 
-@pytest.mark.parametrize(("frame", "begun_at"), [(2000, 2000), (2500, 2000), (300, 0)])
+@pytest.mark.parametrize(
+    ("frame", "begun_at"),
+    [(2000, 2000), (2500, 2000), pytest.param(300, 0, marks=SLOW)],
+)
 def test_a_fork_without_a_change_repeats_the_run(folder, frame, begun_at):
     done = fork(folder, "--frame", frame, "--name", "fork")
     assert done.code == 0, done.both
+    text = " ".join(done.out.split())
+    length = frame - begun_at
+    assert (f"replaying {length:,} frames of" in text) is (length > 0)
     expected = rows_of(run_named(folder, "parent"))
     assert len(expected) == 4
     assert rows_of(run_named(folder, "fork")) == expected
@@ -93,14 +100,6 @@ def test_a_fork_without_a_change_repeats_the_run(folder, frame, begun_at):
     assert about["frame"] == frame
     assert about["from"] == [begun_at, begun_at]
     assert about["is_replayed"]
-
-
-def test_a_replay_is_announced_with_its_length(folder):
-    done = fork(folder, "--frame", 2500, "--name", "fork")
-    name = run_named(folder, "parent").name
-    assert f"replaying 500 frames of {name} from the checkpoint at frame 2,000" in (
-        " ".join(done.out.split())
-    )
 
 
 def test_rows_differ_from_the_frame_on_and_not_before(folder):
@@ -115,6 +114,7 @@ def test_rows_differ_from_the_frame_on_and_not_before(folder):
         assert lines != before[name][1:]
 
 
+@SLOW
 def test_the_parent_may_be_deleted(folder):
     assert fork(folder, "--frame", 2000, "--name", "fork").code == 0
     expected = rows_of(run_named(folder, "fork"))
@@ -137,6 +137,7 @@ def test_the_parent_may_be_deleted(folder):
     )
 
 
+@SLOW
 def test_a_fork_of_a_fork(folder):
     assert fork(folder, "--frame", 2000, "--name", "one").code == 0
     done = lab(folder, "fork", "one", "--frame", 3000, "--name", "two")
@@ -144,7 +145,7 @@ def test_a_fork_of_a_fork(folder):
     assert rows_of(run_named(folder, "two")) == rows_of(run_named(folder, "parent"))
 
 
-@pytest.mark.parametrize("how", ["killed", "stopped"])
+@pytest.mark.parametrize("how", ["killed", pytest.param("stopped", marks=SLOW)])
 def test_a_replay_goes_on_after_a_stop(folder, how):
     """The replay from the parent's start is ended in its middle."""
     root = run_named(folder, "parent")
@@ -269,7 +270,7 @@ def test_a_frame_before_a_resume_with_other_schedules(folder):
     assert "fork it at 4,000 or later" in " ".join(done.err.split())
 
 
-@pytest.mark.parametrize("frame", [300, 1000])
+@pytest.mark.parametrize("frame", [300, pytest.param(1000, marks=SLOW)])
 def test_workers_in_virtual_time_are_forked_at_a_meeting(tmp_path, frame):
     """Each of them stands there as in the training that goes on."""
     spec = ppo(
