@@ -250,3 +250,18 @@ def memory_layout(obs_shape: tuple[int, ...], **keys: Any) -> MemoryLayout:
 
 def parse(data: dict[str, Any], name: str = "small") -> Spec:
     return parse_spec(name, data)
+
+
+COSTS = {
+    "acting": [0.001, 0.002],
+    "environment": [0.001, 0.003],
+    "memory": [0.001],
+    "gradient": [0.01, 0.02],
+    "step": [0.002],
+    "update": [0.001],
+    "receive": [0.001],
+    "publish": [0.001],
+    "exchange": [0.001],
+    "exchanged_float": [1e-7],
+}
+"""Costs of a training in virtual time, in seconds."""

@@ -410,7 +410,7 @@ def ab(
     if b is None and name_b is not None and a is not None:
         b = a
     with (
-        _complete("ab", source, a, name, resume) as source,
+        _complete(verb="ab", source=source, spec=a, name=name, resume=resume) as source,
         _spec_file(b, name_b) as file_b,
     ):
         source_b = replace(

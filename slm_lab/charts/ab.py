@@ -94,7 +94,9 @@ def _returns_panel(returns: PairedReturns) -> Panel:
         _dots("B", places, returns.b, _B),
     ]
     curves = [*lines, *dots] if len(places) else []
-    panel = curves_panel("pair", "", curves, "final return", _NO_PAIRS)
+    panel = curves_panel(
+        x="pair", y="", curves=curves, title="final return", note=_NO_PAIRS
+    )
     return _whole(panel, len(places))
 
 
@@ -124,7 +126,9 @@ def _interval_panel(returns: PairedReturns) -> Panel:
             *_levels(returns, len(places)),
             Curve(name, places, means, Band(low, high), ink=_EFFECT),
         ]
-    panel = curves_panel("seeds of each", "", curves, "B − A", _NO_PAIRS)
+    panel = curves_panel(
+        x="seeds of each", y="", curves=curves, title="B − A", note=_NO_PAIRS
+    )
     return _whole(panel, len(places))
 
 

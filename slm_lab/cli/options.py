@@ -88,7 +88,7 @@ Track = Annotated[
     Option(
         metavar="WORD",
         help="Send the run to wandb, mlflow or tensorboard, or to a callback of a "
-        "package. Repeatable. A resume goes on with them; none ends that.",
+        "package. Repeatable. A resumed run keeps its trackers; none drops them.",
     ),
 ]
 AllMetrics = Annotated[

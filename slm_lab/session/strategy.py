@@ -140,8 +140,8 @@ class JointCheckpoint:
         return False
 
     ends_jointly: bool = False
-    """Whether a replay ends right after a joint checkpoint: only there do peers that
-    take turns stand as in a training that goes on."""
+    """Whether a replay ends only after a joint checkpoint. Peers that take turns would
+    lose their order if one stopped elsewhere."""
 
     def ask(self) -> None:
         """Requests a joint checkpoint, unless one is requested already. By default

@@ -80,7 +80,13 @@ class CheckpointStore:
             segments = (
                 ()
                 if log is None
-                else self._save_log(log, previous, serial, kept, written)
+                else self._save_log(
+                    log=log,
+                    previous=previous,
+                    serial=serial,
+                    kept=kept,
+                    written=written,
+                )
             )
             manifest = manifests.Manifest(
                 frame=frame,

@@ -19,20 +19,8 @@ from tests.faults.lab import (
     wait_until,
     write_spec,
 )
-from tests.support import actor_critic, ppo
+from tests.support import COSTS, actor_critic, ppo
 
-COSTS = {
-    "acting": [0.001, 0.002],
-    "environment": [0.001, 0.003],
-    "memory": [0.001],
-    "gradient": [0.01, 0.02],
-    "step": [0.002],
-    "update": [0.001],
-    "receive": [0.001],
-    "publish": [0.001],
-    "exchange": [0.001],
-    "exchanged_float": [1e-7],
-}
 SIMULATED = {"meta__simulate": {"costs": COSTS}, "meta__max_session": 2}
 
 
