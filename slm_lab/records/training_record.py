@@ -93,8 +93,8 @@ class TrainingRecord(BaseModel):
     machine: Mapping[str, Any] = {}
     sets: Sequence[str] = ()
     """The `-s` that the suite gave, beside the spec."""
-    spec_sha256: str = ""
-    """Of the whole spec, without the seed."""
+    spec: Mapping[str, Any] = {}
+    """The whole spec, without the seed."""
 
     @property
     def file_name(self) -> str:

@@ -1,8 +1,6 @@
 """The plan of a benchmark: its rows with their specs, and a training for each seed."""
 
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -15,6 +13,7 @@ from slm_lab.records.training_record import (
     record_file_name,
 )
 from slm_lab.spec.load import warnings_held
+from slm_lab.spec.parse import parse
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.run_dir import safe_name
 from slm_lab.studies.one_training import one_training
@@ -31,11 +30,6 @@ class PlannedRow(NamedTuple):
     seeds: tuple[int, ...]
     bound: float | None
 
-    @property
-    def digest(self) -> str:
-        """The checksum of its spec, without the seed."""
-        return spec_digest(self.spec.to_json())
-
     def is_trained_by(self, recorded: Spec) -> bool:
         """Whether a run with this spec in its folder is a training of the row. Costs
         that the run has measured are in its spec alone."""
@@ -43,7 +37,13 @@ class PlannedRow(NamedTuple):
         if simulate is not None and simulate.costs is None:
             meta = recorded.meta.model_copy(update={"simulate": simulate})
             recorded = recorded.model_copy(update={"meta": meta})
-        return spec_digest(recorded.to_json()) == self.digest
+        return without_seed(recorded) == without_seed(self.spec)
+
+    def is_result(self, record: TrainingRecord) -> bool:
+        """Whether a result is one of the row. Keys that its version of the lab did not
+        know yet have their defaults."""
+        recorded = parse(self.spec.name, dict(record.spec)).spec
+        return recorded is not None and self.is_trained_by(recorded)
 
 
 class PlannedTraining(NamedTuple):
@@ -91,7 +91,7 @@ class BenchmarkPlan:
         if not file.is_file():
             return None
         record = read_record(file)
-        if record.spec_sha256 != training.row.digest:
+        if not training.row.is_result(record):
             raise UsageError(
                 f"{file} is a result of another spec than the suite's "
                 f'"{training.row.name}" has now: delete it, or name another --data'
@@ -137,8 +137,8 @@ def planned_row(
     )
 
 
-def spec_digest(spec: Mapping[str, Any]) -> str:
-    """The checksum of a spec as JSON data, without its seed."""
-    meta = {key: value for key, value in spec["meta"].items() if key != "random_seed"}
-    text = json.dumps({**spec, "meta": meta}, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+def without_seed(spec: Spec) -> dict[str, Any]:
+    """A spec as JSON data, without its seed."""
+    content = spec.to_json()
+    del content["meta"]["random_seed"]
+    return content

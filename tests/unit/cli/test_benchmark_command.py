@@ -162,7 +162,7 @@ def test_the_report_is_made_from_the_data_alone(tmp_path):
 
 
 def test_a_result_of_another_spec_is_not_mixed_with_new_ones(folder):
-    made = record(seed=5, suite="suite", row=NAME, spec_sha256="of another spec")
+    made = record(seed=5, suite="suite", row=NAME, spec={"env": {"name": "another"}})
     write_record(folder / "benchmark/suite", made)
     assert_bad_input(
         folder,
@@ -173,7 +173,7 @@ def test_a_result_of_another_spec_is_not_mixed_with_new_ones(folder):
 
 def test_only_takes_a_text_in_capitals_or_not(folder):
     """A row that is taken is refused here, as it has a result of another spec."""
-    made = record(seed=5, suite="suite", row=NAME, spec_sha256="of another spec")
+    made = record(seed=5, suite="suite", row=NAME, spec={"env": {"name": "another"}})
     write_record(folder / "benchmark/suite", made)
     args = ["benchmark", "suite.yaml", "--only", NAME.swapcase()]
     assert_bad_input(folder, args, ["is a result of another spec"])
