@@ -260,7 +260,7 @@ def fork(
     source = replace(
         _source(sets, seed=None, data=data, imports=imports, trust=trust),
         fork=os.fspath(run),
-        frame=_number("frame", frame, least=1),
+        frame=_number("frame", frame, least=0),
         label=_text(label),
         tags=tuple(map(str, listed(tags))),
         track=tuple(map(str, listed(track))),

@@ -19,7 +19,8 @@ from slm_lab.charts.search_summary import (
     status_text,
 )
 from slm_lab.core.errors import LabError
-from slm_lab.core.files import stamp_of, tail
+from slm_lab.core.files import read_object, stamp_of, tail
+from slm_lab.core.recorded import value_at
 from slm_lab.core.text import duration_text, error_summary, significant
 from slm_lab.core.values import number_text, short_names
 from slm_lab.doctor.diagnosis import findings_of
@@ -33,6 +34,7 @@ from slm_lab.storage.run_dir import (
     PLAN_BLOCK,
     PLAN_FILE,
     RUN_BLOCK,
+    TREAT_RESULT,
     videos,
 )
 from slm_lab.studies.search.outcomes import summarise
@@ -153,15 +155,16 @@ def _search(catalog: Catalog, entry: CatalogEntry) -> Any:
 
 def _comparison(catalog: Catalog, entry: CatalogEntry) -> Any:
     """The page of the trainings that have finished."""
-    pattern = "*_compare.html"
-    if _is_ab(entry):
-        pattern = "*_ab.html"
-    return elements.page(catalog.root, entry.folder, pattern)
+    page = f"*_{_kind(entry)}.html"
+    return elements.page(catalog.root, entry.folder, page)
 
 
-def _is_ab(entry: CatalogEntry) -> bool:
-    """Whether a comparison is a test of A against B."""
-    return any(entry.folder.glob(AB_RESULT.format("*")))
+def _kind(entry: CatalogEntry) -> str:
+    """The command that began a comparison, a test of A against B or a treatment."""
+    for kind, result in {"ab": AB_RESULT, "treat": TREAT_RESULT}.items():
+        if any(entry.folder.glob(result.format("*"))):
+            return kind
+    return "compare"
 
 
 def _commands(entry: CatalogEntry, query: Query) -> Any:
@@ -194,8 +197,7 @@ def _next_commands(entry: CatalogEntry, trial: str) -> dict[str, str]:
         block = PLAN_BLOCK
         files = [*entry.folder.glob(PLAN_FILE.format("*"))]
         if may_resume:
-            verb = "ab" if _is_ab(entry) else "compare"
-            commands["resume"] = [verb, "--resume", place]
+            commands["resume"] = _resume_words(entry)
     else:
         block = RUN_BLOCK
         files = [run.spec_file]
@@ -215,6 +217,15 @@ def _next_commands(entry: CatalogEntry, trial: str) -> dict[str, str]:
         purpose: command_text(words, () if purpose in WITHOUT_IMPORTS else modules)
         for purpose, words in commands.items()
     }
+
+
+def _resume_words(entry: CatalogEntry) -> list[str]:
+    """The words that resume what is no single run."""
+    kind = _kind(entry)
+    if kind != "treat":
+        return [kind, "--resume", str(entry.folder)]
+    result = next(entry.folder.glob(TREAT_RESULT.format("*")))
+    return ["doctor", value_at(read_object(result), "run", ""), "--treat"]
 
 
 def _files(catalog: Catalog, entry: CatalogEntry) -> Any:

@@ -9,7 +9,8 @@ from rich.text import Text
 
 from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
 from slm_lab.doctor.diagnosis import diagnose, training_findings
-from slm_lab.doctor.history import Finding, read_histories
+from slm_lab.doctor.finding import Finding
+from slm_lab.doctor.history import read_histories
 from slm_lab.records.run_record import RunRecord
 
 
@@ -33,11 +34,18 @@ def examine_run(
     """Prints the findings about a run. Raises LabError."""
     where, findings, unseen = diagnose(run, data, imports, trust)
     if as_json:
-        print_json([finding._asdict() for finding in findings])
+        print_json([finding.document() for finding in findings])
         if unseen is not None:
             print(f"the agent was not looked at: {unseen}", file=sys.stderr)
         return
-    console = wide_console()
+    print_findings(wide_console(), where, findings, unseen)
+
+
+def print_findings(
+    console: Console, where: str, findings: Sequence[Finding], unseen: str | None
+) -> None:
+    """Prints the findings about the run `where`; `unseen` is why its agent was not
+    looked at."""
     print_line(console, where)
     for number, finding in enumerate(findings, 1):
         print_finding(console, finding, f"{number}. ")

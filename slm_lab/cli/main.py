@@ -276,9 +276,9 @@ def fork(
     frame: Annotated[
         int | None,
         Option(
-            min=1,
-            help="Where the fork leaves RUN: the frame of the whole training. Default: "
-            "the newest checkpoint.",
+            min=0,
+            help="Where the fork leaves RUN: the frame of the whole training; 0: its "
+            "start. Default: the newest checkpoint.",
         ),
     ] = None,
     sets: options.Sets = options.NONE,
@@ -860,7 +860,7 @@ def board(
     show_board(data, port, no_open)
 
 
-@_command
+@app.command(epilog=_EPILOG)
 def doctor(
     run: Annotated[
         str | None,
@@ -870,6 +870,25 @@ def doctor(
             autocompletion=completion.runs,
         ),
     ] = None,
+    treat: Annotated[
+        bool,
+        Option(
+            "--treat",
+            help="Try each remedy in a short fork of the run, and report what cures "
+            "it.",
+        ),
+    ] = False,
+    frames: Annotated[
+        int | None,
+        Option(
+            min=1,
+            help="--treat: total frames of each remedy. Default: half of the run's, "
+            "at least 10,000.",
+        ),
+    ] = None,
+    jobs: Annotated[
+        int | None, Option(min=1, help="--treat: cores to use. Default: all.")
+    ] = None,
     data: options.Data = Path("data"),
     imports: options.Imports = options.NONE,
     trust: options.Trust = False,
@@ -877,12 +896,33 @@ def doctor(
 ) -> None:
     """Diagnose a run: problems, evidence, one thing to try. Without a run, examine the
     machine."""
-    from slm_lab.cli.doctor import examine_machine, examine_run
+    with report_errors() as caller:
+        if not treat:
+            if frames is not None or jobs is not None:
+                raise UsageError("--frames and --jobs work only with --treat")
+            from slm_lab.cli.doctor import examine_machine, examine_run
 
-    if run is None:
-        examine_machine(data, as_json)
-    else:
-        examine_run(run=run, data=data, imports=imports, trust=trust, as_json=as_json)
+            if run is None:
+                examine_machine(data, as_json)
+            else:
+                examine_run(
+                    run=run, data=data, imports=imports, trust=trust, as_json=as_json
+                )
+            return
+        if run is None:
+            raise UsageError("--treat needs a run: slm-lab doctor RUN --treat")
+        with stop_signals_blocked(), importing():
+            from slm_lab.cli import treat as command
+            from slm_lab.studies.treat.plan import TreatRequest
+
+        source = RunSource(
+            fork=run,
+            data_dir=data,
+            imports=tuple(imports),
+            trust=trust,
+            output=options.output_form(as_json, quiet=False),
+        )
+        raise Exit(command.treat(TreatRequest(source, frames, jobs), caller))
 
 
 @_command

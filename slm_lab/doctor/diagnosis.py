@@ -11,13 +11,9 @@ from slm_lab.core.errors import LabError
 from slm_lab.core.recorded import value_at
 from slm_lab.core.text import error_summary
 from slm_lab.core.text import significant as text
-from slm_lab.doctor.history import (
-    Finding,
-    SessionHistory,
-    reached_frames,
-    read_histories,
-)
-from slm_lab.doctor.learning import AT_ONCE, LOWER_LR, SYMPTOMS
+from slm_lab.doctor.finding import Finding, Remedy, advising
+from slm_lab.doctor.history import SessionHistory, reached_frames, read_histories
+from slm_lab.doctor.learning import AT_ONCE, LIMIT_GRADIENTS, LOWER_LR, SYMPTOMS
 from slm_lab.doctor.machine import memory_kills
 from slm_lab.records.archive import archive_of, unpacked
 from slm_lab.records.lookup import find_trial
@@ -32,22 +28,31 @@ Histories: TypeAlias = Mapping[int, SessionHistory]
 """The rows of each Session that has any."""
 
 
-def findings_of(record: RunRecord, of_agent: Iterable[Finding] = ()) -> list[Finding]:
+def findings_of(
+    record: RunRecord, of_agent: Iterable[Finding] = (), judges_short: bool = False
+) -> list[Finding]:
     """The findings about a run; `of_agent` are those about its agent. Raises UsageError
     for damaged rows."""
     histories = read_histories(record)
     return [
         *(finding for ending in ENDINGS for finding in ending(record, histories)),
-        *training_findings(record, histories),
+        *training_findings(record, histories, judges_short),
         *of_agent,
         *weak_claim(record, histories),
     ]
 
 
-def training_findings(record: RunRecord, histories: Histories) -> Iterator[Finding]:
+def training_findings(
+    record: RunRecord, histories: Histories, judges_short: bool = False
+) -> Iterator[Finding]:
     """The findings about the rows and the result; a finding of several Sessions comes
-    once."""
-    long = {s: history for s, history in histories.items() if not history.is_short}
+    once. A short training gets the findings that it shows at once, with `judges_short`
+    all of them."""
+    long = {
+        session: history
+        for session, history in histories.items()
+        if judges_short or not history.is_short
+    }
     for symptom in SYMPTOMS:
         judged = histories if symptom in AT_ONCE else long
         findings = (
@@ -68,11 +73,15 @@ def training_findings(record: RunRecord, histories: Histories) -> Iterator[Findi
 
 
 def diagnose(
-    run: str, data_dir: Path, imports: Sequence[str], trust: bool
+    run: str,
+    data_dir: Path,
+    imports: Sequence[str],
+    trust: bool,
+    judges_short: bool = False,
 ) -> tuple[str, list[Finding], str | None]:
     """The name of the run, or of the trial of a search; its findings; and why its agent
-    was not looked at. Imports torch. Raises UsageError if there is no such run, or its
-    rows are damaged."""
+    was not looked at. `judges_short` as in `training_findings`. Imports torch. Raises
+    UsageError if there is no such run, or its rows are damaged."""
     from slm_lab.doctor import measured
     from slm_lab.records.playable_run import find_agent
     from slm_lab.records.policy import build_policy
@@ -91,10 +100,10 @@ def diagnose(
                 imports=imports,
                 trust=trust,
             )
-            of_agent = list(measured.findings(build_policy(*saved)))
+            of_agent = list(measured.findings(build_policy(*saved), record.spec))
         except LabError as error:
             unseen = error_summary(str(error))
-        return record.where, findings_of(record, of_agent), unseen
+        return record.where, findings_of(record, of_agent, judges_short), unseen
 
 
 Outcome: TypeAlias = Callable[[RunRecord, Histories], Iterator[Finding]]
@@ -115,16 +124,18 @@ def failed(record: RunRecord, histories: Histories) -> Iterator[Finding]:
             for end in causes
         ]
         advice = _resume(record)
+        remedies: tuple[Remedy, ...] = ()
         if any(end.would_repeat for end in causes):
-            diverged = any(end.diverged for end in causes)
             change = "change the cause"
-            if diverged:
-                change = f"{LOWER_LR}, or set agent.net.clip_grad_val,"
+            if any(end.diverged for end in causes):
+                smaller = advising("", "", record.spec, LOWER_LR, LIMIT_GRADIENTS)
+                change = f"{smaller.advice},"
+                remedies = smaller.remedies
             advice = (
                 f"do not resume it, since it would fail again: {change} in a new run"
             )
         what = f"{len(ends)} of {len(record.results)} Sessions failed"
-        yield Finding(what, "; ".join(reasons), advice)
+        yield Finding(what, "; ".join(reasons), advice, remedies)
 
 
 def unfinished(record: RunRecord, histories: Histories) -> Iterator[Finding]:
@@ -188,12 +199,15 @@ def no_better_than_random(record: RunRecord, histories: Histories) -> Iterator[F
             "raise env.max_frame; check bounds of actions, signs of rewards and the "
             "time limit"
         )
+        remedies: tuple[Remedy, ...] = ()
         spec = record.spec
         sees_vectors = value_at(spec, "agent.net.type") in ("MLPNet", "SimBaNet")
         if sees_vectors and not value_at(spec, "env.frame_op"):
             joined = 'set env.frame_op "concat" and env.frame_op_len 4'
             advice = f"{advice}; if one observation does not show the state: {joined}"
-        yield Finding("no better than random actions", numbers, advice)
+            changes = (("env.frame_op", "concat"), ("env.frame_op_len", 4))
+            remedies = (Remedy(changes),)
+        yield Finding("no better than random actions", numbers, advice, remedies)
 
 
 def apart(record: RunRecord, histories: Histories) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""The rows of a Session as the doctor reads them, and a finding about them."""
+"""The rows of a Session as the doctor reads them."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -8,25 +8,21 @@ import numpy as np
 from slm_lab.core.recorded import value_at
 from slm_lab.core.text import significant
 from slm_lab.core.types import FloatArray
+from slm_lab.doctor.finding import Finding, Option, advising
 from slm_lab.metrics.reader import Rows
 from slm_lab.records.run_record import RunRecord
 from slm_lab.spec.modes import words_of
-
-
-class Finding(NamedTuple):
-    """Something that is wrong."""
-
-    what: str
-    evidence: str
-    """The numbers that show it."""
-    advice: str
-    """One thing to try."""
-
 
 FEWEST_FRAMES = 10_000
 FEWEST_STEPS = 200
 FEWEST_EPISODES = 20
 """Frames, gradient steps and episodes below which no training shows what it learns."""
+PARTS = 10
+"""The parts of the rows whose episodes have a mean length each."""
+FIRST_ROWS = 3
+FIRST_SHARE = 0.05
+"""The first rows of a training, at least, and their share: an easy task soon leaves
+them."""
 
 
 class SessionHistory(NamedTuple):
@@ -58,21 +54,11 @@ class SessionHistory(NamedTuple):
             copies *= self.key("meta.max_session", 1.0)
         return float(self.column("frame")[-1] / copies)
 
-    def advise(self, *options: str) -> str:
-        """The options that this spec accepts, as one text. An option is "lower KEY",
-        "raise KEY" or "set KEY", and maybe more words."""
-        return ", or ".join(option for option in options if self._accepts(option))
-
-    def _accepts(self, option: str) -> bool:
-        verb, path, *_ = option.split()
-        *parents, name = path.strip(",").split(".")
-        block = value_at(self.spec, ".".join(parents))
-        if not isinstance(block, Mapping) or name not in block:
-            return False
-        value = block[name]
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        is_least = value == 0 or (isinstance(value, int) and value <= 1)
-        return verb == "set" or (is_number and not (verb == "lower" and is_least))
+    def finding(
+        self, what: str, evidence: str, *options: Option, **more: Any
+    ) -> Finding:
+        """A finding about it, see `advising`."""
+        return advising(what, evidence, self.spec, *options, **more)
 
     def key(self, path: str, default: Any = None) -> Any:
         """A value of the spec, see `value_at`."""
@@ -90,6 +76,15 @@ class SessionHistory(NamedTuple):
         count = len(self.rows)
         part = self.column(column)[int(begin * count) : max(1, round(end * count))]
         return part[np.isfinite(part)]
+
+    def episode_lengths(self) -> FloatArray:
+        """The mean steps of the episodes in each tenth of the rows, of those in which
+        an episode ended."""
+        ends = np.linspace(0, len(self.rows), PARTS + 1).round().astype(int)
+        ends = np.unique(np.maximum(ends, 1)) - 1
+        frames = np.diff(self.column("frame")[ends])
+        episodes = np.diff(self.column("epi")[ends])
+        return frames[episodes > 0] / episodes[episodes > 0]
 
     def late(self, column: str) -> float:
         """The median of the last half; NaN without values."""
@@ -110,6 +105,20 @@ class SessionHistory(NamedTuple):
             f"{significant(median(late))}"
         )
 
+    def growth_begins(self, column: str) -> float:
+        """The total frame of the last row before the size of a column is ten times what
+        it was in the first quarter."""
+        sizes = np.abs(self.column(column))
+        usual = median(np.abs(self.values(column, 0.0, 0.25)))
+        grown = np.flatnonzero(sizes > 10 * usual)
+        frames = self.column("total_frame")
+        return float(frames[max(grown[0] - 1, 0)] if len(grown) else 0.0)
+
+    def frame_of_best(self) -> float:
+        """The total frame of the row with the best recent return."""
+        returns = self.column("recent_return")
+        return float(self.column("total_frame")[np.nanargmax(returns)])
+
     @property
     def spread(self) -> float:
         """The difference between the highest and the lowest return of a row."""
@@ -120,9 +129,10 @@ class SessionHistory(NamedTuple):
 
     @property
     def rises(self) -> bool:
-        """Whether the returns of the last quarter are well above the returns of the
-        first rows, which an easy task soon leaves."""
-        early = self.values("mean_return")[:3]
+        """Whether the returns of the last quarter are well above those of the first
+        rows."""
+        returns = self.values("mean_return")
+        early = returns[: max(FIRST_ROWS, round(FIRST_SHARE * len(returns)))]
         late = self.values("mean_return", 0.75)
         return median(late) - median(early) > 0.25 * self.spread
 

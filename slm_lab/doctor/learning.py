@@ -10,7 +10,8 @@ from typing import TypeAlias
 import numpy as np
 
 from slm_lab.core.text import significant as text
-from slm_lab.doctor.history import Finding, SessionHistory, median
+from slm_lab.doctor.finding import Finding, Option, higher, lower, set_to
+from slm_lab.doctor.history import SessionHistory, median
 
 Symptom: TypeAlias = Callable[[SessionHistory], Iterator[Finding]]
 """Yields a finding if the Session has the illness."""
@@ -22,15 +23,36 @@ SEVERAL_EPISODES = 3
 LONG_EPISODE = 10_000
 """Episodes of random actions, and steps where their length is unknown, in which one
 should end."""
-LOWER_LR = "lower agent.net.optim_spec.lr"
-RAISE_LR = "raise agent.net.optim_spec.lr"
-RAISE_ENTROPY = "raise agent.algorithm.entropy_coef_spec.start_val"
-FEWER = "lower meta.max_session"
-MORE = "raise meta.max_session"
-MORE_FRAMES = (
-    "raise agent.algorithm.time_horizon",
-    "raise agent.algorithm.training_frequency",
+SHORT_SIGHT = 5
+LONG_SIGHT = 100
+"""Steps that a shortsighted agent looks ahead; and those of the usual γ."""
+RATES = (
+    "agent.net.optim_spec.lr",
+    "agent.net.actor_optim_spec.lr",
+    "agent.net.critic_optim_spec.lr",
+    "agent.critic_net.optim_spec.lr",
 )
+USUAL_RATE = 1e-3
+LOWER_LR = lower(*RATES, by=(10, 100), most=USUAL_RATE)
+RAISE_LR = higher(*RATES, by=(10, 100), least=USUAL_RATE)
+LIMIT_GRADIENTS = set_to("agent.net.clip_grad_val", 0.5)
+FEWER_EPOCHS = lower("agent.algorithm.training_epoch", by=(4,))
+ENTROPY = "agent.algorithm.entropy_coef_spec.start_val"
+TARGET_ENTROPY = "agent.algorithm.target_entropy"
+FEWER = lower("meta.max_session", by=(2,))
+MORE = higher("meta.max_session", by=(2,))
+MORE_FRAMES = (
+    higher("agent.algorithm.time_horizon", by=(4,)),
+    higher("agent.algorithm.training_frequency", by=(4,)),
+)
+USUAL_POLYAK = 0.005
+USUAL_GAMMA = 0.99
+WARM_UP = 1 / 20
+"""The share of the budget before learning begins, as a remedy sets it."""
+UPDATES = 50
+"""Updates of a target network in a budget, as a remedy sets them."""
+EPISODES = 20
+"""Episodes in the steps of a training without any, as a remedy sets them."""
 SMALLEST_DEVIATION = 1e-4
 """Smaller returns and value targets are not scaled up, see
 `RunningStatistics.deviation`."""
@@ -39,17 +61,22 @@ SMALLEST_DEVIATION = 1e-4
 def exploding(history: SessionHistory) -> Iterator[Finding]:
     """Loss or gradient a thousand times what they were: Pascanu et al. 2013,
     arXiv:1211.5063."""
-    clip = (
-        ()
-        if history.key("agent.net.clip_grad_val")
-        else ("set agent.net.clip_grad_val",)
-    )
     for column in ("grad_norm", "loss"):
         numbers = history.growth(column, 1000, 1e-3)
         if numbers:
-            yield Finding(
-                "the training explodes", numbers, history.advise(LOWER_LR, *clip)
+            yield history.finding(
+                "the training explodes",
+                numbers,
+                *smaller_steps(history),
+                since=history.growth_begins(column),
             )
+
+
+def smaller_steps(history: SessionHistory) -> Iterator[Option]:
+    """What makes gradient steps smaller."""
+    yield LOWER_LR
+    if not history.key("agent.net.clip_grad_val"):
+        yield LIMIT_GRADIENTS
 
 
 def huge_targets(history: SessionHistory) -> Iterator[Finding]:
@@ -61,13 +88,32 @@ def huge_targets(history: SessionHistory) -> Iterator[Finding]:
         numbers = (
             f"{column} {text(error)}, returns of {text(history.late('mean_return'))}"
         )
-        scale = (
-            ()
-            if history.key("env.normalize_reward")
-            else ("set env.normalize_reward true",)
+        # so that errors are of about 1
+        factor = _power_of_ten(_reward_scale(history) / np.sqrt(error))
+        yield history.finding(
+            "values are far larger than a net learns well",
+            numbers,
+            *normalized_rewards(history),
+            set_to("env.reward_scale", factor, words=" to a smaller factor"),
         )
-        advice = history.advise(*scale, "set env.reward_scale to a smaller factor")
-        yield Finding("values are far larger than a net learns well", numbers, advice)
+
+
+def normalized_rewards(history: SessionHistory) -> Iterator[Option]:
+    """Normalises rewards, if they are not yet."""
+    if not history.key("env.normalize_reward"):
+        yield set_to("env.normalize_reward", True, words=" true")
+
+
+def _reward_scale(history: SessionHistory) -> float:
+    """The factor on rewards; 1 if it is a word or unset."""
+    scale = history.key("env.reward_scale")
+    if isinstance(scale, int | float):
+        return float(scale)
+    return 1.0
+
+
+def _power_of_ten(number: float) -> float:
+    return float(f"1e{round(np.log10(number))}")
 
 
 def tiny_rewards(history: SessionHistory) -> Iterator[Finding]:
@@ -75,19 +121,23 @@ def tiny_rewards(history: SessionHistory) -> Iterator[Finding]:
     arXiv:1602.07714."""
     gamma = history.key("agent.algorithm.gamma", 1.0)
     returns = np.abs(history.values("mean_return"))
-    lengths = history.values("episode_length")
+    lengths = history.episode_lengths()
     normalized = ("env.normalize_reward", "agent.algorithm.normalize_v_targets")
     if not any(map(history.key, normalized)) or not (len(returns) and len(lengths)):
         return
     horizon = min(lengths.max(), 1 / (1 - gamma) if gamma < 1 else np.inf)
     scale = 1.0
     if history.key("env.normalize_reward"):
-        scale = history.key("env.reward_scale", 1.0)
+        scale = _reward_scale(history)
     discounted = returns.max() / lengths.max() * horizon * scale
     if 0 < discounted < SMALLEST_DEVIATION:
         numbers = f"discounted returns of about {text(float(discounted))}"
-        advice = history.advise("set env.reward_scale to a larger factor")
-        yield Finding("rewards are too small to be normalised", numbers, advice)
+        factor = _power_of_ten(_reward_scale(history) / discounted)
+        yield history.finding(
+            "rewards are too small to be normalised",
+            numbers,
+            set_to("env.reward_scale", factor, words=" to a larger factor"),
+        )
 
 
 def impossible_values(history: SessionHistory) -> Iterator[Finding]:
@@ -96,7 +146,7 @@ def impossible_values(history: SessionHistory) -> Iterator[Finding]:
     q = np.abs(history.values("q_value", 0.5))
     gamma = history.key("agent.algorithm.gamma", 1.0)
     returns = np.abs(history.values("mean_return"))
-    lengths = history.values("episode_length")
+    lengths = history.episode_lengths()
     if not (len(q) and len(returns) and len(lengths)) or history.key(
         "env.normalize_reward"
     ):
@@ -111,11 +161,16 @@ def impossible_values(history: SessionHistory) -> Iterator[Finding]:
     bound = (reward + max(bonus, 0.0)) * horizon
     if median(q) > 3 * bound:
         numbers = f"|q_value| {text(median(q))}; the rewards allow about {text(bound)}"
-        slower = "raise agent.net.update_frequency"
+        slower = higher("agent.net.update_frequency")
         if history.key("agent.net.update_type") == "polyak":
-            slower = "lower agent.net.polyak_coef"
-        advice = history.advise(slower, "lower agent.algorithm.gamma", LOWER_LR)
-        yield Finding("Q-values beyond what the rewards allow", numbers, advice)
+            slower = lower("agent.net.polyak_coef")
+        yield history.finding(
+            "Q-values beyond what the rewards allow",
+            numbers,
+            slower,
+            lower("agent.algorithm.gamma", by=(1.02,)),
+            LOWER_LR,
+        )
 
 
 def endless(history: SessionHistory) -> Iterator[Finding]:
@@ -129,8 +184,48 @@ def endless(history: SessionHistory) -> Iterator[Finding]:
         numbers = f"0 episodes in {history.column('frame')[-1]:,.0f} frames"
         if random is not None:
             numbers = f"{numbers}; those of random actions have {random:,.0f} steps"
-        advice = history.advise("set env.max_t, a time limit")
-        yield Finding("no episode has ended", numbers, advice)
+        steps = int(np.clip(history.steps / EPISODES, 50, 1000))
+        yield history.finding(
+            "no episode has ended",
+            numbers,
+            set_to("env.max_t", steps, words=", a time limit"),
+        )
+
+
+def cut_episodes(history: SessionHistory) -> Iterator[Finding]:
+    """A time limit that ends every episode long before what γ looks ahead: Pardo et al.
+    2017, arXiv:1712.00378."""
+    limit = history.key("env.max_t")
+    lengths = history.episode_lengths()
+    gamma = history.key("agent.algorithm.gamma", 1.0)
+    if limit is None or not len(lengths) or not isinstance(gamma, int | float):
+        return
+    ahead = min(1 / (1 - gamma) if gamma < 1 else np.inf, LONG_SIGHT)
+    usual = min(median(lengths), history.random_length or np.inf)
+    if usual >= 0.99 * limit and 4 * limit < ahead:
+        yield history.finding(
+            "a time limit cuts every episode short",
+            f"env.max_t {limit}; episodes have {text(median(lengths))} steps",
+            set_to("env.max_t", None, words=" to null, the environment's own limit"),
+        )
+
+
+def short_sight(history: SessionHistory) -> Iterator[Finding]:
+    """Rewards that hardly count after a few of an episode's steps: Sutton and Barto
+    2018, section 3.3."""
+    gamma = history.key("agent.algorithm.gamma")
+    lengths = history.episode_lengths()
+    if not isinstance(gamma, int | float) or gamma >= 1 or not len(lengths):
+        return
+    ahead = 1 / (1 - gamma)
+    if ahead < SHORT_SIGHT and lengths.max() > 10 * ahead:
+        yield history.finding(
+            "the agent does not look far ahead",
+            f"agent.algorithm.gamma {text(gamma)} counts a reward "
+            f"{2 * ahead:.0f} steps ahead by {gamma ** (2 * ahead):.0%}; an episode "
+            f"has up to {text(lengths.max())} steps",
+            higher("agent.algorithm.gamma", by=(1,), least=USUAL_GAMMA),
+        )
 
 
 def no_learning(history: SessionHistory) -> Iterator[Finding]:
@@ -140,10 +235,16 @@ def no_learning(history: SessionHistory) -> Iterator[Finding]:
     steps = float(history.column("opt_step")[-1])
     if not steps and history.key("agent.net") and frame <= start * 1.1:
         numbers = f"opt_step 0 at frame {frame:,.0f}; training_start_step {start:,.0f}"
-        advice = history.advise(
-            "lower agent.algorithm.training_start_step", "raise env.max_frame"
+        warm_up = WARM_UP * history.key("env.max_frame", start)
+        earlier = max(10.0, start / warm_up)
+        yield history.finding(
+            "it has not begun to learn",
+            numbers,
+            lower("agent.algorithm.training_start_step", by=(earlier,)),
+            set_to(
+                "env.max_frame", words=f" to more than {start:,.0f}, which takes longer"
+            ),
         )
-        yield Finding("it has not begun to learn", numbers, advice)
 
 
 def small_replay(history: SessionHistory) -> Iterator[Finding]:
@@ -153,8 +254,11 @@ def small_replay(history: SessionHistory) -> Iterator[Finding]:
     size = history.key("agent.memory.max_size", start)
     if size < start:
         numbers = f"agent.memory.max_size {size:,.0f}; training_start_step {start:,.0f}"
-        advice = history.advise("raise agent.memory.max_size")
-        yield Finding("the replay memory is smaller than the warm-up", numbers, advice)
+        yield history.finding(
+            "the replay memory is smaller than the warm-up",
+            numbers,
+            higher("agent.memory.max_size", least=10 * int(start)),
+        )
 
 
 def learning_rate_zero(history: SessionHistory) -> Iterator[Finding]:
@@ -164,17 +268,23 @@ def learning_rate_zero(history: SessionHistory) -> Iterator[Finding]:
     frame = history.column("total_frame")
     rate = history.column("lr")
     is_early = frame < 0.9 * history.key("env.max_frame", 0.0)
-    is_last = frame > np.max(frame[rate > 0], initial=-np.inf)
-    at_zero = frame[(rate == 0) & is_last & is_early]
+    until = np.max(frame[rate > 0], initial=0.0)
+    at_zero = frame[(rate == 0) & (frame > until) & is_early]
     if len(at_zero):
         numbers = f"lr 0 from frame {at_zero[0]:,.0f} on"
         keys = [f"agent.net.{role}lr_scheduler_spec" for role in ("actor_", "")]
         path = next(filter(history.key, keys), keys[-1])
-        advice = history.advise(
-            f"set {path}.frame to null, which ends it with env.max_frame"
+        yield history.finding(
+            "the learning rate is zero",
+            numbers,
+            set_to(
+                f"{path}.frame",
+                None,
+                words=" to null, which ends it with env.max_frame",
+            ),
+            otherwise="a longer schedule in a new run",
+            since=until,
         )
-        advice = advice or "a longer schedule in a new run"
-        yield Finding("the learning rate is zero", numbers, advice)
 
 
 def entropy_collapsed(history: SessionHistory) -> Iterator[Finding]:
@@ -191,11 +301,13 @@ def entropy_collapsed(history: SessionHistory) -> Iterator[Finding]:
         return
     if early[-1] <= 0.05 * early[0] and not median(late) > early[-1] * 5:
         numbers = f"entropy {text(float(early[-1]))} of {text(float(early[0]))} nat"
-        advice = history.advise(
-            RAISE_ENTROPY, "raise agent.algorithm.target_entropy", LOWER_LR
+        yield history.finding(
+            "the entropy collapsed: the policy explores no more",
+            f"{numbers} in the first fifth",
+            higher(ENTROPY, least=0.01),
+            *usual_target(history, "raise"),
+            LOWER_LR,
         )
-        what = "the entropy collapsed: the policy explores no more"
-        yield Finding(what, f"{numbers} in the first fifth", advice)
 
 
 def entropy_stays(history: SessionHistory) -> Iterator[Finding]:
@@ -209,10 +321,21 @@ def entropy_stays(history: SessionHistory) -> Iterator[Finding]:
             f"entropy {text(float(entropy[-1]))}, at most "
             f"{text(float(entropy.max()))} nat"
         )
-        bonus = "lower agent.algorithm.entropy_coef_spec.start_val"
-        target = "lower agent.algorithm.target_entropy"
-        advice = history.advise(bonus, target, RAISE_LR)
-        yield Finding("the policy is still random", numbers, advice)
+        yield history.finding(
+            "the policy is still random",
+            numbers,
+            lower(ENTROPY, by=(10, 100)),
+            *usual_target(history, "lower"),
+            RAISE_LR,
+        )
+
+
+def usual_target(history: SessionHistory, verb: str) -> Iterator[Option]:
+    """Sets a target entropy that is a number to the usual one."""
+    target = history.key(TARGET_ENTROPY)
+    if isinstance(target, int | float):
+        words = f' to "auto", or {verb} it'
+        yield set_to(TARGET_ENTROPY, "auto", words=words)
 
 
 def no_exploration(history: SessionHistory) -> Iterator[Finding]:
@@ -227,9 +350,21 @@ def no_exploration(history: SessionHistory) -> Iterator[Finding]:
         return
     if begin[0] <= 0.02:
         numbers = f"explore_var {text(float(begin[0]))} after 5 % of the frames"
-        longer = "raise agent.algorithm.explore_var_spec.end_step"
-        advice = history.advise(longer) or "more exploration"
-        yield Finding("hardly any exploration", numbers, advice)
+        fifth = int(budget / 5)
+        decay = {
+            "name": "linear_decay",
+            "start_val": 1.0,
+            "end_val": 0.05,
+            "start_step": 0,
+            "end_step": fifth,
+        }
+        path = "agent.algorithm.explore_var_spec"
+        longer = higher(f"{path}.end_step", least=fifth)
+        if history.key(f"{path}.name") == "no_decay":
+            longer = set_to(path, decay, words=" to a schedule that begins at 1")
+        yield history.finding(
+            "hardly any exploration", numbers, longer, otherwise="more exploration"
+        )
 
 
 def far_updates(history: SessionHistory) -> Iterator[Finding]:
@@ -244,8 +379,9 @@ def far_updates(history: SessionHistory) -> Iterator[Finding]:
     if kl > 5 * eps**2 / 2:
         usual = f"clip_eps {text(eps)} suggests about {text(eps**2 / 2)}"
         numbers = f"approx_kl above {text(kl)} in a quarter of the rows; {usual}"
-        advice = history.advise(LOWER_LR, "lower agent.algorithm.training_epoch")
-        yield Finding("updates leave the region that PPO trusts", numbers, advice)
+        yield history.finding(
+            "updates leave the region that PPO trusts", numbers, LOWER_LR, FEWER_EPOCHS
+        )
 
 
 def clipped(history: SessionHistory) -> Iterator[Finding]:
@@ -253,12 +389,18 @@ def clipped(history: SessionHistory) -> Iterator[Finding]:
     shares = history.values("clip_fraction")
     share = history.late("clip_fraction")
     if len(shares) >= FEW and share > 0.6:
-        advice = history.advise(LOWER_LR, "lower agent.algorithm.training_epoch")
-        yield Finding("PPO clips most samples", f"clip_fraction {text(share)}", advice)
+        yield history.finding(
+            "PPO clips most samples",
+            f"clip_fraction {text(share)}",
+            LOWER_LR,
+            FEWER_EPOCHS,
+        )
     elif len(shares) >= FEW and not shares.any() and history.late("lr") > 0:
-        advice = history.advise(RAISE_LR, "raise agent.algorithm.training_epoch")
-        yield Finding(
-            "PPO's updates hardly change the policy", "clip_fraction 0", advice
+        yield history.finding(
+            "PPO's updates hardly change the policy",
+            "clip_fraction 0",
+            RAISE_LR,
+            higher("agent.algorithm.training_epoch", by=(4,)),
         )
 
 
@@ -269,16 +411,15 @@ def blind_critic(history: SessionHistory) -> Iterator[Finding]:
     explained = history.values("explained_variance", 0.5)
     if len(explained) >= FEW and median(explained) <= 0.05 and not history.rises:
         numbers = f"explained_variance {text(median(explained))} in the second half"
-        scale = (
-            ()
-            if history.key("env.normalize_reward")
-            else ("set env.normalize_reward true",)
+        options = [*normalized_rewards(history)]
+        if history.key("agent.net.shared"):
+            options.append(set_to("agent.net.shared", False, words=" false"))
+        yield history.finding(
+            "the critic does not predict the returns",
+            numbers,
+            *options,
+            otherwise="a larger critic",
         )
-        separate = (
-            ("set agent.net.shared false",) if history.key("agent.net.shared") else ()
-        )
-        advice = history.advise(*scale, *separate) or "a larger critic"
-        yield Finding("the critic does not predict the returns", numbers, advice)
 
 
 def frozen_target(history: SessionHistory) -> Iterator[Finding]:
@@ -291,12 +432,19 @@ def frozen_target(history: SessionHistory) -> Iterator[Finding]:
     steps = float(history.column("opt_step")[-1])
     if frame < every:
         numbers = f"agent.net.update_frequency {every:,.0f}; {frame:,.0f} frames so far"
-        advice = history.advise("lower agent.net.update_frequency")
-        yield Finding("the target network never moved", numbers, advice)
+        often = max(10.0, UPDATES * every / history.key("env.max_frame", every))
+        yield history.finding(
+            "the target network never moved",
+            numbers,
+            lower("agent.net.update_frequency", by=(often,)),
+        )
     elif history.key("agent.net.update_type") == "polyak" and tau * steps < 0.1:
         numbers = f"agent.net.polyak_coef {tau:g}; {steps:,.0f} steps so far"
-        advice = history.advise("raise agent.net.polyak_coef")
-        yield Finding("the target network never moved", numbers, advice)
+        yield history.finding(
+            "the target network never moved",
+            numbers,
+            higher("agent.net.polyak_coef", least=USUAL_POLYAK),
+        )
 
 
 def lost(history: SessionHistory) -> Iterator[Finding]:
@@ -310,19 +458,30 @@ def lost(history: SessionHistory) -> Iterator[Finding]:
         best - end, best - begin
     ) >= 0.4 * history.spread and best - end > 0.25 * abs(best):
         numbers = f"recent_return fell from {text(best)} to {text(end)}"
-        anneal = history.advise(
-            "set agent.net.lr_scheduler_spec, to anneal the learning rate"
+        anneal = set_to(
+            "agent.net.lr_scheduler_spec",
+            {"name": "LinearToZero", "frame": None},
+            words=", to anneal the learning rate",
         )
+        options = [anneal, LOWER_LR]
         if history.key("agent.algorithm.reset_frequency"):
-            anneal = history.advise(
-                "raise agent.algorithm.reset_frequency, as the last reset was late"
-            )
-        advice = f"{anneal}; --which best has the agent of before"
+            options = [
+                higher(
+                    "agent.algorithm.reset_frequency",
+                    words=", as the last reset was late",
+                )
+            ]
         entropy = history.late("entropy")
         if entropy < 1e-3:
             numbers = f"{numbers}; entropy {text(entropy)}: it explores no more"
-            advice = history.advise(LOWER_LR)
-        yield Finding("it was better before", numbers, advice)
+            options = [LOWER_LR]
+        yield history.finding(
+            "it was better before",
+            numbers,
+            *options,
+            words="; --which best has the agent of before",
+            since=history.frame_of_best(),
+        )
 
 
 def growing_lag(history: SessionHistory) -> Iterator[Finding]:
@@ -330,12 +489,13 @@ def growing_lag(history: SessionHistory) -> Iterator[Finding]:
     arXiv:1106.5730, and Espeholt et al. 2018, arXiv:1802.01561."""
     for column, options in (
         ("staleness_p95", (FEWER, *MORE_FRAMES)),
-        ("policy_lag", ("lower meta.actor_learner.queue_size", FEWER)),
+        ("policy_lag", (lower("meta.actor_learner.queue_size", by=(2,)), FEWER)),
     ):
         numbers = history.growth(column, 3, 1.0)
         if numbers:
-            advice = history.advise(*options) or "a faster learner"
-            yield Finding("workers fall behind", numbers, advice)
+            yield history.finding(
+                "workers fall behind", numbers, *options, otherwise="a faster learner"
+            )
 
 
 def waiting(history: SessionHistory) -> Iterator[Finding]:
@@ -345,7 +505,7 @@ def waiting(history: SessionHistory) -> Iterator[Finding]:
         (
             "learner_wait_share",
             "the actors are the slower part",
-            (MORE, "raise env.num_envs"),
+            (MORE, higher("env.num_envs", by=(2,))),
         ),
         ("sync_share", "workers exchange often", MORE_FRAMES),
     ):
@@ -354,11 +514,14 @@ def waiting(history: SessionHistory) -> Iterator[Finding]:
         )
         share = history.late(column)
         if share > 0.5 and not serial:
-            advice = history.advise(*options)
-            advice = f"{cause}: {advice}" if advice else cause
-            yield Finding(
-                "much of the time is waiting", f"{column} {text(share)}", advice
+            found = history.finding(
+                "much of the time is waiting", f"{column} {text(share)}", *options
             )
+            advice = cause
+            if found.advice:
+                advice = f"{cause}: {found.advice}"
+            # it costs time and spoils no learning, so there is nothing to cure
+            yield found._replace(advice=advice, remedies=())
 
 
 SYMPTOMS: tuple[Symptom, ...] = (
@@ -367,9 +530,11 @@ SYMPTOMS: tuple[Symptom, ...] = (
     tiny_rewards,
     impossible_values,
     endless,
+    cut_episodes,
     no_learning,
     small_replay,
     learning_rate_zero,
+    short_sight,
     entropy_collapsed,
     entropy_stays,
     no_exploration,
@@ -387,6 +552,7 @@ AT_ONCE = (
     huge_targets,
     tiny_rewards,
     endless,
+    cut_episodes,
     no_learning,
     small_replay,
     learning_rate_zero,

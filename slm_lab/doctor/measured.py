@@ -13,7 +13,8 @@ from typing_extensions import override
 
 from slm_lab.core.text import significant as text
 from slm_lab.core.types import Array
-from slm_lab.doctor.history import Finding
+from slm_lab.doctor.finding import Finding, advising, set_to
+from slm_lab.doctor.learning import LOWER_LR
 from slm_lab.env.adapter import PolicyAdapter
 from slm_lab.env.convert.normalize import EPSILON
 from slm_lab.env.failure import closing_env
@@ -57,9 +58,9 @@ class FiredUnits(TorchFunctionMode):
         return output
 
 
-def findings(policy: Policy) -> Iterator[Finding]:
-    """The findings about a policy or its environment."""
-    yield from dead_relus(dead_units(policy))
+def findings(policy: Policy, spec: Mapping[str, Any]) -> Iterator[Finding]:
+    """The findings about a policy of a recorded spec, or about its environment."""
+    yield from dead_relus(dead_units(policy), spec)
     yield from tiny_observations(policy.adapter)
     yield from wide_bounds(policy.adapter)
 
@@ -77,14 +78,19 @@ def dead_units(policy: Policy) -> list[float]:
     return [1 - float(fired.float().mean()) for fired in noted.fired]
 
 
-def dead_relus(shares: list[float]) -> Iterator[Finding]:
+def dead_relus(shares: list[float], spec: Mapping[str, Any]) -> Iterator[Finding]:
     """Layers most of whose ReLUs are zero for every input: Lu et al. 2019,
     arXiv:1903.06733."""
     if max(shares, default=0.0) >= MOST:
         numbers = f"by layer {', '.join(f'{share:.0%}' for share in shares)} never fire"
-        other = 'set agent.net.hid_layers_activation "tanh" or "leaky_relu"'
-        advice = f"lower agent.net.optim_spec.lr, or {other}"
-        yield Finding("most units of a layer are dead", numbers, advice)
+        path = "agent.net.hid_layers_activation"
+        yield advising(
+            "most units of a layer are dead",
+            numbers,
+            spec,
+            LOWER_LR,
+            set_to(path, "tanh", words=' "tanh" or "leaky_relu"'),
+        )
 
 
 def tiny_observations(adapter: PolicyAdapter) -> Iterator[Finding]:

@@ -41,6 +41,7 @@ from slm_lab.storage.run_dir import (
     PLAN_BLOCK,
     PLAN_FILE,
     RUN_BLOCK,
+    TREAT_RESULT,
     RunDir,
     runs_in,
     safe_name,
@@ -220,12 +221,18 @@ def overview_of_comparison(
     training = [run for run in runs if run.status is RunStatus.TRAINING]
     mode = f"comparison, {len(done)} of {planned} trainings"
     has_ended = len(done) == planned
+    budget = seeds * sum(variant["env"]["max_frame"] for variant in variants)
+    result_name = safe_name(plan_block["name"])
     if "rule" in plan_block:
-        result = read_object(
-            plan.parent / AB_RESULT.format(safe_name(plan_block["name"]))
-        )
+        result = read_object(plan.parent / AB_RESULT.format(result_name))
         mode = f"A against B, {count_text(len(done), 'training')}"
         has_ended = value_at(result, "ended", False)
+    elif "treatment" in plan_block:
+        result = read_object(plan.parent / TREAT_RESULT.format(result_name))
+        treatment = plan_block["treatment"]
+        mode = f"treatment of {Path(treatment['run']).name}, {planned} remedies"
+        has_ended = value_at(result, "ended", False)
+        budget = sum(remedy["until"] for remedy in treatment["remedies"])
     status = RunStatus.STOPPED
     if has_ended:
         status = RunStatus.DONE
@@ -235,7 +242,6 @@ def overview_of_comparison(
         status = RunStatus.TRAINING
     elif _is_log_damaged(plan.parent):
         status = RunStatus.DAMAGED
-    budget = seeds * sum(variant["env"]["max_frame"] for variant in variants)
     frames = sum(run.frames for run in runs)
     speed = sum(run.frames_per_s or 0 for run in training)
     return Overview(

@@ -256,8 +256,12 @@ class Session:
                 self._granted_end = vote
         return self._granted_end is not None
 
+    @property
+    def _is_at_until(self) -> bool:
+        return self._until is not None and self.clock.total_frame >= self._until
+
     def _has_come_far_enough(self) -> bool:
-        if self._until is None or self.clock.total_frame < self._until:
+        if self._until is None or not self._is_at_until:
             return False
         if not self.strategy.checkpoint.ends_jointly:
             self.strategy.ballot.stop_peers()
@@ -283,11 +287,8 @@ class Session:
         if finished:
             ending = Ending.FINISHED
         error = None
-        if (
-            self.parts.experience.has_ended
-            and not finished
-            and not self.board.stop_requested
-        ):
+        is_meant = finished or self.board.stop_requested or self._is_at_until
+        if self.parts.experience.has_ended and not is_meant:
             ending = Ending.FAILED
             error = f"no actor is left; the state is saved at frame {self.clock.frame}"
         logger.info(

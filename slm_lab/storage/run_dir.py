@@ -31,7 +31,9 @@ PLAN_FILE = "{}_compare_specs.json"
 COMPARISON_LOG = "{}_compare.jsonl"
 """The name of the event log of a comparison, beside its plan."""
 AB_RESULT = "{}_ab.json"
-"""The name of the file in the folder of a test of A against B that holds its answer."""
+TREAT_RESULT = "{}_treat.json"
+"""The names of the files in the folders of a test of A against B, and of a treatment,
+that hold their answers."""
 
 STAMP = "%Y_%m_%d_%H%M%S"
 _STAMP_PATTERN = re.compile(r"_(\d{4}_\d{2}_\d{2}_\d{6})(?:_(\d+))?$")

@@ -124,7 +124,9 @@ class Fork:
     @property
     def restarts_episodes(self) -> bool:
         """Whether a key of the simulator changes, so that episodes begin anew."""
-        return any(_is_of_simulator(path, self.spec.env) for path, _ in self.changes)
+        return self.frame > 0 and any(
+            _is_of_simulator(path, self.spec.env) for path, _ in self.changes
+        )
 
     @property
     def origin(self) -> dict[str, Any]:
@@ -203,7 +205,7 @@ def plan_fork(source: RunSource) -> Fork:
     problems = [
         Problem(path, _against(parent), new)
         for path, new in fork.changes
-        if not _may_change(path, fork.spec)
+        if not _may_change(path, fork.spec, frame)
     ]
     if problems:
         raise SpecError(f"fork of {parent.root}", problems)
@@ -273,6 +275,8 @@ def begin_fork(
         undone_on_failure(lock.release),
     ):
         fork.write(run_dir)
+        if all(start.total_frame == fork.frame for start in fork.starts):
+            Replay(run_dir, read_origin(run_dir)).finish(fork.spec)
     return run_dir, lock, (*notes, *fork.notes)
 
 
@@ -339,7 +343,10 @@ def _is_of_simulator(path: str, env: EnvSpec) -> bool:
     return block == "env" and (name in SIMULATOR or name not in type(env).model_fields)
 
 
-def _may_change(path: str, spec: Spec) -> bool:
+def _may_change(path: str, spec: Spec, frame: int) -> bool:
+    """Whether a fork at `frame` may change a key: at the start all but the seed."""
+    if frame == 0:
+        return path != "meta.random_seed"
     block, _, key = path.partition(".")
     if block == "agent":
         return not any(key == fixed for fixed in FIXED_AGENT)
@@ -372,9 +379,10 @@ def _frame(asked: int | None, parent: RunDir, spec: Spec) -> int:
         max(map(_total, _saved(parent, spec, _members(spec, sessions))), default=0)
         for sessions in spec.meta.trainings
     )
+    is_open = asked is None
     if asked is None:
         asked = reached
-    if not 0 < asked <= reached:
+    if asked > reached or (is_open and asked == 0):
         come = f"its newest checkpoint is at frame {reached:,}"
         if reached == 0:
             come = "it has no checkpoint yet"
@@ -449,8 +457,10 @@ def _saved(
 
 def check_loads(fork: Fork) -> None:
     """Raises SpecError, which names the keys, if an agent of the fork's spec cannot
-    take over the parent's state. Where the fork begins at the parent's start, the state
+    take over the parent's state. Where a replay begins at the parent's start, the state
     of its newest checkpoint stands for it."""
+    if fork.frame == 0:
+        return
     changes = [(path, new) for path, new in fork.changes if path.startswith("agent.")]
     manifests = dict(fork.starts[0].manifests) or _newest(
         fork.parent, fork.parent_spec, fork.parent_spec.meta.trainings[0]

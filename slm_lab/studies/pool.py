@@ -196,6 +196,12 @@ def trial_main(
             note_in_log(log, fall_back(task.spec, task.run_dir, task.trial))
         board = StatusBoard(raw_board, task.spec.meta.num_sessions)
         outcome = end_of(Trial(task, board=board).run())
+        if (
+            task.until is not None
+            and outcome.ending is Ending.INTERRUPTED
+            and not board.user_waits
+        ):
+            outcome = outcome._replace(ending=Ending.FINISHED)
         if task.final_episodes and outcome.ending is Ending.FINISHED:
             from slm_lab.studies.evaluation import evaluate_latest  # imports torch
 

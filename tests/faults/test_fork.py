@@ -76,7 +76,7 @@ def forked_from(root):
 
 @pytest.mark.parametrize(
     ("frame", "begun_at"),
-    [(2000, 2000), (2500, 2000), pytest.param(300, 0, marks=SLOW)],
+    [(0, 0), (2000, 2000), (2500, 2000), pytest.param(300, 0, marks=SLOW)],
 )
 def test_a_fork_without_a_change_repeats_the_run(folder, frame, begun_at):
     done = fork(folder, "--frame", frame, "--name", "fork")
@@ -220,12 +220,22 @@ def test_what_cannot_change_is_refused_by_name(folder, change):
     assert len(list((folder / "data").glob(f"{NAME}_*"))) == 1
 
 
+def test_at_the_start_all_but_the_seed_may_change(folder):
+    sets = ("-s", "agent.net.hid_layers=[8]", "-s", "env.num_envs=8")
+    done = fork(folder, "--frame", 0, "--name", "fork", *sets)
+    assert done.code == 0, done.both
+    assert forked_from(run_named(folder, "fork"))["from"] == [0, 0]
+    done = fork(folder, "--frame", 0, "-s", "meta.random_seed=3")
+    assert done.code == 2
+    assert REFUSED["meta.random_seed=3"] in " ".join(done.err.split())
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
         (["parent", "--frame", "9000"], 2, "its newest checkpoint is at frame 4,000"),
         (["nobody"], 3, "there is no run folder nobody"),
-        (["parent", "--frame", "0"], 2, "greater than or equal to 1"),
+        (["parent", "--frame", "-1"], 2, "greater than or equal to 0"),
     ],
 )
 def test_a_frame_or_a_run_that_does_not_exist(folder, words, code, message):

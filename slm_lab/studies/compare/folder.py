@@ -44,7 +44,13 @@ from slm_lab.storage.run_dir import (
     safe_name,
 )
 from slm_lab.studies.baseline import RANDOM_RETURNS_FILE
-from slm_lab.studies.compare.plan import Plan, Planned, StoppingRule
+from slm_lab.studies.compare.plan import (
+    Plan,
+    Planned,
+    StoppingRule,
+    Treatment,
+    TriedRemedy,
+)
 
 
 def read_plan(
@@ -63,10 +69,13 @@ def read_plan(
     rule = None
     if "rule" in block:
         rule = StoppingRule(**block["rule"])
+    treatment = None
+    if "treatment" in block:
+        treatment = _treatment_of(block["treatment"])
     if to_resume:
         for spec in specs.values():
             check_cluster_allowed(folder, spec, ())
-        if rule is None:
+        if rule is None and treatment is None:
             _check_machine_is(folder, cores, processor_name)
     by_label = {}
     for entry in block["variants"]:
@@ -82,7 +91,35 @@ def read_plan(
         imports=imports,
         notes=tuple(block["notes"]),
         rule=rule,
+        treatment=treatment,
     )
+
+
+def _treatment_of(entry: dict[str, Any]) -> Treatment:
+    """The treatment that a plan has recorded."""
+    remedies = [
+        TriedRemedy(
+            findings=tuple(remedy["findings"]),
+            settings=tuple(remedy["settings"]),
+            frame=remedy["frame"],
+            until=remedy["until"],
+        )
+        for remedy in entry["remedies"]
+    ]
+    return Treatment(entry["run"], tuple(remedies))
+
+
+def check_kind(folder: Path, plan: Plan, kind: str) -> None:
+    """Raises UsageError, which names the right command, if the plan in a folder is of
+    another kind."""
+    if plan.kind == kind:
+        return
+    right = {
+        "compare": f"a comparison: slm-lab compare --resume {folder}",
+        "ab": f"a test of two specs: slm-lab ab --resume {folder}",
+        "treat": "a treatment: repeat slm-lab doctor RUN --treat",
+    }
+    raise UsageError(f"{folder} is {right[plan.kind]}")
 
 
 def _label(entry: dict[str, Any], spec: Spec, cores: int) -> str:
@@ -210,7 +247,9 @@ class CompareFolder:
         """The run folder of a training; None before it began."""
         if state.folder is None:
             return None
-        return RunDir(self.path / state.folder, self.trainings[state.trial].spec.name)
+        root = self.path / state.folder
+        # a fork has the name of its parent's spec, not of the plan's
+        return RunDir.at(root) or RunDir(root, self.trainings[state.trial].spec.name)
 
     def _earlier_events(self) -> Iterator[Event]:
         """The events in the record of an earlier version, a JSON file. Raises

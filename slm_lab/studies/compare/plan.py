@@ -65,6 +65,28 @@ class StoppingRule(NamedTuple):
     """A difference in the final return that does not matter yet."""
 
 
+class TriedRemedy(NamedTuple):
+    """One remedy of a treatment."""
+
+    findings: tuple[str, ...]
+    """The findings that it may cure."""
+    settings: tuple[str, ...]
+    """Its changes as `-s` takes them."""
+    frame: int
+    """The total frame at which it leaves the run; 0: it begins anew."""
+    until: int
+    """The total frame at which it ends."""
+
+
+class Treatment(NamedTuple):
+    """What a treatment treats."""
+
+    run: str
+    """The folder of the run."""
+    remedies: tuple[TriedRemedy, ...]
+    """In the order of the variants."""
+
+
 class Plan(NamedTuple):
     """The variants of a comparison and their machine."""
 
@@ -78,13 +100,17 @@ class Plan(NamedTuple):
     imports: tuple[str, ...]
     notes: tuple[str, ...]
     rule: StoppingRule | None = None
-    """Of a test of two variants, whose `seeds` are the most that it may use. None: a
-    comparison, which uses all."""
+    """Of a test of two variants, whose `seeds` are the most that it may use."""
+    treatment: Treatment | None = None
+    """Of a treatment, whose variants are the remedies. Without either it is a
+    comparison."""
 
     @property
     def kind(self) -> str:
         """The command that began it."""
-        return "compare" if self.rule is None else "ab"
+        if self.rule is not None:
+            return "ab"
+        return "compare" if self.treatment is None else "treat"
 
     @property
     def baseline(self) -> Spec:
@@ -123,7 +149,7 @@ class Plan(NamedTuple):
             "usable_cores": self.cores,
             "imports": list(self.imports),
             "notes": list(self.notes),
-            **self._rule_entry,
+            **self._purpose,
             **provenance(self.seeds[0]),
         }
         return {
@@ -132,11 +158,14 @@ class Plan(NamedTuple):
         }
 
     @property
-    def _rule_entry(self) -> dict[str, Any]:
-        """What the plan's block says of the stopping rule."""
-        if self.rule is None:
+    def _purpose(self) -> dict[str, Any]:
+        """What the plan's block says of the stopping rule or of the treatment."""
+        if self.rule is not None:
+            return {"rule": self.rule._asdict()}
+        if self.treatment is None:
             return {}
-        return {"rule": self.rule._asdict()}
+        remedies = [remedy._asdict() for remedy in self.treatment.remedies]
+        return {"treatment": {"run": self.treatment.run, "remedies": remedies}}
 
     def _entries(self) -> Iterable[dict[str, Any]]:
         """What the plan's block says of each variant. Earlier versions of the lab read

@@ -7,12 +7,16 @@ from typing import final
 
 from typing_extensions import override
 
-from slm_lab.core.errors import UsageError
 from slm_lab.metrics.trial_state import Params, Status, TrialState
 from slm_lab.records.run_source import RunSource
 from slm_lab.spec.load import warnings_held
 from slm_lab.storage.result import TrialResult
-from slm_lab.studies.compare.folder import CompareFolder, params_of, read_plan
+from slm_lab.studies.compare.folder import (
+    CompareFolder,
+    check_kind,
+    params_of,
+    read_plan,
+)
 from slm_lab.studies.compare.plan import Plan, Planned
 from slm_lab.studies.compare.results import CompareResults
 from slm_lab.studies.pool import SerialSlot, TrialEnd, end_of
@@ -52,10 +56,7 @@ class CompareRun(Agenda):
         """Resumes a comparison with the plug-ins `imports`. Raises UsageError,
         SpecError."""
         plan = read_plan(folder, imports)
-        if plan.rule is not None:
-            raise UsageError(
-                f"{folder} is a test of two specs: slm-lab ab --resume {folder}"
-            )
+        check_kind(folder, plan, "compare")
         return cls(CompareFolder(folder, plan))
 
     @property

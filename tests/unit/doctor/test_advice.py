@@ -1,13 +1,11 @@
-"""Every advice of the doctor is tried, on specs of every algorithm and mode."""
+"""Every remedy of the doctor is tried, on specs of every algorithm and mode."""
 
 import json
-import re
 
 import numpy as np
 import pytest
 
 from slm_lab.core.errors import SpecError
-from slm_lab.core.recorded import value_at
 from slm_lab.doctor import learning
 from slm_lab.doctor.history import SessionHistory
 from slm_lab.doctor.measured import dead_relus
@@ -29,15 +27,6 @@ SPECS = (
     *("ppo_sil_cartpole", "a3c_gae_cartpole", "dppo_cartpole", "impala_cartpole"),
     *("async_sac_lunar", "async_ppo_cartpole", "a3c_data_parallel_pong"),
 )
-OPTION = re.compile(r"\b(lower|raise|set) ((?:agent|env|meta)\.[a-z_.]+)( \"?\w+\"?)?")
-GIVEN = {
-    "agent.net.clip_grad_val": 0.5,
-    "agent.net.lr_scheduler_spec": {"name": "LinearToZero"},
-    "env.max_t": 200,
-    "env.reward_scale": 0.5,
-    "meta.log_frequency": 100,
-}
-"""Values for keys that are to be set, where the advice does not name one."""
 
 
 def shipped(name):
@@ -48,44 +37,19 @@ def shipped(name):
     raise LookupError(name)
 
 
-def is_accepted(file, spec, advice):
-    """Whether a run of the spec accepts each change that the advice names; how many
-    there are."""
-    options = OPTION.findall(advice)
-    for verb, named, word in options:
-        key = named.rstrip(".")
-        old = value_at(spec.to_json(), key)
-        if verb == "set":
-            new = json.loads(word) if word in (" true", " false") else GIVEN.get(key)
-            new = (
-                word.strip(' "')
-                if new is None and word.strip() not in ("to", "a")
-                else new
-            )
-            if key.endswith("lr_scheduler_spec.frame"):
-                new = spec.env.max_frame
-            if key.endswith("lr_scheduler_spec"):
-                new = {**new, "frame": spec.env.max_frame}
-        else:
-            new = (
-                old / 2
-                if verb == "lower"
-                else min(old * 2, 0.999)
-                if 0.5 < old < 1
-                else old * 2
-            )
-            new = int(new) if isinstance(old, int) else new
+def check_accepted(file, spec, finding):
+    """A run of the spec accepts each remedy, whose key the advice names."""
+    for remedy in finding.remedies:
         try:
-            load_spec(str(file), spec.name, (f"{key}={json.dumps(new)}",), warn=False)
+            load_spec(str(file), spec.name, remedy.settings, warn=False)
         except SpecError as error:
-            raise AssertionError(
-                f"{verb} {key} from {old} to {new}: {error}"
-            ) from error
-    return len(options)
+            raise AssertionError(f"{remedy.settings}: {error}") from error
+        path, _ = remedy.changes[0]
+        assert path in finding.advice
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_a_spec_accepts_every_change_that_the_doctor_advises(name):
+def test_a_spec_accepts_every_remedy_of_the_doctor(name):
     file, spec = shipped(name)
     tried = 0
     for symptom in learning.SYMPTOMS:
@@ -98,12 +62,18 @@ def test_a_spec_accepts_every_change_that_the_doctor_advises(name):
             }
         rows = Rows(tuple(columns), np.stack(list(columns.values())))
         for finding in symptom(SessionHistory(rows, spec.to_json(), 1.0)):
-            tried += is_accepted(file, spec, finding.advice)
+            check_accepted(file, spec, finding)
+            tried += len(finding.remedies)
             assert finding.advice
     assert tried > 10
 
 
 def test_the_advice_on_dead_units_is_accepted():
     file, spec = shipped("ppo_cartpole")
-    (finding,) = dead_relus([0.9])
-    assert is_accepted(file, spec, finding.advice) == 2
+    (finding,) = dead_relus([0.9], spec.to_json())
+    check_accepted(file, spec, finding)
+    assert [remedy.settings[0] for remedy in finding.remedies] == [
+        "agent.net.optim_spec.lr=0.0001",
+        "agent.net.optim_spec.lr=1e-05",
+        'agent.net.hid_layers_activation="tanh"',
+    ]

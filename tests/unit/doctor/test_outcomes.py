@@ -249,10 +249,10 @@ def test_a_channel_of_a_convolution_is_a_unit():
 
 
 def test_a_layer_with_mostly_dead_units_is_a_finding():
-    (finding,) = dead_relus([0.1, 0.9])
+    (finding,) = dead_relus([0.1, 0.9], {})
     assert finding.evidence == "by layer 10%, 90% never fire"
-    assert not any(dead_relus([0.1, 0.7]))
-    assert not any(dead_relus([]))
+    assert not any(dead_relus([0.1, 0.7], {}))
+    assert not any(dead_relus([], {}))
 
 
 @pytest.mark.parametrize(

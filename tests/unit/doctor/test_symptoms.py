@@ -45,10 +45,9 @@ HEALTHY = {
     "frame": np.arange(1.0, R + 1) * 1000,
     "total_frame": np.arange(1.0, R + 1) * 1000,
     "opt_step": np.arange(1.0, R + 1) * 250,
-    "epi": np.arange(1.0, R + 1) * 3,
+    "epi": np.arange(1.0, R + 1) * 10,
     "mean_return": UP,
     "recent_return": UP,
-    "episode_length": np.full(R, 100.0),
     "loss": np.linspace(2.0, 1.0, R),
     "grad_norm": np.full(R, 0.5),
     "value_loss": np.full(R, 10.0),
@@ -69,6 +68,14 @@ HEALTHY = {
 ILL_SPECS = {
     "small_replay": {**SPEC, "agent": {**SPEC["agent"], "memory": {"max_size": 500}}},
     "tiny_rewards": {**SPEC, "env": {**SPEC["env"], "normalize_reward": True}},
+    "cut_episodes": {**SPEC, "env": {**SPEC["env"], "max_t": 5}},
+    "short_sight": {
+        **SPEC,
+        "agent": {
+            **SPEC["agent"],
+            "algorithm": {**SPEC["agent"]["algorithm"], "gamma": 0.5},
+        },
+    },
 }
 FLAT = {"mean_return": np.full(R, 20.0), "recent_return": np.full(R, 20.0)}
 
@@ -126,6 +133,11 @@ ILL = {
         {"epi": np.zeros(R), "total_frame": np.arange(1.0, R + 1) * 2000},
         "0 episodes in 40,000 frames",
     ),
+    "cut_episodes": (
+        {"epi": np.arange(1.0, R + 1) * 200},
+        "env.max_t 5; episodes have 5.00 steps",
+    ),
+    "short_sight": ({}, "gamma 0.500 counts a reward 4 steps ahead by 6%"),
     "tiny_rewards": (
         {"mean_return": UP * 1e-7},
         "discounted returns of about 1.00e-05",
@@ -150,6 +162,7 @@ def test_a_symptom_is_found_in_sick_runs_and_not_in_healthy_ones(name):
     assert found(symptom, course()) is None
     assert "arXiv" in symptom.__doc__ or name in (
         "entropy_stays",
+        "short_sight",
         "no_exploration",
         "no_learning",
         "frozen_target",
@@ -330,3 +343,24 @@ def test_a_run_of_a_few_updates_or_episodes_gets_no_advice_on_its_learning(few):
     ill = {**ILL["entropy_stays"][0], **ILL["blind_critic"][0], **ILL["clipped"][0]}
     assert course(**{**ill, **SHORT[few]}).is_short
     assert not course(**ill).is_short
+
+
+def test_an_illness_begins_at_the_last_row_of_health():
+    grown = course(grad_norm=np.r_[np.full(20, 1.0), np.geomspace(20, 1e8, 20)])
+    (finding,) = learning.exploding(grown)
+    assert finding.since == 20_000
+    zero = course(**ILL["learning_rate_zero"][0])
+    (finding,) = learning.learning_rate_zero(zero)
+    assert finding.since == 20_000
+    (finding,) = learning.lost(course(**ILL["lost"][0]))
+    assert finding.since == 30_000
+    (finding,) = learning.frozen_target(course(**ILL["frozen_target"][0]))
+    assert finding.since == 0
+
+
+def test_lengths_of_episodes_come_from_frames_and_episodes():
+    assert course().episode_lengths() == pytest.approx(np.full(10, 100.0))
+    assert len(course(epi=np.zeros(R)).episode_lengths()) == 0
+    rows = course().rows
+    one_row = course()._replace(rows=Rows(rows.columns, rows.values[:, :1]))
+    assert len(one_row.episode_lengths()) == 0

@@ -19,6 +19,7 @@ from slm_lab.storage.run_dir import RunDir
 from slm_lab.studies.ab import run as run_module
 from slm_lab.studies.ab.plan import AbRequest, make_plan
 from slm_lab.studies.ab.run import AbRun
+from slm_lab.studies.compare import pooled
 from slm_lab.studies.compare.run import CompareRun
 from slm_lab.studies.pool import Resources, TrialEnd
 from tests.support import ppo
@@ -110,7 +111,7 @@ def lab(monkeypatch):
         task = SimpleNamespace(folder=folder.name, spec_name=name, seed=seed)
         return SimpleNamespace(task=task, release=lambda: None)
 
-    monkeypatch.setattr(run_module, "Run", stand_run)
+    monkeypatch.setattr(pooled, "Run", stand_run)
     monkeypatch.setattr(run_module, "pool_for", lambda plan, jobs: StandPool(lab))
     return lab
 

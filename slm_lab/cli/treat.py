@@ -1,0 +1,132 @@
+"""The option `--treat` of `slm-lab doctor`: its output and exit code."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from slm_lab.cli.dispatch import resolve_names
+from slm_lab.cli.display import screen
+from slm_lab.cli.display.trainings import TrainingsTable
+from slm_lab.cli.doctor import print_findings
+from slm_lab.cli.shell.caller import Caller
+from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
+from slm_lab.core.plugins import import_plugins
+from slm_lab.core.text import error_summary, significant
+from slm_lab.doctor.diagnosis import diagnose
+from slm_lab.records.run_record import RunRecord
+from slm_lab.records.trust import command_text, modules_of
+from slm_lab.storage.run_dir import RunDir
+from slm_lab.studies.treat.plan import MOST_FINDINGS, TreatRequest, make_plan
+from slm_lab.studies.treat.results import Effect, best_of, sentence
+from slm_lab.studies.treat.run import TreatRun
+from slm_lab.studies.trial import stop_on_signals
+
+
+def treat(request: TreatRequest, caller: Caller) -> int:
+    """Diagnoses a run, and begins or resumes its treatment; returns the exit code.
+    Raises LabError."""
+    request = request._replace(source=resolve_names(request.source, "train"))
+    source = request.source
+    import_plugins(source.imports)
+    assert source.fork is not None
+    as_json = source.output == "json"
+    console = screen.wide_console(quiet=as_json)
+    where, findings, unseen = diagnose(
+        run=source.fork,
+        data_dir=source.data_dir,
+        imports=source.imports,
+        trust=source.trust,
+    )
+    print_findings(console, where, findings, unseen)
+    document: dict[str, Any] = {"findings": [f.document() for f in findings]}
+    treated = [finding for finding in findings if finding.remedies]
+    code = 0
+    if not treated:
+        screen.print_line(console, "nothing to treat")
+        document["treatment"] = None
+    else:
+        run_dir = RunDir.at(Path(source.fork))
+        assert run_dir is not None
+        plan = make_plan(request, RunRecord(run_dir), treated[:MOST_FINDINGS])
+        run = TreatRun.open(plan, source.data_dir, request.jobs)
+        caller.begun(run.folder)
+        _introduce(console, run)
+        _train(console, run)
+        effects = run.results.effects()
+        code = _conclude(console, run, effects)
+        document["treatment"] = {
+            "folder": str(run.folder),
+            **run.results.document(effects),
+        }
+    if as_json:
+        screen.print_json({**document, "exit_code": code})
+    return code
+
+
+def _introduce(console: Console, run: TreatRun) -> None:
+    remedies = run.treatment.remedies
+    frames = max(remedy.until - remedy.frame for remedy in remedies)
+    count = f"{len(remedies)} remedies" if len(remedies) > 1 else "1 remedy"
+    rest = f": {count}, {frames:,} total frames each\nfolder {run.folder}"
+    screen.print_heading(
+        console=console,
+        verb="treating",
+        name=run.treatment.run,
+        rest=rest,
+        notes=run.plan.notes,
+    )
+
+
+def _train(console: Console, run: TreatRun) -> None:
+    display = TrainingsTable(console, run)
+    with stop_on_signals(run.study.stop), display:
+        run.study.run(display.update)
+
+
+def _conclude(console: Console, run: TreatRun, effects: list[Effect]) -> int:
+    for label, why in run.results.failures:
+        print(f"{label} failed: {error_summary(why)}", file=sys.stderr)
+    modules = [*run.plan.imports, *modules_of(run.plan.baseline)]
+    if run.study.stopping:
+        words = ["doctor", run.treatment.run, "--treat"]
+        command = command_text(words, modules)
+        screen.print_line(console, f"go on with the same command: {command}")
+        return _code_of_stop(run)
+    graphs = run.results.draw(effects)
+    screen.print_table(
+        console=console,
+        title="Remedies",
+        header=("finding", "remedy", "from", "return", "untreated", "verdict"),
+        rows=[_row(effect) for effect in effects],
+        left=("finding", "remedy", "verdict"),
+        whole=True,
+    )
+    for graph in graphs[:1]:
+        screen.print_line(console, f"graph {graph}")
+    screen.print_line(console, Text(sentence(effects), "bold"))
+    best = best_of(effects)
+    if best is not None and best.folder is not None:
+        command = command_text(["run", f"train@{best.folder}"], modules)
+        screen.print_line(console, f"train it to the end: {command}")
+    return 0
+
+
+def _row(effect: Effect) -> tuple[str, ...]:
+    return (
+        effect.finding,
+        " ".join(effect.remedy.settings),
+        f"{effect.remedy.frame:,}",
+        significant(effect.treated),
+        significant(effect.untreated),
+        effect.verdict,
+    )
+
+
+def _code_of_stop(run: TreatRun) -> int:
+    if run.study.problem is not None:
+        print(f"the treatment has stopped: {run.study.problem}", file=sys.stderr)
+        return FAILED
+    return INTERRUPTED

@@ -1,0 +1,202 @@
+"""What a treatment has shown, and its files."""
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+import numpy as np
+
+from slm_lab.charts.treatment import TreatedRun, draw_treatment
+from slm_lab.core.files import write_json
+from slm_lab.core.text import significant
+from slm_lab.doctor.history import median
+from slm_lab.metrics.trial_state import Status
+from slm_lab.records.event_log import StudyState
+from slm_lab.records.run_record import RunRecord
+from slm_lab.storage.run_dir import TREAT_RESULT, RunDir
+from slm_lab.studies.compare.folder import CompareFolder
+from slm_lab.studies.compare.plan import TriedRemedy
+from slm_lab.studies.treat.effect import Verdict, returns_of, verdict_on
+from slm_lab.studies.treat.plan import run_of
+
+UNTREATED = "as it was"
+"""The label of the run that is treated."""
+
+
+class Effect(NamedTuple):
+    """The effect of one remedy on one finding."""
+
+    finding: str
+    remedy: TriedRemedy
+    verdict: Verdict = Verdict.UNTRIED
+    treated: float = float("nan")
+    """The median return of rows late in its training; NaN without an episode."""
+    untreated: float = float("nan")
+    """That of the run at these frames, or at its end."""
+    folder: Path | None = None
+    """Its run folder; None before it began."""
+
+    @property
+    def options(self) -> str:
+        """The remedy as options of a command."""
+        return " ".join(f"-s {setting}" for setting in self.remedy.settings)
+
+
+@final
+class TreatResults:
+    """The results of the remedies in a folder, as far as `study_state` has them."""
+
+    def __init__(self, folder: CompareFolder, study_state: StudyState) -> None:
+        assert folder.plan.treatment is not None
+        self._folder = folder
+        self._remedies = folder.plan.treatment.remedies
+        self._study_state = study_state
+
+    @cached_property
+    def run(self) -> RunRecord:
+        """The run that is treated."""
+        return run_of(self._folder.plan)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether every remedy has been tried."""
+        trials = self._study_state.trials.values()
+        return sum(state.status.is_over for state in trials) == len(self._remedies)
+
+    @property
+    def failures(self) -> list[tuple[str, str]]:
+        """The remedies whose training failed, and why."""
+        return [
+            (self._folder.trainings[state.trial].variant, str(state.error))
+            for state in self._study_state.of(Status.FAILED)
+        ]
+
+    def effects(self) -> list[Effect]:
+        """Each remedy's effect on each finding that it may cure: by finding, the best
+        first. Imports torch. Raises UsageError for damaged rows."""
+        effects = [
+            effect
+            for number in range(len(self._remedies))
+            for effect in self._effects_of(number)
+        ]
+        findings = list(dict.fromkeys(effect.finding for effect in effects))
+        return sorted(
+            effects, key=lambda effect: (findings.index(effect.finding), _rank(effect))
+        )
+
+    def _effects_of(self, number: int) -> list[Effect]:
+        """The effects of one remedy."""
+        remedy = self._remedies[number]
+        untried = [Effect(finding, remedy) for finding in remedy.findings]
+        state = self._study_state.trials.get(number)
+        if state is None or not state.status.is_over:
+            return untried
+        run_dir = self._folder.run_dir(state)
+        if run_dir is None or state.status is Status.FAILED:
+            return [effect._replace(verdict=Verdict.FAILED) for effect in untried]
+        record = RunRecord(run_dir)
+        returns = returns_of(record, self.run, remedy)
+        imports = self._folder.plan.imports
+        return [
+            effect._replace(
+                verdict=verdict_on(effect.finding, record, returns, imports),
+                treated=median(returns.treated),
+                untreated=median(returns.untreated),
+                folder=run_dir.root,
+            )
+            for effect in untried
+        ]
+
+    def draw(self, effects: list[Effect]) -> list[Path]:
+        """The picture of the effects, its page, and the result. Raises OSError."""
+        panels: dict[str, list[TreatedRun]] = {}
+        for effect in effects:
+            if effect.folder is None:
+                continue
+            runs = panels.setdefault(
+                effect.finding,
+                [TreatedRun(UNTREATED, self.run, effect.remedy.until)],
+            )
+            run_dir = RunDir.at(effect.folder)
+            assert run_dir is not None
+            record = RunRecord(run_dir)
+            label = " ".join(effect.remedy.settings)
+            runs.append(TreatedRun(label, record, effect.remedy.until))
+        graphs = []
+        if panels:
+            graphs = draw_treatment(
+                panels=panels,
+                title=f"{self.run.name} on {self.run.env}: what cures it",
+                sentence=sentence(effects),
+                folder=self._folder.path,
+                stem=f"{self._folder.stem}_treat",
+            )
+        self.write(effects)
+        return graphs
+
+    def write(self, effects: list[Effect] | None = None) -> None:
+        """Writes the result, with the effects once they are known. Raises OSError."""
+        result = self._folder.path / TREAT_RESULT.format(self._folder.stem)
+        write_json(result, self.document(effects or []))
+
+    def document(self, effects: list[Effect]) -> dict[str, Any]:
+        """The result as JSON has it."""
+        best = best_of(effects)
+        return {
+            "run": str(self.run.folder),
+            "sentence": sentence(effects),
+            "ended": self.has_ended,
+            "cured": best is not None and best.verdict is Verdict.CURED,
+            "set": list(best.remedy.settings) if best is not None else [],
+            "effects": [
+                {
+                    "finding": effect.finding,
+                    "set": list(effect.remedy.settings),
+                    "verdict": effect.verdict,
+                    "from_frame": effect.remedy.frame,
+                    "until_frame": effect.remedy.until,
+                    "return": _finite(effect.treated),
+                    "untreated": _finite(effect.untreated),
+                    "folder": effect.folder and str(effect.folder),
+                }
+                for effect in effects
+            ],
+        }
+
+
+def best_of(effects: list[Effect]) -> Effect | None:
+    """The effect of the best remedy, of several cures that of the most serious finding;
+    None if none made it better. `effects` are in their order."""
+    for verdict in (Verdict.CURED, Verdict.BETTER):
+        for effect in effects:
+            if effect.verdict is verdict:
+                return effect
+    return None
+
+
+def sentence(effects: list[Effect]) -> str:
+    """What the treatment has shown, in one sentence."""
+    if not effects:
+        return "no remedy has been tried yet"
+    best = best_of(effects)
+    if best is None:
+        return "no cure: no remedy has better returns"
+    returns = (
+        f"return {significant(best.treated)}, untreated "
+        f"{significant(best.untreated)}, at frame {best.remedy.until:,}"
+    )
+    if best.verdict is Verdict.CURED:
+        return f"cured by {best.options}: {returns}"
+    return f"not cured, but better with {best.options}: {returns}"
+
+
+def _rank(effect: Effect) -> tuple[int, float]:
+    """A sort key: the better verdict first, then the higher return."""
+    late = np.nan_to_num(effect.treated, nan=-np.inf)
+    return list(Verdict).index(effect.verdict), -float(late)
+
+
+def _finite(value: float) -> float | None:
+    if np.isfinite(value):
+        return value
+    return None

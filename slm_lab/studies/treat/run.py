@@ -1,0 +1,85 @@
+"""A treatment: a short fork of a run for each remedy of the doctor's findings."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import final
+
+from typing_extensions import override
+
+from slm_lab.core.errors import LabError
+from slm_lab.metrics.trial_state import Params, TrialState
+from slm_lab.records.run_source import RunSource
+from slm_lab.storage.run_dir import safe_name
+from slm_lab.studies.compare.folder import CompareFolder, params_of, read_plan
+from slm_lab.studies.compare.plan import Plan, Planned
+from slm_lab.studies.compare.pooled import PooledTrainings, pool_for
+from slm_lab.studies.pool import Pool
+from slm_lab.studies.treat.plan import source_of
+from slm_lab.studies.treat.results import TreatResults
+from slm_lab.studies.trial import TrialTask
+
+
+@final
+class TreatRun(PooledTrainings):
+    """A treatment that is run, or resumed, in its folder."""
+
+    def __init__(self, folder: CompareFolder, pool: Pool) -> None:
+        """Raises UsageError as `PooledTrainings`, and if the log is damaged."""
+        super().__init__(folder, pool)
+        assert folder.plan.treatment is not None
+        self.treatment = folder.plan.treatment
+        self.results = TreatResults(folder, self.study_state)
+        self.open_study()
+
+    @classmethod
+    def open(cls, plan: Plan, data_dir: Path, jobs: int | None) -> "TreatRun":
+        """Begins the treatment, on at most `jobs` cores; None: on all. One of the same
+        plan in `data_dir` is resumed."""
+        pool = pool_for(plan, jobs)
+        known = _folder_of(plan, data_dir)
+        if known is not None:
+            return cls(CompareFolder(known, plan), pool)
+        run = cls(CompareFolder.create(data_dir, plan), pool)
+        run.results.write()
+        return run
+
+    @override
+    def propose(self, trial: int) -> Params:
+        return params_of(self.planned[trial])
+
+    @override
+    def label(self, trial: int) -> str:
+        return self.planned[trial].variant
+
+    @override
+    def budget(self, trial: int) -> int:
+        return self.treatment.remedies[trial].until
+
+    @override
+    def new_source(self, planned: Planned) -> RunSource:
+        return source_of(self.plan, planned.number, self.folder)
+
+    @override
+    def task(self, state: TrialState) -> TrialTask:
+        until = self.treatment.remedies[state.trial].until
+        return replace(super().task(state), until=until)
+
+    @override
+    def conclude(self, state: TrialState) -> None:
+        self.results.write()
+
+
+def _folder_of(plan: Plan, data_dir: Path) -> Path | None:
+    """The newest folder of a treatment of the same plan; None if there is none."""
+    folders = data_dir.glob(f"{safe_name(plan.name)}_{plan.kind}_*")
+    for folder in sorted(folders, reverse=True):
+        try:
+            known = read_plan(folder, plan.imports, to_resume=False)
+        except LabError:
+            continue
+        is_same = [spec.to_json() for spec in known.specs.values()] == [
+            spec.to_json() for spec in plan.specs.values()
+        ]
+        if is_same and known.treatment == plan.treatment:
+            return folder
+    return None
