@@ -243,8 +243,7 @@ def treat_ill(names: list[str]) -> None:
     """Writes the row of each illness; those with `names` in theirs, or all."""
     rows = {}
     if TABLE.is_file():
-        with TABLE.open() as lines:
-            rows = {row["illness"]: row for row in csv.DictReader(lines)}
+        rows = {row["illness"]: row for row in read_table()}
     chosen = [
         illness
         for illness in ILLNESSES
@@ -261,6 +260,24 @@ def treat_ill(names: list[str]) -> None:
     right = sum(bool(row["found"]) for row in rows.values())
     cured = sum(row["verdict"] == "cured" for row in rows.values())
     print(f"{right} of {len(rows)} found, {cured} cured by the own remedy")
+
+
+def table_lines(rows: list[dict[str, str]]) -> list[str]:
+    """The rows as lines of a Markdown table."""
+    lines = []
+    for row in rows:
+        returns = (row["untreated"], row["return"])
+        before, after = (f"{float(x):,.0f}" if x else "–" for x in returns)
+        key = f"`{row['own_remedy']}`" if row["own_remedy"] else "–"
+        cells = (row["illness"], row["found"], key, before, after, row["verdict"])
+        lines.append(f"| {' | '.join(cell or '–' for cell in cells)} |")
+    return lines
+
+
+def read_table() -> list[dict[str, str]]:
+    """The rows of the file."""
+    with TABLE.open() as lines:
+        return list(csv.DictReader(lines))
 
 
 def healthy_runs(folder: Path) -> Iterator[tuple[Path, list[str]]]:

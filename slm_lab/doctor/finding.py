@@ -61,7 +61,7 @@ def advising(
         remedies=tuple(
             remedy for option in options for remedy in option.remedies(spec)
         ),
-        since=int(since),
+        since=int(since) if np.isfinite(since) else 0,
     )
 
 

@@ -82,9 +82,11 @@ class SessionHistory(NamedTuple):
         an episode ended."""
         ends = np.linspace(0, len(self.rows), PARTS + 1).round().astype(int)
         ends = np.unique(np.maximum(ends, 1)) - 1
-        frames = np.diff(self.column("frame")[ends])
-        episodes = np.diff(self.column("epi")[ends])
-        return frames[episodes > 0] / episodes[episodes > 0]
+        with np.errstate(invalid="ignore"):  # damaged rows may have infinite numbers
+            frames = np.diff(self.column("frame")[ends])
+            episodes = np.diff(self.column("epi")[ends])
+        known = np.isfinite(frames) & np.isfinite(episodes) & (episodes > 0)
+        return frames[known] / episodes[known]
 
     def late(self, column: str) -> float:
         """The median of the last half; NaN without values."""

@@ -99,18 +99,26 @@ def _fork_before(
     since = min(finding.since for finding in cures)
     sessions = spec.meta.trainings[0]
     nearest = nearest_start(record.run_dir, spec, sessions, since).total_frame
+    fork = None
     if nearest:
-        try:
-            fork = plan_fork(_forked(source, record, nearest, settings))
-            check_loads(fork)
-        except LabError:
-            nearest = 0
-        else:
-            if all(start.total_frame == nearest for start in fork.starts):
-                return fork
-    fork = plan_fork(_forked(source, record, 0, settings))
+        fork = _fork_of_state(_forked(source, record, nearest, settings))
+    if fork is None:
+        fork = plan_fork(_forked(source, record, 0, settings))
     if all(path == "meta.cluster" for path, _ in fork.changes):
         raise UsageError("the run has these values")
+    return fork
+
+
+def _fork_of_state(source: RunSource) -> Fork | None:
+    """The fork, if every training has a checkpoint at its frame that it can take
+    over."""
+    try:
+        fork = plan_fork(source)
+        check_loads(fork)
+    except LabError:
+        return None
+    if any(start.total_frame != fork.frame for start in fork.starts):
+        return None
     return fork
 
 
