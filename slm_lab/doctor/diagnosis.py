@@ -13,13 +13,17 @@ from slm_lab.core.text import error_summary
 from slm_lab.core.text import significant as text
 from slm_lab.doctor.finding import Finding, Remedy, advising
 from slm_lab.doctor.history import SessionHistory, reached_frames, read_histories
-from slm_lab.doctor.learning import AT_ONCE, LIMIT_GRADIENTS, LOWER_LR, SYMPTOMS
+from slm_lab.doctor.learning import (
+    AT_ONCE,
+    SYMPTOMS,
+    normalized_rewards,
+    smaller_steps,
+)
 from slm_lab.doctor.machine import memory_kills
 from slm_lab.records.archive import archive_of, unpacked
 from slm_lab.records.lookup import find_trial
 from slm_lab.records.run_record import RunRecord
 from slm_lab.records.trust import command_text, named_by, resume_words
-from slm_lab.spec.schema.agent import optimizer_paths
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.result import Ending, SessionResult
 from slm_lab.storage.run_dir import RUN_BLOCK
@@ -128,7 +132,8 @@ def failed(record: RunRecord, histories: Histories) -> Iterator[Finding]:
         if any(end.would_repeat for end in causes):
             change = "change the cause"
             if any(end.diverged for end in causes):
-                smaller = advising("", "", record.spec, LOWER_LR, LIMIT_GRADIENTS)
+                options = smaller_steps(record.spec)
+                smaller = advising("", "", record.spec, *options)
                 change = f"{smaller.advice},"
                 remedies = smaller.remedies
             advice = (
@@ -301,7 +306,9 @@ def _memory() -> str:
 def advice_after_divergence(spec: Spec, ends: Iterable[SessionResult]) -> str:
     """One line of advice for a training whose loss or gradients are no longer
     finite."""
-    fix = " or ".join(_changes(spec))
+    content = spec.to_json()
+    options = (*smaller_steps(content), *normalized_rewards(content))
+    fix = advising("", "", content, *options).advice
     for end in ends:
         _, is_at_fault, values = str(end.error).partition("the environment gave")
         _, is_too_large, keys = values.partition("\n")[0].partition(" by ")
@@ -313,18 +320,3 @@ def advice_after_divergence(spec: Spec, ends: Iterable[SessionResult]) -> str:
         "resuming would repeat it, because a resume cannot change what led to numbers "
         f"that are not finite. Start a new run: {fix}"
     )
-
-
-def _changes(spec: Spec) -> Iterator[str]:
-    """Changes to try, the most promising first, each with its key and current value."""
-    for path, optimizer in optimizer_paths(spec.agent.net, spec.agent.critic_net):
-        rate = optimizer.args.get("lr")
-        if rate is not None:
-            yield f"lower {path}.lr = {rate:g}"
-    for key, net in spec.agent.nets.items():
-        if net.clip_grad_val is None:
-            yield f"limit gradients with agent.{key}.clip_grad_val (null; 0.5 is usual)"
-        else:
-            yield f"lower agent.{key}.clip_grad_val = {net.clip_grad_val:g}"
-    if not spec.env.normalize_reward and spec.env.reward_scale is None:
-        yield "scale rewards (env.normalize_reward, env.reward_scale)"

@@ -4,11 +4,12 @@ The thresholds are rules of thumb. A finding needs a clear case, because a false
 costs trust.
 """
 
-from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from slm_lab.core.recorded import value_at
 from slm_lab.core.text import significant as text
 from slm_lab.doctor.finding import Finding, Option, higher, lower, set_to
 from slm_lab.doctor.history import SessionHistory, median
@@ -35,7 +36,7 @@ RATES = (
 USUAL_RATE = 1e-3
 LOWER_LR = lower(*RATES, by=(10, 100), most=USUAL_RATE)
 RAISE_LR = higher(*RATES, by=(10, 100), least=USUAL_RATE)
-LIMIT_GRADIENTS = set_to("agent.net.clip_grad_val", 0.5)
+CLIP = "agent.net.clip_grad_val"
 FEWER_EPOCHS = lower("agent.algorithm.training_epoch", by=(4,))
 ENTROPY = "agent.algorithm.entropy_coef_spec.start_val"
 TARGET_ENTROPY = "agent.algorithm.target_entropy"
@@ -67,16 +68,18 @@ def exploding(history: SessionHistory) -> Iterator[Finding]:
             yield history.finding(
                 "the training explodes",
                 numbers,
-                *smaller_steps(history),
+                *smaller_steps(history.spec),
                 since=history.growth_begins(column),
             )
 
 
-def smaller_steps(history: SessionHistory) -> Iterator[Option]:
+def smaller_steps(spec: Mapping[str, Any]) -> Iterator[Option]:
     """What makes gradient steps smaller."""
     yield LOWER_LR
-    if not history.key("agent.net.clip_grad_val"):
-        yield LIMIT_GRADIENTS
+    if value_at(spec, CLIP) is None:
+        yield set_to(CLIP, 0.5, words=" to 0.5, which limits gradients")
+    else:
+        yield lower(CLIP)
 
 
 def huge_targets(history: SessionHistory) -> Iterator[Finding]:
@@ -93,14 +96,14 @@ def huge_targets(history: SessionHistory) -> Iterator[Finding]:
         yield history.finding(
             "values are far larger than a net learns well",
             numbers,
-            *normalized_rewards(history),
+            *normalized_rewards(history.spec),
             set_to("env.reward_scale", factor, words=" to a smaller factor"),
         )
 
 
-def normalized_rewards(history: SessionHistory) -> Iterator[Option]:
+def normalized_rewards(spec: Mapping[str, Any]) -> Iterator[Option]:
     """Normalises rewards, if they are not yet."""
-    if not history.key("env.normalize_reward"):
+    if not value_at(spec, "env.normalize_reward"):
         yield set_to("env.normalize_reward", True, words=" true")
 
 
@@ -411,7 +414,7 @@ def blind_critic(history: SessionHistory) -> Iterator[Finding]:
     explained = history.values("explained_variance", 0.5)
     if len(explained) >= FEW and median(explained) <= 0.05 and not history.rises:
         numbers = f"explained_variance {text(median(explained))} in the second half"
-        options = [*normalized_rewards(history)]
+        options = [*normalized_rewards(history.spec)]
         if history.key("agent.net.shared"):
             options.append(set_to("agent.net.shared", False, words=" false"))
         yield history.finding(

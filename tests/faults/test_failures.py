@@ -164,7 +164,7 @@ def test_a_loss_that_is_not_finite_is_explained_and_the_last_checkpoint_is_intac
     assert json.loads((run_folder(folder) / f"{NAME}_spec.json").read_text())
     last = done.out.splitlines()[-1]
     assert "Session 0: resuming would repeat it" in last
-    assert "lower agent.net.optim_spec.lr = 1e+30" in last
+    assert "lower agent.net.optim_spec.lr, or" in last
     assert "resume with" not in done.out
     again = call_here(command(folder, "train@latest"), folder)
     assert again.code == 1

@@ -11,13 +11,13 @@ from slm_lab.storage.result import Ending, SessionResult
 from tests.support import parse, ppo, soft
 
 
-def test_the_keys_that_may_help_are_named_with_the_values_that_they_have():
+def test_the_keys_that_may_help_are_named():
     advice = advice_after_divergence(parse(ppo()), ())
     assert len(advice.splitlines()) == 1
     assert advice.startswith("resuming would repeat it")
     for words in (
-        "lower agent.net.optim_spec.lr = 0.001",
-        "lower agent.net.clip_grad_val = 0.5",
+        "lower agent.net.optim_spec.lr",
+        "lower agent.net.clip_grad_val",
         "env.normalize_reward",
     ):
         assert words in advice
@@ -27,7 +27,7 @@ def test_gradients_that_nothing_limits_are_to_be_limited():
     advice = advice_after_divergence(
         parse(ppo(agent__net__clip_grad_val=None, env__normalize_reward=True)), ()
     )
-    assert "agent.net.clip_grad_val (null" in advice
+    assert "set agent.net.clip_grad_val to 0.5" in advice
     assert "normalize_reward" not in advice
 
 
