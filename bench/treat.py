@@ -2,10 +2,13 @@
 
 python -m bench.treat ill [NAME …]
 python -m bench.treat healthy FOLDER
+python -m bench.treat chance RUN FRAME
 
 The first writes a row for each illness to `bench/treatments.csv`: whether the doctor
 finds the right illness, and whether its remedy cures it. It takes about a minute for
-each. The second counts the finished runs below a folder that the doctor would treat."""
+each. The second counts the finished runs below a folder that the doctor would treat.
+The third counts how often one Session of a run, or several, counts as better than as
+many others, which nothing but chance tells apart."""
 
 import csv
 import json
@@ -17,10 +20,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from slm_lab.records.run_record import RunRecord
+from slm_lab.storage.run_dir import RunDir
+from slm_lab.studies.compare.plan import TriedRemedy
+from slm_lab.studies.treat.effect import Returns, late_returns
+
 TABLE = Path(__file__).with_name("treatments.csv")
 ENVIRONMENTS = Path(__file__).parents[1] / "tests" / "learning"
 """Where the module `sick_envs` is."""
 SEED = 202
+DRAWS = 4000
+"""Draws of Sessions of which a share is counted."""
 RATE = "agent.net.optim_spec.lr"
 
 
@@ -288,11 +300,36 @@ def healthy_runs(folder: Path) -> Iterator[tuple[Path, list[str]]]:
         yield file.parent, [f["what"] for f in findings if f["remedies"]]
 
 
+def chance_of_better(run: Path, frame: int) -> None:
+    """Prints the share of draws of Sessions that are better than others, with the rows
+    until a frame."""
+    run_dir = RunDir.at(run)
+    assert run_dir is not None
+    record = RunRecord(run_dir)
+    sessions = record.meta.num_sessions
+    remedy = TriedRemedy(findings=(), settings=(), frame=0, since=0, until=frame)
+    returns = [late_returns(record, remedy, [each]) for each in range(sessions)]
+    generator = np.random.default_rng(0)
+    for count in (1, 2, 4):
+        better = 0
+        for _ in range(DRAWS):
+            chosen = generator.permutation(sessions)[: 2 * count]
+            treated, untreated = (
+                np.concatenate([returns[each] for each in half])
+                for half in np.split(chosen, 2)
+            )
+            better += Returns(treated, untreated, random=None).are_better
+        print(f"{count} against {count}: {better / DRAWS:.2%}")
+
+
 def main() -> None:
     """Runs the command line."""
     verb, *rest = sys.argv[1:]
     if verb == "ill":
         treat_ill(rest)
+        return
+    if verb == "chance":
+        chance_of_better(Path(rest[0]), int(rest[1]))
         return
     runs = list(healthy_runs(Path(rest[0])))
     for run, findings in runs:

@@ -224,8 +224,10 @@ def _resume_words(entry: CatalogEntry) -> list[str]:
     kind = _kind(entry)
     if kind != "treat":
         return [kind, "--resume", str(entry.folder)]
-    result = next(entry.folder.glob(TREAT_RESULT.format("*")))
-    return ["doctor", value_at(read_object(result), "run", ""), "--treat"]
+    result = read_object(next(entry.folder.glob(TREAT_RESULT.format("*"))))
+    frames = str(value_at(result, "frames", 0))
+    words = ["doctor", value_at(result, "run", ""), "--treat", "--frames", frames]
+    return [*words, "--data", str(entry.folder.parent)]
 
 
 def _files(catalog: Catalog, entry: CatalogEntry) -> Any:

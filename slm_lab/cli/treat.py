@@ -14,8 +14,8 @@ from slm_lab.cli.doctor import print_findings
 from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
 from slm_lab.core.plugins import import_plugins
-from slm_lab.core.text import error_summary, significant
-from slm_lab.doctor.diagnosis import diagnose
+from slm_lab.core.text import count_text, error_summary, significant
+from slm_lab.doctor.diagnosis import FEWEST_SEEDS, diagnose
 from slm_lab.records.run_record import RunRecord
 from slm_lab.records.trust import command_text, modules_of
 from slm_lab.storage.run_dir import RunDir
@@ -23,6 +23,9 @@ from slm_lab.studies.treat.plan import MOST_FINDINGS, TreatRequest, make_plan
 from slm_lab.studies.treat.results import Effect, best_of, sentence
 from slm_lab.studies.treat.run import TreatRun
 from slm_lab.studies.trial import stop_on_signals
+
+DATA = Path("data")
+"""The folder of run folders, unless the user says otherwise."""
 
 
 def treat(request: TreatRequest, caller: Caller) -> int:
@@ -69,14 +72,20 @@ def treat(request: TreatRequest, caller: Caller) -> int:
 def _introduce(console: Console, run: TreatRun) -> None:
     remedies = run.treatment.remedies
     frames = max(remedy.until - remedy.frame for remedy in remedies)
+    seeds = len(run.results.run.meta.trainings)
+    notes = [*run.plan.notes]
+    if seeds < FEWEST_SEEDS:
+        notes.append(
+            f"with {count_text(seeds, 'seed')} a remedy may look better by chance"
+        )
     count = f"{len(remedies)} remedies" if len(remedies) > 1 else "1 remedy"
-    rest = f": {count}, {frames:,} total frames each\nfolder {run.folder}"
+    rest = f": {count}, at most {frames:,} total frames each\nfolder {run.folder}"
     screen.print_heading(
         console=console,
         verb="treating",
         name=run.treatment.run,
         rest=rest,
-        notes=run.plan.notes,
+        notes=notes,
     )
 
 
@@ -91,8 +100,7 @@ def _conclude(console: Console, run: TreatRun, effects: list[Effect]) -> int:
         print(f"{label} failed: {error_summary(why)}", file=sys.stderr)
     modules = [*run.plan.imports, *modules_of(run.plan.baseline)]
     if run.study.stopping:
-        words = ["doctor", run.treatment.run, "--treat"]
-        command = command_text(words, modules)
+        command = command_text(_words(run), modules)
         screen.print_line(console, f"go on with the same command: {command}")
         return _code_of_stop(run)
     graphs = run.results.draw(effects)
@@ -112,6 +120,15 @@ def _conclude(console: Console, run: TreatRun, effects: list[Effect]) -> int:
         command = command_text(["run", f"train@{best.folder}"], modules)
         screen.print_line(console, f"train it to the end: {command}")
     return 0
+
+
+def _words(run: TreatRun) -> list[str]:
+    """The words of the command that goes on with a treatment."""
+    words = ["doctor", run.treatment.run, "--treat"]
+    words += ["--frames", str(run.treatment.frames)]
+    if run.folder.parent != DATA:
+        words += ["--data", str(run.folder.parent)]
+    return words
 
 
 def _row(effect: Effect) -> tuple[str, ...]:

@@ -50,8 +50,8 @@ def training_findings(
     record: RunRecord, histories: Histories, judges_short: bool = False
 ) -> Iterator[Finding]:
     """The findings about the rows and the result; a finding of several Sessions comes
-    once. A short training gets the findings that it shows at once, with `judges_short`
-    all of them."""
+    once, and has remedies if at least half of them have it. A short training gets the
+    findings that it shows at once, with `judges_short` all of them."""
     long = {
         session: history
         for session, history in histories.items()
@@ -59,21 +59,27 @@ def training_findings(
     }
     for symptom in SYMPTOMS:
         judged = histories if symptom in AT_ONCE else long
-        findings = (
-            (session, finding)
+        found = {
+            session: finding
             for session, history in judged.items()
             for finding in symptom(history)
-        )
-        first = next(findings, None)
-        if first is not None:
-            session, finding = first
-            of_session = ""
-            if len(histories) > 1:
-                of_session = f"Session {session}: "
-            yield finding._replace(evidence=f"{of_session}{finding.evidence}")
+        }
+        if found:
+            yield _of_sessions(found, len(histories))
     if len(long) == len(histories):
         for result in RESULTS:
             yield from result(record, histories)
+
+
+def _of_sessions(found: Mapping[int, Finding], sessions: int) -> Finding:
+    """What several of the Sessions have, as one finding: the numbers of the first."""
+    session, finding = next(iter(found.items()))
+    if sessions > 1:
+        evidence = f"Session {session}: {finding.evidence}"
+        finding = finding._replace(evidence=evidence)
+    if 2 * len(found) < sessions:
+        finding = finding._replace(remedies=())
+    return finding._replace(since=min(each.since for each in found.values()))
 
 
 def diagnose(

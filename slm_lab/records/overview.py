@@ -232,7 +232,11 @@ def overview_of_comparison(
         treatment = plan_block["treatment"]
         mode = f"treatment of {Path(treatment['run']).name}, {planned} remedies"
         has_ended = value_at(result, "ended", False)
-        budget = sum(remedy["until"] for remedy in treatment["remedies"])
+        trainings = spec["meta"]["max_run"]
+        if spec["meta"]["distributed"] is False:
+            trainings = spec["meta"]["max_session"]
+        untils = [remedy["until"] for remedy in treatment["remedies"]]
+        budget = trainings * sum(untils)
     status = RunStatus.STOPPED
     if has_ended:
         status = RunStatus.DONE

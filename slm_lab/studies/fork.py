@@ -458,8 +458,12 @@ def _saved(
 def check_loads(fork: Fork) -> None:
     """Raises SpecError, which names the keys, if an agent of the fork's spec cannot
     take over the parent's state. Where a replay begins at the parent's start, the state
-    of its newest checkpoint stands for it."""
+    of its newest checkpoint stands for it. At frame 0 the state is the weights that the
+    parent began with, if it took any: raises CheckpointError."""
     if fork.frame == 0:
+        with importing():
+            from slm_lab.records.init_from import check_initial
+        check_initial(fork.parent, fork.spec)
         return
     changes = [(path, new) for path, new in fork.changes if path.startswith("agent.")]
     manifests = dict(fork.starts[0].manifests) or _newest(

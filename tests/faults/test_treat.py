@@ -3,12 +3,14 @@ resumed."""
 
 import json
 import os
+import re
 import shutil
 import signal
 from pathlib import Path
 
 import pytest
 
+from slm_lab.records.overview import overviews_in
 from slm_lab.storage.run_dir import origin_of
 from tests.faults.lab import (
     LAB,
@@ -81,7 +83,8 @@ def rows_of(root):
 
 def test_a_run_is_cured_by_a_fork_from_before_its_illness(folder):
     done = call(treated(folder, "--json"), folder)
-    assert (done.code, done.err) == (0, "")
+    assert done.code == 0
+    assert done.err == "with 1 seed a remedy may look better by chance\n"
     document = json.loads(done.out)
     assert document["findings"][0]["what"] == "a time limit cuts every episode short"
     assert document["findings"][0]["remedies"] == [[CURE]]
@@ -99,6 +102,10 @@ def test_a_run_is_cured_by_a_fork_from_before_its_illness(folder):
     assert best["untreated"] == 5.0
     assert best["return"] > 10
     assert (treatment_in(folder) / f"{NAME}_treat.png").is_file()
+    listed = {entry.run: entry for entry in overviews_in(folder / "data")}
+    overview = listed[treatment_in(folder).name]
+    assert overview.status == "done"
+    assert re.fullmatch(rf"treatment of {NAME}_\w+, [1-9] remedies", overview.mode)
     # what trained is a fork of the run, and the same as one by hand
     words = ("--frame", 0, "-s", CURE, "--data", folder / "data", "--name", "by hand")
     assert lab(folder, "fork", "ill", *words).code == 0
@@ -146,7 +153,9 @@ def test_ctrl_c_saves_and_names_the_command_that_goes_on(folder):
         running.signal_group(signal.SIGINT)
         done = running.end()
     assert done.code == 130
-    assert "go on with the same command: slm-lab doctor" in " ".join(done.out.split())
+    text = " ".join(done.out.split())
+    assert "go on with the same command: slm-lab doctor" in text
+    assert f"--treat --frames 4000 --data {folder}" in text
     again = call(treated(folder), folder)
     assert again.code == 0
     assert "cured by -s env.max_t=null" in again.out

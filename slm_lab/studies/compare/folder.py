@@ -102,11 +102,12 @@ def _treatment_of(entry: dict[str, Any]) -> Treatment:
             findings=tuple(remedy["findings"]),
             settings=tuple(remedy["settings"]),
             frame=remedy["frame"],
+            since=remedy["since"],
             until=remedy["until"],
         )
         for remedy in entry["remedies"]
     ]
-    return Treatment(entry["run"], tuple(remedies))
+    return Treatment(entry["run"], entry["frames"], tuple(remedies))
 
 
 def check_kind(folder: Path, plan: Plan, kind: str) -> None:

@@ -74,6 +74,8 @@ class TriedRemedy(NamedTuple):
     """Its changes as `-s` takes them."""
     frame: int
     """The total frame at which it leaves the run; 0: it begins anew."""
+    since: int
+    """The total frame until which the run was well."""
     until: int
     """The total frame at which it ends."""
 
@@ -83,6 +85,8 @@ class Treatment(NamedTuple):
 
     run: str
     """The folder of the run."""
+    frames: int
+    """The total frames of each remedy, after the beginning of the illness."""
     remedies: tuple[TriedRemedy, ...]
     """In the order of the variants."""
 
@@ -165,7 +169,7 @@ class Plan(NamedTuple):
         if self.treatment is None:
             return {}
         remedies = [remedy._asdict() for remedy in self.treatment.remedies]
-        return {"treatment": {"run": self.treatment.run, "remedies": remedies}}
+        return {"treatment": {**self.treatment._asdict(), "remedies": remedies}}
 
     def _entries(self) -> Iterable[dict[str, Any]]:
         """What the plan's block says of each variant. Earlier versions of the lab read

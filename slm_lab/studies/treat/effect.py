@@ -1,5 +1,6 @@
 """What a remedy has done: the returns late in its training against the run's."""
 
+from collections.abc import Collection, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -8,23 +9,29 @@ import numpy as np
 from slm_lab.core.types import FloatArray
 from slm_lab.doctor.diagnosis import diagnose
 from slm_lab.doctor.history import median, read_histories
+from slm_lab.doctor.learning import SEVERAL
 from slm_lab.records.run_record import RunRecord
 from slm_lab.studies.compare.plan import TriedRemedy
 
 LATE = 1 / 3
-"""The share of a remedy's frames, at their end, whose returns are compared."""
+"""The share of the frames since a run was well, at their end, whose returns are
+compared."""
+MOST = 0.9
+"""The share of treated rows that must be above as many of the untreated ones."""
 
 
 class Verdict(StrEnum):
     """What a remedy has done about a finding; the best first."""
 
     CURED = "cured"
-    """The finding is gone, and the returns are better."""
+    """The finding is gone, with all more serious ones, and the returns are better."""
     BETTER = "better, not cured"
-    """The returns are better, but the doctor finds the same again."""
+    """The returns are better, but the doctor finds the same or worse, or cannot
+    tell."""
     NO_BETTER = "no better"
     FAILED = "failed"
     """The training with the remedy failed."""
+    LOST = "its folder is gone"
     UNTRIED = "not tried yet"
 
 
@@ -39,8 +46,8 @@ class Returns(NamedTuple):
 
     @property
     def are_better(self) -> bool:
-        """Whether three quarters of the treated rows are above three quarters of the
-        untreated ones, and the median is clearly above random actions. A run without
+        """Whether nine tenths of the treated rows are above nine tenths of the
+        untreated ones, and their median is clearly above random actions. A run without
         any episode is worse than one with some."""
         if not len(self.treated):
             return False
@@ -50,46 +57,57 @@ class Returns(NamedTuple):
                 return False
         if not len(self.untreated):
             return True
-        return bool(np.quantile(self.treated, 0.25) > np.quantile(self.untreated, 0.75))
+        lowest = np.quantile(self.treated, 1 - MOST)
+        return bool(lowest > np.quantile(self.untreated, MOST))
 
 
 def returns_of(treated: RunRecord, run: RunRecord, remedy: TriedRemedy) -> Returns:
     """The returns that show the effect of a remedy. Raises UsageError for damaged
     rows."""
     return Returns(
-        treated=_late(treated, remedy),
-        untreated=_late(run, remedy),
+        treated=late_returns(treated, remedy),
+        untreated=late_returns(run, remedy),
         random=treated.metrics.get("random_return"),
     )
 
 
 def verdict_on(
-    finding: str, treated: RunRecord, returns: Returns, imports: tuple[str, ...]
+    findings: Sequence[str],
+    treated: RunRecord,
+    returns: Returns,
+    imports: tuple[str, ...],
 ) -> Verdict:
-    """What a remedy has done about a finding. Imports torch. Raises UsageError for
-    damaged rows."""
+    """What a remedy has done about the last of `findings`, whose others are
+    more serious. Imports torch. Raises UsageError for damaged rows."""
     if not returns.are_better:
         return Verdict.NO_BETTER
-    _, again, _ = diagnose(
+    rows = [len(history.rows) for history in read_histories(treated).values()]
+    _, again, unseen = diagnose(
         run=str(treated.folder),
         data_dir=treated.folder.parent,
         imports=imports,
         trust=False,
         judges_short=True,
     )
-    if any(found.what == finding for found in again):
+    is_back = any(found.what in findings for found in again)
+    if is_back or unseen is not None or min(rows) < SEVERAL:
         return Verdict.BETTER
     return Verdict.CURED
 
 
-def _late(record: RunRecord, remedy: TriedRemedy) -> FloatArray:
-    """The mean returns of the rows in the last third of a remedy's frames; of a run
-    that did not come so far, in the last third of its own."""
+def late_returns(
+    record: RunRecord, remedy: TriedRemedy, sessions: Collection[int] | None = None
+) -> FloatArray:
+    """The mean returns of the rows in the last third of the frames since the run was
+    well, up to the end of a remedy's; of a run that did not come so far, to its own.
+    Of all Sessions, or of `sessions`. Raises UsageError for damaged rows."""
     parts = []
-    for history in read_histories(record).values():
+    for session, history in read_histories(record).items():
+        if sessions is not None and session not in sessions:
+            continue
         frames = history.column("total_frame")
         end = min(remedy.until, frames[-1])
-        begin = end - LATE * (end - min(remedy.frame, end))
+        begin = end - LATE * (end - min(remedy.since, end))
         returns = history.column("mean_return")
         parts.append(returns[(frames > begin) & (frames <= end) & np.isfinite(returns)])
     return np.concatenate(parts) if parts else np.empty(0)

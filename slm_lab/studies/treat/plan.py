@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from slm_lab.core.errors import LabError, MissingRunError, UsageError
 from slm_lab.core.process import usable_cores
@@ -18,6 +18,9 @@ from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.run_dir import RunDir
 from slm_lab.studies.compare.plan import Plan, Treatment, TriedRemedy
 from slm_lab.studies.fork import Fork, check_loads, nearest_start, plan_fork
+
+Settings: TypeAlias = tuple[str, ...]
+"""Changes of a spec, as `-s` takes them."""
 
 MOST_FINDINGS = 3
 """The most findings that are treated, the most serious first."""
@@ -48,22 +51,27 @@ def make_plan(
     if frames is None:
         reached = reached_frames(record, read_histories(record))
         frames = max(int(SHARE * reached), FEWEST_FRAMES)
-    forks: dict[str, Fork] = {}
-    remedies: list[TriedRemedy] = []
-    refused: list[str] = []
+    forks: dict[Settings, Fork] = {}
+    cures_of: dict[Settings, list[Finding]] = {}
+    refused: dict[Settings, str] = {}
     for settings, cures in _by_settings(findings).items():
-        label = " ".join(settings)
         try:
             fork = _fork_before(request.source, record, settings, cures)
         except LabError as error:
-            refused.append(f"{label} cannot be tried: {error_summary(str(error))}")
+            refused[settings] = error_summary(str(error))
             continue
-        forks[label] = fork
-        until = min(fork.frame + frames, fork.spec.env.max_frame)
-        names = tuple(finding.what for finding in cures)
-        remedies.append(TriedRemedy(names, settings, fork.frame, until))
+        # the same change in other words is tried once
+        twins = (each for each, other in forks.items() if other.spec == fork.spec)
+        tried = next(twins, settings)
+        forks.setdefault(tried, fork)
+        cures_of.setdefault(tried, []).extend(cures)
     if not forks:
-        raise UsageError(f"{record.folder} cannot be treated: {'; '.join(refused)}")
+        reasons = "; ".join(dict.fromkeys(refused.values()))
+        raise UsageError(f"{record.folder} cannot be treated: {reasons}")
+    remedies = [
+        _tried(settings, fork, cures_of[settings], frames)
+        for settings, fork in forks.items()
+    ]
     return Plan(
         name=record.name,
         specs=dict(_named(forks)),
@@ -72,14 +80,35 @@ def make_plan(
         cores=usable_cores(),
         processor=processor(),
         imports=request.source.imports,
-        notes=tuple(refused),
-        treatment=Treatment(str(record.folder), tuple(remedies)),
+        notes=tuple(
+            f"{' '.join(settings)} cannot be tried: {why}"
+            for settings, why in refused.items()
+        ),
+        treatment=Treatment(
+            run=str(record.folder.resolve()),
+            frames=frames,
+            remedies=tuple(remedies),
+        ),
     )
 
 
-def _by_settings(findings: Sequence[Finding]) -> dict[tuple[str, ...], list[Finding]]:
+def _tried(
+    settings: Settings, fork: Fork, cures: Sequence[Finding], frames: int
+) -> TriedRemedy:
+    """A remedy that is tried for `frames` after the run was last well."""
+    since = max(fork.frame, min(finding.since for finding in cures))
+    return TriedRemedy(
+        findings=tuple(dict.fromkeys(finding.what for finding in cures)),
+        settings=settings,
+        frame=fork.frame,
+        since=since,
+        until=min(since + frames, fork.spec.env.max_frame),
+    )
+
+
+def _by_settings(findings: Sequence[Finding]) -> dict[Settings, list[Finding]]:
     """Every remedy once, as `-s` takes it, with the findings that it may cure."""
-    cures: dict[tuple[str, ...], list[Finding]] = {}
+    cures: dict[Settings, list[Finding]] = {}
     for finding in findings:
         for remedy in finding.remedies:
             cures.setdefault(remedy.settings, []).append(finding)
@@ -89,7 +118,7 @@ def _by_settings(findings: Sequence[Finding]) -> dict[tuple[str, ...], list[Find
 def _fork_before(
     source: RunSource,
     record: RunRecord,
-    settings: tuple[str, ...],
+    settings: Settings,
     cures: Sequence[Finding],
 ) -> Fork:
     """The fork that tries a remedy: from the newest checkpoint of the time before the
@@ -104,6 +133,7 @@ def _fork_before(
         fork = _fork_of_state(_forked(source, record, nearest, settings))
     if fork is None:
         fork = plan_fork(_forked(source, record, 0, settings))
+        check_loads(fork)
     if all(path == "meta.cluster" for path, _ in fork.changes):
         raise UsageError("the run has these values")
     return fork
@@ -122,11 +152,11 @@ def _fork_of_state(source: RunSource) -> Fork | None:
     return fork
 
 
-def _named(forks: dict[str, Fork]) -> Iterator[tuple[str, Spec]]:
+def _named(forks: dict[Settings, Fork]) -> Iterator[tuple[str, Spec]]:
     """The specs by label, under names that differ: all must fit into one file."""
-    for number, (label, fork) in enumerate(forks.items()):
+    for number, (settings, fork) in enumerate(forks.items()):
         name = f"{fork.spec.name}_{number}"
-        yield label, fork.spec.model_copy(update={"name": name})
+        yield " ".join(settings), fork.spec.model_copy(update={"name": name})
 
 
 def source_of(plan: Plan, number: int, data_dir: Path) -> RunSource:
@@ -147,7 +177,7 @@ def source_of(plan: Plan, number: int, data_dir: Path) -> RunSource:
 
 
 def _forked(
-    source: RunSource, record: RunRecord, frame: int, settings: tuple[str, ...]
+    source: RunSource, record: RunRecord, frame: int, settings: Settings
 ) -> RunSource:
     """A fork of a run at `frame` with a remedy. It trains on this machine."""
     here = ("meta.cluster=null",) if record.cluster is not None else ()

@@ -49,7 +49,8 @@ class TreatResults:
     def __init__(self, folder: CompareFolder, study_state: StudyState) -> None:
         assert folder.plan.treatment is not None
         self._folder = folder
-        self._remedies = folder.plan.treatment.remedies
+        self._treatment = folder.plan.treatment
+        self._remedies = self._treatment.remedies
         self._study_state = study_state
 
     @cached_property
@@ -92,14 +93,22 @@ class TreatResults:
         if state is None or not state.status.is_over:
             return untried
         run_dir = self._folder.run_dir(state)
-        if run_dir is None or state.status is Status.FAILED:
+        if state.status is Status.FAILED:
             return [effect._replace(verdict=Verdict.FAILED) for effect in untried]
+        if run_dir is None or not run_dir.spec_file.is_file():
+            return [effect._replace(verdict=Verdict.LOST) for effect in untried]
         record = RunRecord(run_dir)
         returns = returns_of(record, self.run, remedy)
         imports = self._folder.plan.imports
+        serious = list(dict.fromkeys(f for r in self._remedies for f in r.findings))
         return [
             effect._replace(
-                verdict=verdict_on(effect.finding, record, returns, imports),
+                verdict=verdict_on(
+                    findings=serious[: serious.index(effect.finding) + 1],
+                    treated=record,
+                    returns=returns,
+                    imports=imports,
+                ),
                 treated=median(returns.treated),
                 untreated=median(returns.untreated),
                 folder=run_dir.root,
@@ -143,7 +152,8 @@ class TreatResults:
         """The result as JSON has it."""
         best = best_of(effects)
         return {
-            "run": str(self.run.folder),
+            "run": self._treatment.run,
+            "frames": self._treatment.frames,
             "sentence": sentence(effects),
             "ended": self.has_ended,
             "cured": best is not None and best.verdict is Verdict.CURED,

@@ -7,7 +7,7 @@ from slm_lab.studies.treat.effect import Returns
 
 NONE = np.empty(0)
 LOW = np.linspace(0, 10, 20)
-HIGH = np.linspace(8, 18, 20)
+HIGH = np.linspace(8.5, 18.5, 20)
 
 
 @pytest.mark.parametrize(
@@ -15,7 +15,7 @@ HIGH = np.linspace(8, 18, 20)
     [
         (HIGH, LOW, None, True),
         (LOW, HIGH, None, False),
-        (LOW + 4, LOW, None, False),  # its lower quarter is among the untreated
+        (LOW + 6, LOW, None, False),  # its lowest rows are among the untreated
         (LOW, NONE, None, True),
         (NONE, LOW, None, False),
         (NONE, NONE, None, False),
@@ -25,7 +25,7 @@ HIGH = np.linspace(8, 18, 20)
         (-LOW, -HIGH, -5.2, False),
     ],
 )
-def test_three_quarters_above_three_quarters_and_above_random(
+def test_nine_tenths_above_nine_tenths_and_above_random(
     treated, untreated, random, better
 ):
     assert Returns(treated, untreated, random).are_better is better
