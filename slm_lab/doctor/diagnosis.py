@@ -50,7 +50,7 @@ def training_findings(
     record: RunRecord, histories: Histories, judges_short: bool = False
 ) -> Iterator[Finding]:
     """The findings about the rows and the result; a finding of several Sessions comes
-    once, and has remedies if at least half of them have it. A short training gets the
+    once, and has remedies if more than half of them have it. A short training gets the
     findings that it shows at once, with `judges_short` all of them."""
     long = {
         session: history
@@ -77,7 +77,7 @@ def _of_sessions(found: Mapping[int, Finding], sessions: int) -> Finding:
     if sessions > 1:
         evidence = f"Session {session}: {finding.evidence}"
         finding = finding._replace(evidence=evidence)
-    if 2 * len(found) < sessions:
+    if 2 * len(found) <= sessions:
         finding = finding._replace(remedies=())
     return finding._replace(since=min(each.since for each in found.values()))
 
