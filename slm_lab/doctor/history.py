@@ -21,8 +21,8 @@ PARTS = 10
 """The parts of the rows whose episodes have a mean length each."""
 FIRST_ROWS = 3
 FIRST_SHARE = 0.05
-"""The first rows of a training, at least, and their share: an easy task soon leaves
-them."""
+"""The first rows of a training, and their share. An easy task soon leaves them, but few
+rows differ by chance."""
 
 
 class SessionHistory(NamedTuple):
@@ -132,11 +132,13 @@ class SessionHistory(NamedTuple):
     @property
     def rises(self) -> bool:
         """Whether the returns of the last quarter are well above those of the first
-        rows."""
+        share of the rows, or far above the first few."""
         returns = self.values("mean_return")
-        early = returns[: max(FIRST_ROWS, round(FIRST_SHARE * len(returns)))]
-        late = self.values("mean_return", 0.75)
-        return median(late) - median(early) > 0.25 * self.spread
+        first = median(returns[:FIRST_ROWS])
+        share = max(FIRST_ROWS, round(FIRST_SHARE * len(returns)))
+        early = median(returns[:share])
+        late = median(self.values("mean_return", 0.75))
+        return late - early > 0.25 * self.spread or late - first > 0.5 * self.spread
 
 
 def median(values: FloatArray) -> float:

@@ -230,7 +230,8 @@ def overview_of_comparison(
     elif "treatment" in plan_block:
         result = read_object(plan.parent / TREAT_RESULT.format(result_name))
         treatment = plan_block["treatment"]
-        mode = f"treatment of {Path(treatment['run']).name}, {planned} remedies"
+        count = count_text(planned, "training")
+        mode = f"treatment of {Path(treatment['run']).name}, {count}"
         has_ended = value_at(result, "ended", False)
         trainings = spec["meta"]["max_run"]
         if spec["meta"]["distributed"] is False:

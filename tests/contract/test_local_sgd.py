@@ -138,6 +138,7 @@ def test_after_a_rank_was_killed_all_resume_and_spend_the_budget(package, tmp_pa
 
 
 @pytest.mark.medium
+@pytest.mark.slow
 def test_a_comparison_offers_it_and_its_keys_are_checked(package, tmp_path):
     write_spec(tmp_path, quick(env__max_frame=1200, meta__local_sgd={"sync_every": 4}))
     modes = [

@@ -109,6 +109,7 @@ def test_all_copies_of_a_run_that_exist_at_once_have_different_numbers(folder, m
 
 
 @pytest.mark.medium
+@pytest.mark.slow
 def test_the_trials_of_a_search_have_different_copies(folder):
     search = {"agent.algorithm.gamma__choice": [0.9, 0.99]}
     spec = {**ppo(**SMALL, env__index_key="port", meta__max_trial=3), "search": search}

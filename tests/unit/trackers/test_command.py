@@ -86,6 +86,7 @@ def test_a_tracker_that_fails_changes_nothing_but_one_line(fault, folder, monkey
 
 
 @pytest.mark.medium
+@pytest.mark.slow
 def test_a_resume_goes_on_with_the_same_trackers_until_none(folder):
     run(folder, "train", "--track", "wandb")
     larger = ["-s", "env.max_frame=2000", "--schedules", "hold"]
@@ -118,6 +119,7 @@ def test_the_process_ends_with_the_training(number, folder):
 
 
 @pytest.mark.medium
+@pytest.mark.slow
 def test_each_trial_of_a_search_is_tracked_and_the_best_agent_is_sent(folder):
     search = {"agent.algorithm.gamma__choice": [0.9, 0.99]}
     spec = ppo(meta__max_session=1, meta__max_trial=2)
