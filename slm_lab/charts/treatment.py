@@ -33,14 +33,12 @@ def draw_treatment(
 ) -> list[Path]:
     """Draws `folder/stem.png` and `.html`, a panel for each finding; returns both
     paths. Runs without an episode have no curve. Raises OSError."""
-    y = RETURNS[1]
-    drawn = {heading: _groups(runs) for heading, runs in panels.items()}
     chart = overlay_chart(
-        drawn,
-        TOTAL_FRAMES,
-        y,
-        "mean",
-        np.random.default_rng(0),
+        panels={heading: _groups(runs) for heading, runs in panels.items()},
+        x=TOTAL_FRAMES,
+        y=RETURNS[1],
+        aggregate="mean",
+        generator=np.random.default_rng(0),
         title=title,
         lines=(),
         log=False,

@@ -101,7 +101,7 @@ def _conclude(console: Console, run: TreatRun, effects: list[Effect]) -> int:
     modules = [*run.plan.imports, *modules_of(run.plan.baseline)]
     if run.study.stopping:
         command = command_text(_words(run), modules)
-        screen.print_line(console, f"go on with the same command: {command}")
+        screen.print_line(console, f"resume with: {command}")
         return _code_of_stop(run)
     graphs = run.results.draw(effects)
     screen.print_table(
@@ -123,7 +123,7 @@ def _conclude(console: Console, run: TreatRun, effects: list[Effect]) -> int:
 
 
 def _words(run: TreatRun) -> list[str]:
-    """The words of the command that goes on with a treatment."""
+    """The words of the command that resumes a treatment."""
     words = ["doctor", run.treatment.run, "--treat"]
     words += ["--frames", str(run.treatment.frames)]
     if run.folder.parent != DATA:

@@ -154,7 +154,7 @@ def test_ctrl_c_saves_and_names_the_command_that_goes_on(folder):
         done = running.end()
     assert done.code == 130
     text = " ".join(done.out.split())
-    assert "go on with the same command: slm-lab doctor" in text
+    assert "resume with: slm-lab doctor" in text
     assert f"--treat --frames 4000 --data {folder}" in text
     again = call(treated(folder), folder)
     assert again.code == 0
