@@ -41,7 +41,7 @@ def registered():
     name."""
     names = []
 
-    def register(name, entry_point, **keys):
+    def register(name, entry_point=None, **keys):
         gymnasium.register(name, entry_point=entry_point, **keys)
         names.append(name)
         return name

@@ -1,7 +1,8 @@
 """Plays an environment by an exported policy: play_onnx.py policy.onnx CartPole-v1
-[EPISODES].
+[EPISODES [MASK]].
 
-It needs onnxruntime and gymnasium, neither torch nor SLM Lab.
+MASK is the place of the action mask, as in env.action_mask: info.action_mask. It needs
+onnxruntime and gymnasium, neither torch nor SLM Lab.
 """
 
 import sys
@@ -9,29 +10,83 @@ import sys
 import gymnasium
 import numpy as np
 import onnxruntime
-from gymnasium import spaces, wrappers
+from gymnasium import spaces
 
 if len(sys.argv) < 3:
     sys.exit(__doc__)
 session = onnxruntime.InferenceSession(sys.argv[1])
-given, *recurrent = session.get_inputs()
 env = gymnasium.make(sys.argv[2])
-if isinstance(env.observation_space, spaces.Dict | spaces.Tuple):
-    env = wrappers.FlattenObservation(env)
-if len(given.shape) > len(env.observation_space.shape) + 1:
-    env = wrappers.FrameStackObservation(env, given.shape[1])  # as env.frame_op
-dtype = "float32" if given.type == "tensor(float)" else env.observation_space.dtype
+episodes, mask_place = [*sys.argv[3:], *["10", ""][len(sys.argv) - 3 :]]
+asked = {given.name: given for given in session.get_inputs()}
+outputs = [given.name for given in session.get_outputs()]
+if "mask" in asked and not mask_place:
+    sys.exit("this policy needs masks of actions: name their place as MASK")
 
-for episode in range(int(sys.argv[3]) if len(sys.argv) > 3 else 10):
-    obs, _ = env.reset(seed=episode)
-    state = [np.zeros((1, each.shape[1]), np.float32) for each in recurrent]
+
+def parts_of(value, name):
+    """The innermost parts of dicts and tuples, by names such as "robot.pose"."""
+    if not isinstance(value, dict | tuple):
+        return {name: value}
+    children = value.items() if isinstance(value, dict) else enumerate(value)
+    parts = {}
+    for key, child in children:
+        parts |= parts_of(child, f"{name}.{key}".lstrip("."))
+    return parts
+
+
+def observed_in(obs, info):
+    """All that the file may ask for, by the names of its inputs."""
+    in_parts = isinstance(obs, dict | tuple)
+    parts = parts_of(obs, "" if in_parts else "obs")
+    observed = {f"obs.{name}": part for name, part in parts.items()} | parts
+    if "mask" in asked:
+        places = {f"{name}.": part for name, part in parts_of(info, "info").items()}
+        places |= {f"{name}.": part for name, part in parts.items()}
+        own = [name for name in sorted(places) if name.startswith(f"{mask_place}.")]
+        observed["mask"] = np.concatenate([np.ravel(places[name]) for name in own])
+    if "obs" in asked and in_parts:
+        observed["obs"] = spaces.flatten(env.observation_space, obs)
+    return observed
+
+
+def batch_of(value, given, before):
+    """(1, ...) an input; stacked frames (1, L, ...) follow those `before`."""
+    dtype = given.type.removeprefix("tensor(").removesuffix(")")
+    value = np.asarray(value, {"float": "float32"}.get(dtype, dtype))[None]
+    if value.ndim == len(given.shape):
+        return value
+    if before is None:
+        return value[:, None].repeat(given.shape[1], axis=1)
+    return np.concatenate([before[:, 1:], value[:, None]], axis=1)
+
+
+def action_in(space, results, name):
+    """The action for the environment."""
+    if isinstance(space, spaces.Dict):
+        parts = space.spaces.items()
+        return {key: action_in(part, results, f"{name}.{key}") for key, part in parts}
+    if isinstance(space, spaces.Tuple):
+        parts = enumerate(space.spaces)
+        return tuple(action_in(part, results, f"{name}.{key}") for key, part in parts)
+    return results[name][0]
+
+
+for episode in range(int(episodes)):
+    obs, info = env.reset(seed=episode)
+    inputs = {}
+    results = {}
     total, done = 0.0, False
     while not done:
-        inputs = {"obs": np.asarray(obs, dtype)[None]}
-        inputs |= {
-            each.name: array for each, array in zip(recurrent, state, strict=True)
+        observed = observed_in(obs, info)
+        if "state" in asked:
+            zeros = np.zeros(asked["state"].shape[1], np.float32)
+            observed["state"] = results["next_state"][0] if results else zeros
+        inputs = {
+            name: batch_of(observed[name], given, inputs.get(name))
+            for name, given in asked.items()
         }
-        action, values, *state = session.run(None, inputs)
-        obs, reward, terminated, truncated, _ = env.step(action[0])
+        results = dict(zip(outputs, session.run(outputs, inputs), strict=True))
+        action = action_in(env.action_space, results, "action")
+        obs, reward, terminated, truncated, info = env.step(action)
         total, done = total + float(reward), terminated or truncated
     print(f"episode {episode + 1}: return {total:g}")

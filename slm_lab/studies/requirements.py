@@ -1,12 +1,16 @@
 """What a spec needs before anything runs: an environment that can be made, spaces that
 fit the agent, and the devices and the cluster that it names."""
 
+from collections.abc import Iterator
+
 from slm_lab.core.errors import Problem, SpecError
 from slm_lab.core.observation import ObservationLayout
 from slm_lab.core.process import importing
 from slm_lab.env.check import check_env
 from slm_lab.env.extras import missing, require
+from slm_lab.env.lookup import find_env
 from slm_lab.env.make import Spaces, describe_spaces
+from slm_lab.env.vector.autoreset import one_by_one_reason
 from slm_lab.spec.checks.algorithm import action_space_problems
 from slm_lab.spec.checks.observations import observation_problems
 from slm_lab.spec.schema.agent import AgentSpec
@@ -59,6 +63,13 @@ def check_machine(where: str, spec: Spec) -> None:
     problems = check_devices(spec)
     if problems:
         raise SpecError(where, problems)
+
+
+def about_copies(spec: Spec) -> Iterator[str]:
+    """A note where copies of the environment are slower than its package allows."""
+    reason = one_by_one_reason(spec.env, find_env(spec.env))
+    if reason is not None:
+        yield f"copies of {spec.env.name} are stepped one by one: {reason}"
 
 
 def no_events() -> str | None:

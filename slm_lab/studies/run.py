@@ -34,7 +34,12 @@ from slm_lab.studies.fork import (
     check_loads,
     plan_fork,
 )
-from slm_lab.studies.requirements import check_machine, check_spaces, no_events
+from slm_lab.studies.requirements import (
+    about_copies,
+    check_machine,
+    check_spaces,
+    no_events,
+)
 from slm_lab.studies.run_mode import Verb
 from slm_lab.studies.trial import Trial, TrialTask, have_ended
 
@@ -77,7 +82,13 @@ class Run:
             self._lock = RunLock(self.run_dir.root)
             with undone_on_failure(self.release):
                 self._resume(source)
-        about = (_about_ranks, _about_devices, _about_videos, _about_events)
+        about = (
+            _about_ranks,
+            _about_devices,
+            about_copies,
+            _about_videos,
+            _about_events,
+        )
         self.notes += tuple(note for each in about for note in each(self.spec))
 
     def _begin(self, source: RunSource) -> None:

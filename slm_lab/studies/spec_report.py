@@ -21,7 +21,7 @@ from slm_lab.spec.parse import Parsed
 from slm_lab.spec.read import find_file
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.search import dimensions
-from slm_lab.studies.requirements import check_devices, check_spaces
+from slm_lab.studies.requirements import about_copies, check_devices, check_spaces
 
 
 class SpecReport(NamedTuple):
@@ -125,6 +125,7 @@ def _check_parts(where: str, spec: Spec, notes: list[str]) -> list[Problem]:
     problems: list[Problem] = []
     try:
         check_spaces(where, spec)
+        notes += about_copies(spec)
     except SpecError as error:
         problems = list(error.problems)
     except MissingExtraError as error:

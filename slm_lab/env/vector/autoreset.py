@@ -14,7 +14,7 @@ from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from gymnasium.vector import AutoresetMode
 from typing_extensions import override
 
-from slm_lab.core.errors import LabError, SpecError, undone_on_failure
+from slm_lab.core.errors import LabError, undone_on_failure
 from slm_lab.core.state import SavedFields
 from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
 from slm_lab.env.convert.batch import BatchView, host_array, host_arrays, rows_at
@@ -23,6 +23,7 @@ from slm_lab.env.failure import close_all
 from slm_lab.env.foreign import (
     FINAL_INFO,
     OWN_OF_NATIVE,
+    Creator,
     GymnasiumVectorEnv,
     InMode,
     final_info,
@@ -50,20 +51,18 @@ from slm_lab.spec.schema.env import EnvSpec
 
 Vectorisation: TypeAlias = Literal["native", "sync", "async"]
 
+LIMIT = "max_episode_steps"
+"""The argument of native versions for the step limit."""
+
 NATIVE_CARTPOLE = "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv"
 """The vector entry point that the lab's class replaces."""
-
-WITHOUT_MASKS = (NATIVE_CARTPOLE, ATARI_VECTOR)
-"""The vector entry points of environments that never tell which actions are allowed."""
 
 ONLY_SINGLE = frozenset({"render_mode", "mode", "difficulty"})
 """Keys that no native version has: rendering, and the variants of an Atari game."""
 
-NO_LIMIT = (
-    "its native vector version takes no max_episode_steps; use vectorization_mode "
-    '"sync"'
-)
-
+KNOWN_VERSIONS = (NATIVE_CARTPOLE, ATARI_VECTOR)
+"""The vector entry points that the lab knows. They have step limits of their own, and
+never tell which actions are allowed."""
 
 MASK_IGNORED = (
     'is in autoreset mode DISABLED, and its reset with options {"reset_mask": …} '
@@ -94,31 +93,52 @@ def native_fault(spec: EnvSpec, entry: GymnasiumSpec) -> str | None:
             "it is registered with wrappers, which its native vector version would "
             "leave out"
         )
-    if entry.vector_entry_point in WITHOUT_MASKS and spec.action_mask is not None:
+    is_known = entry.vector_entry_point in KNOWN_VERSIONS
+    if is_known and spec.action_mask is not None:
         return "its native vector version has no masks of actions"
     if entry.vector_entry_point == NATIVE_CARTPOLE:
         return None
-    return _foreign_fault(entry)
-
-
-def _foreign_fault(entry: GymnasiumSpec) -> str | None:
     try:
         creator = vector_creator(entry)
     except ImportError as error:
         return f"its native vector version does not import ({error})"
+    fault = _mode_fault(creator)
+    has_limit = step_limit(spec, entry) is not None
+    if fault is None and has_limit and not is_known and not takes(creator, LIMIT):
+        fault = (
+            f"its native vector version takes no {LIMIT}, which limits an episode to "
+            f"{step_limit(spec, entry)} steps"
+        )
+    return fault
+
+
+def one_by_one_reason(spec: EnvSpec, entry: GymnasiumSpec) -> str | None:
+    """Why copies are stepped one by one though another package has a native vector
+    version; None if they are not, or if a key of `spec` asks for it."""
+    if entry.vector_entry_point in (None, *KNOWN_VERSIONS):
+        return None
+    is_asked_for = spec.vectorization_mode is not None or spec.single_only is not None
+    if is_asked_for or spec.num_envs == 1:
+        return None
+    return native_fault(spec, entry)
+
+
+def _mode_fault(creator: Creator) -> str | None:
+    """Why the modes of a native version do not fit; None if one does."""
     if takes_mode(creator):
         return None
-    return _mode_fault(own_mode(creator))
-
-
-def _mode_fault(mode: AutoresetMode | None) -> str | None:
-    """Why a native version that has only this mode cannot be used; None if it can."""
+    mode = own_mode(creator)
     if mode in (AutoresetMode.SAME_STEP, AutoresetMode.DISABLED):
         return None
     if mode is not None:
         return (
             f"its native vector version only resets in mode {mode.name}; the lab "
             "needs SAME_STEP or DISABLED"
+        )
+    if not isinstance(creator, type):
+        return (
+            "its native vector version is made by a function without an argument "
+            "autoreset_mode, so its mode is not known"
         )
     return (
         "its native vector version takes no argument autoreset_mode, and its metadata "
@@ -148,15 +168,12 @@ def make_native(spec: EnvSpec, entry: GymnasiumSpec, seed: int) -> RawEnvs:
 
 
 def make_native_in_mode(spec: EnvSpec, entry: GymnasiumSpec) -> InMode:
-    """The native vector version of `entry`. Raises SpecError if it cannot have the step
-    limit."""
+    """The native vector version of `entry`, for which `native_fault` must be None."""
     creator = vector_creator(entry)
     arguments = {**entry.kwargs, **spec.arguments}
     limit = step_limit(spec, entry)
     if limit is not None:
-        if not takes(creator, "max_episode_steps"):
-            raise SpecError.of("env", "env.max_t", NO_LIMIT, limit)
-        arguments["max_episode_steps"] = limit
+        arguments[LIMIT] = limit
     return make_in_mode(creator, num_envs=spec.num_envs, **arguments)
 
 

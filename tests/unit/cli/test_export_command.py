@@ -93,8 +93,77 @@ def test_the_example_joins_parts_and_stacks_observations(env, stack, tmp_path):
     assert len(play(tmp_path / "policy.onnx", env, 2)) == 2
 
 
+SEEING = """
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class Seeing(gymnasium.Env):
+    observation_space = spaces.Dict(
+        camera=spaces.Box(0, 255, (16, 16, 3), np.uint8),
+        robot=spaces.Dict(pose=spaces.Box(-1.0, 1.0, (3,), np.float32)),
+        state=spaces.Discrete(4, start=1),
+    )
+    action_space = spaces.Dict(
+        aim=spaces.Box(-2.0, 2.0, (2,), np.float32), kick=spaces.Discrete(3)
+    )
+
+    def reset(self, *, seed=None, options=None):
+        self.observation_space.seed(seed)
+        self.steps = 0
+        return self.observation_space.sample(), {"allowed": {"kick": [0, 1, 0]}}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        assert action["kick"] == 1
+        self.steps += 1
+        _, info = Seeing.reset(Seeing())
+        return self.observation_space.sample(), 1.0, self.steps == 5, False, info
+
+
+gymnasium.register("Seeing-v0", Seeing)
+"""
+"""An environment with an image, parts, a mask, and an action in parts."""
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        {"env__frame_op": "concat", "env__frame_op_len": 3},
+        {"agent__net": {"type": "RecurrentNet", "optim_spec": {"name": "Adam"}}},
+    ],
+)
+def test_the_example_plays_parts_masks_and_mixed_actions(keys, tmp_path, monkeypatch):
+    (tmp_path / "seeing.py").write_text(SEEING)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    env = {"env__name": "seeing:Seeing-v0", "env__action_mask": "info.allowed"}
+    spec = parse(ppo(**env, **keys))
+    with closing(evaluation_env(spec)) as vector:
+        inside = untrained(spec, vector)
+        outside(spec, inside.learner, vector.statistics).export("policy.onnx")
+    played = play("policy.onnx", "seeing:Seeing-v0", 2, "info.allowed")
+    assert played == ["episode 1: return 5", "episode 2: return 5"]
+
+
+@pytest.mark.medium
+def test_the_example_asks_for_the_place_of_the_mask(tmp_path):
+    file = tmp_path / "policy.onnx"
+    spec = parse(ppo(env__name="Taxi-v4", env__action_mask="info.action_mask"))
+    with closing(evaluation_env(spec)) as vector:
+        inside = untrained(spec, vector)
+        outside(spec, inside.learner, vector.statistics).export(file)
+    assert len(play(file, "Taxi-v4", 2, "info.action_mask")) == 2
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        play(file, "Taxi-v4", 2)
+    assert "name their place as MASK" in failed.value.stderr
+
+
 def test_the_example_is_short():
-    assert size.count(EXAMPLE.read_text())["tokens"] <= 320
+    assert size.count(EXAMPLE.read_text())["tokens"] <= 800
 
 
 @pytest.mark.parametrize(

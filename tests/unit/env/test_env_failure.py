@@ -12,6 +12,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from slm_lab.core.errors import LabError
 from slm_lab.core.text import error_text
 from slm_lab.env.failure import EnvironmentFailedError
+from slm_lab.env.lookup import find_env
+from slm_lab.env.vector.autoreset import one_by_one_reason
+from slm_lab.env.vector.in_process import SyncEnvs
 
 SPACE = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
 
@@ -325,7 +328,8 @@ def test_a_native_environment_whose_only_mode_is_the_same_step_is_used(
         ),
         (
             make_late,
-            "…no argument autoreset_mode, and its metadata names no AutoresetMode",
+            "…made by a function without an argument autoreset_mode, so its mode is "
+            "not known",
         ),
     ],
 )
@@ -339,6 +343,54 @@ def test_a_native_environment_without_the_mode_is_refused_for_the_true_reason(
     )
     refused = f"env.vectorization_mode = 'native': {reason}"
     assert_refused(name, refused, vectorization_mode="native")
+
+
+class WithoutLimit(DenseFinalObs):
+    """Resets in the same step, and has no step limit of its own."""
+
+    def __init__(self, num_envs, autoreset_mode):
+        super().__init__(num_envs, autoreset_mode)
+
+
+def test_a_native_environment_without_a_step_limit_has_none(
+    build, assert_refused, registered
+):
+    name = registered("Endless-v0", vector_entry_point=WithoutLimit)
+    refused = (
+        "env.vectorization_mode = 'native': …takes no max_episode_steps, which limits "
+        "an episode to 6 steps"
+    )
+    assert_refused(name, refused, vectorization_mode="native", max_t=6)
+    assert isinstance(build(name).raw.env, WithoutLimit)
+    assert isinstance(build(name, max_t=6).raw, SyncEnvs)
+
+
+@pytest.mark.parametrize(
+    ("version", "keys", "reason"),
+    [
+        (WithoutLimit, {}, None),
+        (WithoutLimit, {"max_t": 6}, "takes no max_episode_steps"),
+        (WithoutLimit, {"max_t": 6, "num_envs": 1}, None),
+        (WithoutLimit, {"max_t": 6, "vectorization_mode": "sync"}, None),
+        (OnlySameStep, {"max_t": 6}, None),
+        (OnlySameStep, {"info_keys": ["a"]}, None),
+        (make_late, {}, "by a function without an argument autoreset_mode"),
+    ],
+)
+def test_copies_that_are_stepped_one_by_one_have_a_reason(
+    registered, env_spec, version, keys, reason
+):
+    name = registered("Some-v0", vector_entry_point=version)
+    spec = env_spec(name, **{"num_envs": 4, **keys})
+    found = one_by_one_reason(spec, find_env(spec))
+    assert (found is None) == (reason is None)
+    assert reason is None or reason in found
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1", "ALE/Pong-v5"])
+def test_copies_of_known_environments_have_no_reason(env_spec, name):
+    spec = env_spec(name, num_envs=4)
+    assert one_by_one_reason(spec, find_env(spec)) is None
 
 
 @pytest.mark.parametrize("mode", ["sync", None])
