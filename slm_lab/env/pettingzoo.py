@@ -7,7 +7,7 @@ leave before the others do, join later, and come back."""
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, TypeAlias, final
 
@@ -17,7 +17,13 @@ from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from typing_extensions import override
 
 from slm_lab.core.errors import LabError, MissingExtraError, Problem, SpecError
-from slm_lab.core.plugins import PETTINGZOO, missing_module_message, zoo_module
+from slm_lab.core.plugins import (
+    PETTINGZOO,
+    ZOO_FAMILIES,
+    ZOO_PACKAGES,
+    missing_module_message,
+    zoo_module,
+)
 from slm_lab.core.process import running_import_of
 from slm_lab.core.registry import import_failure, nearest_name
 from slm_lab.env.convert.mask import MASK
@@ -58,6 +64,9 @@ def parallel_entry(spec: EnvSpec) -> GymnasiumSpec:
                 f"the agents of {name} take turns (it has env, and no parallel_env); "
                 "the lab trains agents that act at the same time"
             )
+        elif _environments_in(name):
+            known = ", ".join(_environments_in(name))
+            message = f"{name} is a package of environments: {known}"
         raise SpecError.of("env", "env.name", message, spec.name)
     return GymnasiumSpec(
         id=spec.name, entry_point=AgentMaker(name), max_episode_steps=spec.max_t
@@ -91,21 +100,42 @@ def _command(name: str) -> str:
 
 
 def _missing_here(name: str) -> str | None:
-    """The message for a module that PettingZoo does not have; None for others."""
+    """The message for a module that its package does not have; None for others."""
     package, _, rest = name.partition(".")
     if package == "mpe":
         return f"this family is a package now; write {PETTINGZOO}mpe2.{rest}"
-    if package != "pettingzoo":
-        return None
-    family = rest.partition(".")[0]
-    folder = importlib.import_module(f"pettingzoo.{family}").__path__
+    parent, _, module = name.rpartition(".")
+    known = _environments_in(parent)
+    if known:
+        hint = _hint(module, known) or f"it has {', '.join(known)}"
+        return f"{parent} has no such environment; {hint}"
+    families = [f"pettingzoo.{family}" for family in sorted(ZOO_FAMILIES)]
+    for other in (*families, *sorted(ZOO_PACKAGES)):
+        known += _environments_in(other)
+    hint = _hint(module, known)
+    return hint and f"there is no such module; {hint}"
+
+
+def _hint(module: str, known: Sequence[str]) -> str | None:
+    """Which of the `known` environments a module probably misspells; None if none."""
+    by_module = {name.rpartition(".")[2]: name for name in known}
+    nearest = nearest_name(module, list(by_module), LIKENESS)
+    return None if nearest is None else f"did you mean {by_module[nearest]}?"
+
+
+def _environments_in(package: str) -> list[str]:
+    """The environments of a package, as a spec names them; none if it is missing."""
+    try:
+        folder = importlib.import_module(package).__path__
+    except (ImportError, AttributeError, ValueError):  # no package
+        return []
     modules = (module.name for module in pkgutil.iter_modules(folder))
-    known = [f"{PETTINGZOO}{family}.{name}" for name in modules if "_v" in name]
-    nearest = nearest_name(f"{PETTINGZOO}{rest}", known, LIKENESS)
-    hint = f"did you mean {nearest}?"
-    if nearest is None:
-        hint = f"it has {', '.join(known)}"
-    return f"PettingZoo has no such environment; {hint}"
+    return [_typed(f"{package}.{name}") for name in modules if "_v" in name]
+
+
+def _typed(name: str) -> str:
+    """How a spec names the environment of a module."""
+    return f"{PETTINGZOO}{name.removeprefix('pettingzoo.')}"
 
 
 def agents_problems(spec: EnvSpec) -> list[Problem]:

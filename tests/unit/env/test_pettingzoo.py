@@ -122,6 +122,30 @@ def test_a_misspelt_environment_of_pettingzoo_is_corrected(assert_refused):
     )
 
 
+@needs_pettingzoo
+@pytest.mark.parametrize("typed", ["simple_spread_v3", "mpe2.simple_spred_v3"])
+def test_a_misspelt_environment_of_mpe_is_corrected(assert_refused, typed):
+    assert_refused(
+        f"pettingzoo:{typed}", "… did you mean pettingzoo:mpe2.simple_spread_v3"
+    )
+
+
+def test_a_package_names_its_environments(assert_refused, tmp_path, monkeypatch):
+    package = tmp_path / "own_zoo"
+    package.mkdir()
+    for name in ("__init__", "hunt_v1", "tag_v0", "helpers"):
+        (package / f"{name}.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert_refused(
+        "pettingzoo:own_zoo.hnut_v1", "… did you mean pettingzoo:own_zoo.hunt_v1"
+    )
+    assert_refused(
+        "pettingzoo:own_zoo.other",
+        "… it has pettingzoo:own_zoo.hunt_v1, pettingzoo:own_zoo.tag_v0",
+    )
+    assert_refused("pettingzoo:own_zoo", "… own_zoo is a package of environments: …")
+
+
 # Keys
 
 
