@@ -112,8 +112,10 @@ def _missing_here(name: str) -> str | None:
     families = [f"pettingzoo.{family}" for family in sorted(ZOO_FAMILIES)]
     for other in (*families, *sorted(ZOO_PACKAGES)):
         known += _environments_in(other)
-    hint = _hint(module, known)
-    return hint and f"there is no such module; {hint}"
+    elsewhere = _hint(module, known)
+    if elsewhere is None:
+        return None
+    return f"there is no such module; {elsewhere}"
 
 
 def _hint(module: str, known: Sequence[str]) -> str | None:
