@@ -77,6 +77,8 @@ class TrainingRecord(BaseModel):
 
     bound: float | None = None
     """The final return that the suite promises."""
+    seeds_planned: int = 1
+    """The seeds that the suite has for the row."""
 
     wall_seconds: float | None = None
     frames_per_second: float | None = None

@@ -11,6 +11,7 @@ from slm_lab.records.training_record import (
     TrainingRecord,
     read_record,
     record_file_name,
+    write_record,
 )
 from slm_lab.spec.load import warnings_held
 from slm_lab.spec.parse import parse
@@ -29,6 +30,11 @@ class PlannedRow(NamedTuple):
     spec: Spec
     seeds: tuple[int, ...]
     bound: float | None
+
+    @property
+    def promise(self) -> dict[str, Any]:
+        """What a result says of the row's bound and seeds."""
+        return {"bound": self.bound, "seeds_planned": len(self.seeds)}
 
     def is_trained_by(self, recorded: Spec) -> bool:
         """Whether a run with this spec in its folder is a training of the row. Costs
@@ -102,6 +108,17 @@ class BenchmarkPlan:
         """The results so far. Raises UsageError as `kept`."""
         kept = [self.kept(training) for training in self.trainings]
         return [record for record in kept if record is not None]
+
+    def renew_promises(self) -> None:
+        """Writes the bounds and the numbers of seeds of now into the results so far.
+        Raises UsageError as `kept`, OSError."""
+        for training in self.trainings:
+            record = self.kept(training)
+            if record is None:
+                continue
+            renewed = record.model_copy(update=training.row.promise)
+            if renewed != record:
+                write_record(self.folder, renewed)
 
     def to_train(self) -> list[PlannedTraining]:
         """The trainings that have not finished. Raises UsageError as `kept`."""

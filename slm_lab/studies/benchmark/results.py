@@ -54,6 +54,11 @@ class RowResult:
         """Those that have spent their budget. Statistics rest on these."""
         return [record for record in self.records if record.ending == "finished"]
 
+    @property
+    def planned(self) -> int:
+        """The seeds of the suite, and more where there are more results."""
+        return max(self.first.seeds_planned, len(self.records))
+
     @cached_property
     def final_returns(self) -> FloatArray:
         """(S,) of the finished trainings in which an episode has ended."""
@@ -157,7 +162,7 @@ class RowResult:
             lines=tuple(_line(record, zero, unit, second) for record in drawn),
             final_return=(finals - zero) / unit,
             frames=np.array([record.frames for record in drawn], np.float64),
-            planned=len(self.records),
+            planned=self.planned,
         )
 
     def _measured(self, score: PublishedScore) -> Measured | None:

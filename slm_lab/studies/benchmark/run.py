@@ -72,6 +72,7 @@ class BenchmarkRun(Agenda):
         run folder is one of another spec."""
         super().__init__()
         self.plan = plan
+        plan.renew_promises()
         self.trainings = plan.to_train()
         for training in self.trainings:
             _check_begun(training, runs)
@@ -216,7 +217,7 @@ def _planned_facts(suite: str, training: PlannedTraining) -> dict[str, Any]:
         "is_virtual": spec.meta.simulate is not None,
         "max_frame": spec.env.max_frame,
         "spec": without_seed(spec),
-        "bound": row.bound,
+        **row.promise,
     }
 
 

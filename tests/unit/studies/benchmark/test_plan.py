@@ -2,7 +2,9 @@
 
 import pytest
 
-from slm_lab.studies.benchmark.plan import PlannedRow, without_seed
+from slm_lab.records.training_record import write_record
+from slm_lab.studies.benchmark.plan import BenchmarkPlan, PlannedRow, without_seed
+from slm_lab.studies.benchmark.results import row_results
 from tests.support import parse, ppo
 from tests.unit.studies.benchmark.records import record
 
@@ -32,3 +34,19 @@ def test_a_result_with_another_value_is_one_of_another_spec(frames):
 
 def test_a_result_without_a_spec_is_one_of_another():
     assert not ROW.is_result(record())
+
+
+def test_what_a_suite_promises_is_renewed_in_its_results(tmp_path):
+    content = without_seed(SPEC)
+    old = record(spec=content, row="small", seed=1, bound=300.0)
+    plan = BenchmarkPlan(
+        "suite", [ROW._replace(seeds=(1, 2), bound=350.0)], episodes=0, data=tmp_path
+    )
+    write_record(plan.folder, old)
+    plan.renew_promises()
+    (renewed,) = plan.records()
+    assert (renewed.bound, renewed.seeds_planned) == (350.0, 2)
+    assert renewed.curve == old.curve
+    (row,) = row_results([renewed])
+    assert (row.planned, len(row.finished)) == (2, 1)
+    assert [training.seed for training in plan.to_train()] == [2]
