@@ -1,10 +1,12 @@
-"""Writes the page of the benchmarks and its graphs, from the data in `benchmark` and
-the text of `benchmarks.md` beside this file. A line there becomes a table or a graph
-of the report: `{table SUITE}`, `{speeds SUITE}`, `{curves SUITE}`, `{times SUITE}`.
+"""Writes the pages about results and their graphs, from the data in `benchmark` and the
+texts beside this file. A line there becomes a table or a graph: `{table SUITE}`,
+`{speeds SUITE}`, `{curves SUITE}`, `{times SUITE}` of the report, `{settings NAME}` of
+a file in `benchmark/tuning`.
 
 python docs/reference/benchmarks.py
 """
 
+import csv
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,24 +17,40 @@ from slm_lab.studies.benchmark.report import BenchmarkReport, markdown
 
 DOCS = Path(__file__).parents[1]
 DATA = DOCS.parent / "benchmark"
-TEMPLATE = Path(__file__).with_name("benchmarks.md")
-PLACE = re.compile(r"^\{(table|speeds|curves|times) (\w+)\}$", re.MULTILINE)
+PAGES = ("benchmarks.md", "tuning_log.md")
+PLACE = re.compile(r"^\{(table|speeds|curves|times|settings) (\w+)\}$", re.MULTILINE)
 GRAPHS = {"curves": "Learning curves", "times": "Learning curves over virtual time"}
 
 
-def page(records: Sequence[TrainingRecord]) -> str:
-    """The text of the page. Raises ValueError if it names a suite without data."""
+def template(name: str) -> str:
+    """The text from which a page is made."""
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+
+
+def page(name: str, records: Sequence[TrainingRecord]) -> str:
+    """The text of a page. Raises ValueError if it names a suite without data."""
     report = BenchmarkReport(records)
 
     def filled(place: re.Match[str]) -> str:
-        kind, suite = place.groups()
-        if suite not in report.suites:
-            raise ValueError(f"{TEMPLATE.name}: {place[0]}: the suite has no data")
+        kind, source = place.groups()
+        if kind == "settings":
+            return settings(source)
+        if source not in report.suites:
+            raise ValueError(f"{name}: {place[0]}: the suite has no data")
         if kind in GRAPHS:
-            return f"![{GRAPHS[kind]} of the suite {suite}](images/{picture(place)})"
-        return markdown(getattr(report, kind)(suite)).rstrip()
+            return f"![{GRAPHS[kind]} of the suite {source}](images/{picture(place)})"
+        return markdown(getattr(report, kind)(source)).rstrip()
 
-    return PLACE.sub(filled, TEMPLATE.read_text(encoding="utf-8"))
+    return PLACE.sub(filled, template(name))
+
+
+def settings(name: str) -> str:
+    """A table of settings that were compared, a line each."""
+    file = DATA / "tuning" / f"{name}.csv"
+    with file.open(newline="", encoding="utf-8") as lines:
+        header, *rows = csv.reader(lines)
+    table = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in table)
 
 
 def picture(place: re.Match[str]) -> str:
@@ -42,15 +60,16 @@ def picture(place: re.Match[str]) -> str:
 
 
 def main() -> None:
-    """Writes the page and its graphs."""
+    """Writes the pages and their graphs."""
     records = read_records(DATA)
-    (DOCS / "benchmarks.md").write_text(page(records), encoding="utf-8")
     report = BenchmarkReport(records)
-    for place in PLACE.finditer(TEMPLATE.read_text(encoding="utf-8")):
-        kind, suite = place.groups()
-        if kind in GRAPHS:
-            stem = picture(place).removesuffix(".png")
-            write_png(getattr(report, kind)(suite), DOCS / "images", stem)
+    for name in PAGES:
+        (DOCS / name).write_text(page(name, records), encoding="utf-8")
+        for place in PLACE.finditer(template(name)):
+            kind, suite = place.groups()
+            if kind in GRAPHS:
+                stem = picture(place).removesuffix(".png")
+                write_png(getattr(report, kind)(suite), DOCS / "images", stem)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from slm_lab.records.training_record import read_records
 from slm_lab.studies.benchmark.suite import read_suite
 
 DOCS = Path(__file__).parents[3] / "docs"
-PAGE = DOCS / "benchmarks.md"
+BENCHMARKS = "benchmarks.md"
 DATA = DOCS.parent / "benchmark"
 
 
@@ -23,20 +23,21 @@ def records():
     return read_records(DATA)
 
 
-def test_the_page_is_up_to_date(page, records):
-    assert PAGE.read_text(encoding="utf-8") == page(records), (
+@pytest.mark.parametrize("name", [BENCHMARKS, "tuning_log.md"])
+def test_a_page_is_up_to_date(page, records, name):
+    assert (DOCS / name).read_text(encoding="utf-8") == page(name, records), (
         "run: python docs/reference/benchmarks.py"
     )
 
 
 def test_without_one_of_its_trainings_the_page_has_another_table(page, records):
-    assert page(records[1:]) != page(records)
+    assert page(BENCHMARKS, records[1:]) != page(BENCHMARKS, records)
 
 
 def test_a_suite_without_data_is_named(page, records):
     others = [record for record in records if record.suite != "classic"]
     with pytest.raises(ValueError, match=r"classic.*has no data"):
-        page(others)
+        page(BENCHMARKS, others)
 
 
 def test_every_training_is_one_that_its_suite_has(records):
