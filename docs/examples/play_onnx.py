@@ -34,16 +34,38 @@ def parts_of(value, name):
     return parts
 
 
+def mask_at(place, obs, info):
+    """The mask of actions, as the environment gives it."""
+    value = {"info": info} if place.startswith("info.") else obs
+    try:
+        for key in place.split("."):
+            value = value[int(key)] if isinstance(value, tuple) else value[key]
+    except (LookupError, TypeError, ValueError):
+        sys.exit(f"there is no mask at {place}")
+    return value
+
+
+def numbers_of(space, mask):
+    """The numbers of a mask, in the order of the choices of an action."""
+    if isinstance(space, spaces.Box | spaces.MultiBinary):
+        return []
+    if isinstance(space, spaces.Dict) and isinstance(mask, dict):
+        pairs = [(part, mask[key]) for key, part in space.items() if key in mask]
+    elif isinstance(space, spaces.Tuple) and len(mask) == len(space.spaces):
+        pairs = zip(space.spaces, mask, strict=True)
+    else:
+        arrays = mask.values() if isinstance(mask, dict) else mask
+        return np.concatenate([np.ravel(array) for array in arrays])
+    return np.concatenate([numbers_of(part, own) for part, own in pairs])
+
+
 def observed_in(obs, info):
     """All that the file may ask for, by the names of its inputs."""
     in_parts = isinstance(obs, dict | tuple)
     parts = parts_of(obs, "" if in_parts else "obs")
     observed = {f"obs.{name}": part for name, part in parts.items()} | parts
     if "mask" in asked:
-        places = {f"{name}.": part for name, part in parts_of(info, "info").items()}
-        places |= {f"{name}.": part for name, part in parts.items()}
-        own = [name for name in sorted(places) if name.startswith(f"{mask_place}.")]
-        observed["mask"] = np.concatenate([np.ravel(places[name]) for name in own])
+        observed["mask"] = numbers_of(env.action_space, mask_at(mask_place, obs, info))
     if "obs" in asked and in_parts:
         observed["obs"] = spaces.flatten(env.observation_space, obs)
     return observed

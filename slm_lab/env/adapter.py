@@ -1,6 +1,6 @@
 """Between an environment's own observations and actions, and a policy's."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -92,6 +92,8 @@ class PolicyAdapter:
                 (path, part, as_array(value, path)) for path, part, value in values
             ]
             axes = {array.ndim - len(part.shape or ()) for _, part, array in parts}
+            if axes == {0, 1} and mask is not None:
+                _check_one_mask_each(parts)
             lead = parts[0][-1].shape[:1] if axes == {1} else ()
             named = {name_of_part(part[0]): _rows(*part, lead) for part in parts}
             joined = first = next(iter(named.values()))
@@ -154,6 +156,20 @@ class PolicyAdapter:
             over = np.flatnonzero(starts)
             _, self.joined = joiner.follow_and_begin(self.joined, frames, frames, over)
         return self.joined
+
+
+def _check_one_mask_each(parts: Sequence[tuple[Any, AnySpace, Array]]) -> None:
+    """Raises ValueError for a batch of observations with a single mask, or the
+    reverse."""
+    is_batch = {
+        path == (MASK,): array.ndim > len(part.shape or ())
+        for path, part, array in parts
+    }
+    if is_batch[True] != is_batch[False]:
+        count = "many masks and one observation"
+        if is_batch[False]:
+            count = "many observations and one mask"
+        raise ValueError(f"there are {count}; a batch has a mask for each observation")
 
 
 def _rows(

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, TypeAlias, final
 
 import gymnasium
-import numpy as np
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from typing_extensions import override
 
@@ -26,7 +25,7 @@ from slm_lab.core.plugins import (
 )
 from slm_lab.core.process import running_import_of
 from slm_lab.core.registry import import_failure, nearest_name
-from slm_lab.env.convert.mask import MASK
+from slm_lab.env.convert.mask import INFO, MASK, MaskReader, action_sizes
 from slm_lab.env.extras import import_extra, known_warnings_ignored, pip_command
 from slm_lab.env.interface import AnySpace
 from slm_lab.spec.schema.env import EnvSpec
@@ -69,7 +68,9 @@ def parallel_entry(spec: EnvSpec) -> GymnasiumSpec:
             message = f"{name} is a package of environments: {known}"
         raise SpecError.of("env", "env.name", message, spec.name)
     return GymnasiumSpec(
-        id=spec.name, entry_point=AgentMaker(name), max_episode_steps=spec.max_t
+        id=spec.name,
+        entry_point=AgentMaker(name, spec.action_mask),
+        max_episode_steps=spec.max_t,
     )
 
 
@@ -197,7 +198,7 @@ class Team(gymnasium.Env[Any, Any]):
         """Raises SpecError unless all agents have the same spaces."""
         self.env = env
         """The environment of PettingZoo."""
-        self._name = name
+        self.name = name
         self.metadata = getattr(env, "metadata", None) or {}
         self.render_mode = getattr(env, "render_mode", None)
         self.possible_agents = self._named()
@@ -209,6 +210,8 @@ class Team(gymnasium.Env[Any, Any]):
         """Steps of the episode."""
         self.seen: dict[Any, Any] = {}
         """The newest observation of each agent."""
+        self.infos: dict[Any, dict[str, Any]] = {}
+        """The info beside it."""
         first = self.possible_agents[0]
         self.observation_space = env.observation_space(first)
         self.action_space = env.action_space(first)
@@ -221,7 +224,7 @@ class Team(gymnasium.Env[Any, Any]):
                 "it names no possible_agents, of which the lab must know all before "
                 "the first episode"
             )
-            raise SpecError.of("env", "env.name", message, self._name)
+            raise SpecError.of("env", "env.name", message, self.name)
         return agents
 
     def _check_alike(self) -> None:
@@ -242,7 +245,7 @@ class Team(gymnasium.Env[Any, Any]):
                     f"{_short(space)}; make them equal in a module of your own, as "
                     "SuperSuit's pad_observations and pad_action_space do"
                 )
-                raise SpecError.of("env", "env.name", message, self._name)
+                raise SpecError.of("env", "env.name", message, self.name)
 
     @override
     def reset(
@@ -257,7 +260,9 @@ class Team(gymnasium.Env[Any, Any]):
             self._refuse(f"reset() must return {RESET}")
         obs, infos = result
         self.elapsed = 0
-        self.seen = dict(obs)
+        self.seen = {}
+        self.infos = {}
+        self._see(obs, infos)
         self.agents = self._acting()
         if not self.agents:
             self._refuse("after reset() its list agents is empty")
@@ -282,7 +287,7 @@ class Team(gymnasium.Env[Any, Any]):
         done = {
             agent for agent, step in acted.items() if step.terminated or step.truncated
         }
-        self.seen.update(obs)
+        self._see(obs, infos)
         joining = tuple(
             agent
             for agent in self.possible_agents
@@ -301,6 +306,10 @@ class Team(gymnasium.Env[Any, Any]):
         joined = self._joined(joining, obs, infos, "step")
         self.agents = tuple(a for a in self.possible_agents if a in staying)
         return TeamStep(acted, joined), 0.0, False, False, {}
+
+    def _see(self, obs: Mapping[Any, Any], infos: Any) -> None:
+        self.seen.update(obs)
+        self.infos |= {agent: _info_of(infos, agent) for agent in obs}
 
     def _acting(self) -> tuple[Any, ...]:
         """The agents that act next, in the order of `possible_agents`."""
@@ -325,12 +334,16 @@ class Team(gymnasium.Env[Any, Any]):
             self._refuse(f"step() returned no observation of {agent}")
         if agent not in rewards and stays:
             self._refuse(f"step() returned no reward of {agent}")
+        if agent in obs:
+            last = Joined(obs[agent], _info_of(infos, agent))
+        else:
+            last = Joined(self.seen[agent], self.infos.get(agent, {}))
         return AgentStep(
-            obs=obs.get(agent, self.seen.get(agent)),
+            obs=last.obs,
             reward=rewards.get(agent, 0.0),
             terminated=terminated,
             truncated=truncated,
-            info=_info_of(infos, agent),
+            info=last.info,
         )
 
     def _joined(
@@ -342,7 +355,7 @@ class Team(gymnasium.Env[Any, Any]):
         return {agent: Joined(obs[agent], _info_of(infos, agent)) for agent in agents}
 
     def _refuse(self, fault: str) -> NoReturn:
-        raise LabError(f"{self._name} breaks PettingZoo's interface: {fault}")
+        raise LabError(f"{self.name} breaks PettingZoo's interface: {fault}")
 
     @override
     def render(self) -> Any:
@@ -383,11 +396,13 @@ class AgentMaker:
     """Makes one agent among the others of the environment in `module`."""
 
     module: str
+    mask_place: str | None = None
+    """Where the masks of the others are; None: at `MASK`, if there are any."""
 
     def __call__(self, **arguments: Any) -> "OneAgent":
         """The environment."""
         team = Team(self._maker(**arguments), f"{PETTINGZOO}{self.module}")
-        return OneAgent(team)
+        return OneAgent(team, self.mask_place)
 
     @property
     def _maker(self) -> Callable[..., ParallelEnv]:
@@ -403,7 +418,7 @@ class AgentMaker:
         for thing in (self._maker, getattr(module, "raw_env", None)):
             metadata = getattr(thing, "metadata", None)
             if isinstance(metadata, Mapping):
-                return dict(metadata)
+                return {"render_modes": [], **metadata}
         raise AttributeError(f"{self.module}.parallel_env has no metadata")
 
     @property
@@ -414,11 +429,13 @@ class AgentMaker:
 @final
 class OneAgent(gymnasium.Env[Any, Any]):
     """One agent of a parallel environment as an environment of its own. The others draw
-    random actions, those that an `action_mask` allows. It is the first that acts when
-    an episode begins."""
+    random actions, those that their masks allow. It is the first that acts when an
+    episode begins."""
 
-    def __init__(self, team: Team) -> None:
+    def __init__(self, team: Team, mask_place: str | None) -> None:
         self.team = team
+        self._mask_place = mask_place
+        self._masks: MaskReader | None = None
         self.observation_space = team.observation_space
         self.action_space = team.action_space
         self.metadata = team.metadata
@@ -449,12 +466,29 @@ class OneAgent(gymnasium.Env[Any, Any]):
         return result.acted[self._agent]
 
     def _draw(self, seen: Joined) -> Any:
-        mask = seen.info.get(MASK)
-        if mask is None and isinstance(seen.obs, Mapping):
-            mask = seen.obs.get(MASK)
-        if mask is None:
+        if self._mask_place is None:
+            self._mask_place = self._place_in(seen)
+        if self._mask_place is None:
             return self.action_space.sample()
-        return self.action_space.sample(np.asarray(mask, np.int8))
+        if self._masks is None:
+            self._masks = MaskReader(
+                place=self._mask_place,
+                observation_space=self.observation_space,
+                action_space=self.action_space,
+                env_name=self.team.name,
+            )
+        found = self._masks.find(seen.obs, seen.info, "step")
+        return self._masks.sample(self._masks.read(found))
+
+    def _place_in(self, seen: Joined) -> str | None:
+        """Where a mask of the usual name is; None without one."""
+        if action_sizes(self.action_space) is None:
+            return None
+        if MASK in seen.info:
+            return f"{INFO}{MASK}"
+        if isinstance(seen.obs, Mapping) and MASK in seen.obs:
+            return MASK
+        return None
 
     @override
     def render(self) -> Any:

@@ -135,6 +135,7 @@ def _save_team(team: Any) -> StateDict:
         "agents": list(team.agents),
         "elapsed": team.elapsed,
         "seen": deepcopy(team.seen),
+        "infos": deepcopy(team.infos),
     }
 
 
@@ -143,6 +144,7 @@ def _load_team(team: Any, state: StateDict) -> None:
     team.agents = tuple(state["agents"])
     team.elapsed = state["elapsed"]
     team.seen = deepcopy(state["seen"])
+    team.infos = deepcopy(state.get("infos", {}))
 
 
 def _has_known_team(team: Any) -> bool:

@@ -105,7 +105,8 @@ def env_facts(env: EnvSpec) -> EnvFacts:
             failure = f"{env.name} raises {import_failure(error)}"
             raise LabError("; ".join([failure, *hints])) from error
         warnings: tuple[str, ...] = ()
-        if not is_atari(find_env(env)):
+        # the checker chooses among all actions
+        if env.action_mask is None and not is_atari(find_env(env)):
             warnings = _checker_notes(single.unwrapped)
         agents: tuple[str, ...] = ()
         if isinstance(single.unwrapped, OneAgent):

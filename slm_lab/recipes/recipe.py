@@ -118,8 +118,9 @@ def _is_grid(layout: ObservationLayout) -> bool:
 
 
 def _no_recipe(word: str) -> str:
-    if word in NOT_SUPPORTED:
-        return f"{word} {NOT_SUPPORTED[word]}"
+    for name, why in NOT_SUPPORTED.items():
+        if name.lower() == word.lower():
+            return f"{name} {why}"
     return f"{word}: there is no recipe; recipes are {', '.join(recipes())}"
 
 

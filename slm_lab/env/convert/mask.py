@@ -66,10 +66,14 @@ class MaskReader:
             raise SpecError.of("env", "env.action_mask", message, place)
         self._path: Sequence[Any] = ()
         """The keys that lead to the mask in an observation."""
+        self._is_joint = False
+        """Whether it has a number for each combination of an action's components."""
         if not self.is_in_info:
             self._path = self._path_in(observation_space)
-            if _is_joint(part_at(observation_space, self._path), action_space):
-                sizes = np.array([sizes.prod()])
+            part = part_at(observation_space, self._path)
+            self._is_joint = _is_of_combinations(part.shape, action_space)
+        if self._is_joint:
+            sizes = np.array([sizes.prod()])
         self.sizes: tuple[int, ...] = tuple(sizes.tolist())
         """The values of each component of an action, or the number of their
         combinations."""
@@ -141,12 +145,12 @@ class MaskReader:
         self, value: Any, count: int, may_be_empty: bool | BoolArray = False
     ) -> Array:
         """The masks of B = `count` states, (B, A), as `read` gives them."""
-        rows = value if isinstance(value, np.ndarray) else None
-        if rows is not None and rows.dtype == np.object_:
-            # one object for each, as Gymnasium has them in infos
-            value = np.stack([self._joined(row) for row in rows])
         if isinstance(value, Mapping):
             value = without_flags(value)
+        if _has_objects(value):
+            # one object for each, as Gymnasium has them in infos
+            rows = [self._joined(_row_of(value, index)) for index in range(count)]
+            value = np.stack(rows)
         masks = self.read(value, may_be_empty)
         if masks.shape != (count, self.num_values):
             raise self._fault(
@@ -161,9 +165,12 @@ class MaskReader:
         is in such a row, if no value of a component is allowed."""
         mask = self._joined(value)
         if mask.shape[-1:] != (self.num_values,):
-            raise self._fault(
+            fault = (
                 f"has the shape {mask.shape}, and actions have {self.num_values} values"
             )
+            if _is_of_combinations(mask.shape, self._action_space):
+                fault += "; a mask of combinations must be a part of the observation"
+            raise self._fault(fault)
         is_mask = mask.dtype.kind in NUMERIC and ((mask == 0) | (mask == 1)).all()
         if not is_mask:
             raise self._fault(f"is {mask.tolist()!r:.60}; it may have 0 and 1 alone")
@@ -181,6 +188,17 @@ class MaskReader:
                 "environment allow one, or end the episode"
             )
         return mask.astype(np.uint8)
+
+    def sample(self, mask: Array) -> Any:
+        """A random action for the environment that a mask (A,) allows, drawn by the
+        generator of the action space."""
+        space = self._action_space
+        if self._is_joint:
+            choice = space.np_random.choice(mask.nonzero()[0])
+            assert isinstance(space, spaces.MultiDiscrete)
+            return np.array(np.unravel_index(choice, space.nvec), space.dtype)
+        components = np.split(mask.astype(np.int8), self._starts[1:])
+        return space.sample(_mask_for_gymnasium(space, iter(components)))
 
     def allows_nothing(self, mask: Array) -> BoolArray:
         """Whether a mask (…, A) leaves a component without a value: such a state is
@@ -252,7 +270,10 @@ class MaskReader:
             if isinstance(value, Mapping):
                 missing = [key for key in keys if key not in value]
             if missing:
-                raise self._fault(f"has no {', '.join(map(str, missing))}{where}")
+                names = ", ".join(map(str, missing))
+                raise self._fault(
+                    f"has no {names}{where}; give ones where all values are allowed"
+                )
             for key in keys:
                 yield str(key), (space[key], value[key])
             return
@@ -290,12 +311,51 @@ def action_sizes(space: AnySpace) -> IntArray | None:
     return np.concatenate(sizes)
 
 
-def _is_joint(mask: AnySpace, action: AnySpace) -> bool:
-    """Whether a mask has a number for each combination of an action's components."""
+def _is_of_combinations(shape: Sequence[int] | None, action: AnySpace) -> bool:
+    """Whether a mask of this shape has a number for each combination of an action's
+    components."""
     if not isinstance(action, spaces.MultiDiscrete) or len(action.shape) != 1:
         return False
     sizes = tuple(action.nvec.tolist())
-    return mask.shape == sizes and sum(sizes) != math.prod(sizes)
+    return shape == sizes and sum(sizes) != math.prod(sizes)
+
+
+def _mask_for_gymnasium(space: AnySpace, components: Iterator[Array]) -> Any:
+    """The next masks of components as `space.sample` takes them; None for a part
+    without a choice."""
+    if isinstance(space, spaces.Dict):
+        return {
+            key: _mask_for_gymnasium(part, components) for key, part in space.items()
+        }
+    if isinstance(space, spaces.Tuple):
+        return tuple(_mask_for_gymnasium(part, components) for part in space.spaces)
+    if isinstance(space, spaces.Discrete):
+        return next(components)
+    if isinstance(space, spaces.MultiDiscrete):
+        return _as_nested(space.nvec, components)
+    return None
+
+
+def _as_nested(sizes: IntArray, components: Iterator[Array]) -> Any:
+    """A component of a MultiDiscrete action for each of `sizes`, in tuples of its
+    axes."""
+    if sizes.ndim == 0:
+        return next(components)
+    return tuple(_as_nested(part, components) for part in sizes)
+
+
+def _has_objects(value: Any) -> bool:
+    """Whether a batch has, in any part, an object for each row instead of numbers."""
+    if isinstance(value, Mapping):
+        return any(map(_has_objects, value.values()))
+    return isinstance(value, np.ndarray) and value.dtype == np.object_
+
+
+def _row_of(value: Any, index: int) -> Any:
+    """A row of a batch with parts."""
+    if isinstance(value, Mapping):
+        return {key: _row_of(part, index) for key, part in value.items()}
+    return value[index]
 
 
 def _with_one_axis(mask: Array, num_values: int) -> Array:

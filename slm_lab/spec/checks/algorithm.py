@@ -1,6 +1,6 @@
 """Checks an algorithm against its action space, memory, mode and ranks."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
@@ -46,6 +46,8 @@ def action_space_problems(
     in_words = f"a {space.replace('_', '-')} action space"
     if not fitting:
         message = f"{algorithm.name} cannot act in {in_words}"
+        if algorithm.PDTYPES is not None:
+            message += f"; it is for {_spaces_of(algorithm.PDTYPES)} ones"
         return [Problem("agent.algorithm.name", message, algorithm.name)]
     if pdtype != "default" and pdtype not in fitting:
         message = (
@@ -62,6 +64,12 @@ def action_space_problems(
         *_mean_noise(algorithm, space),
         *_missing_bounds(algorithm, has_low, has_high),
     ]
+
+
+def _spaces_of(pdtypes: Collection[str]) -> str:
+    """The action spaces that distributions are for."""
+    kinds = [kind for kind, own in PDTYPES_OF_SPACE.items() if own & set(pdtypes)]
+    return " and ".join(kind.replace("_", "-") for kind in kinds)
 
 
 def _entropy_penalty(algorithm: AlgorithmSpec, space: ActionKind) -> Iterator[Problem]:

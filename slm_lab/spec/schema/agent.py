@@ -2,7 +2,7 @@
 role, with `actor_*` and `critic_*` keys, critic_net and use_same_optim applied."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -139,6 +139,8 @@ class Registered:
     key: str
     base: type[Block]
     fallback: type[Block]
+    advice: str = ""
+    """What a block without the key may mean."""
 
     def validate(self, value: Any) -> BaseModel:
         """The block as its model."""
@@ -149,6 +151,7 @@ class Registered:
         if self.key not in value:
             names = ", ".join(self.registry.names())
             message = f"is missing: the {self.registry.kind}, one of {names}"
+            message += self.advice
             raise missing_key_error(self.key, message, value)
         name = value[self.key]
         model = self._model(name)
@@ -253,13 +256,23 @@ class Registered:
 ALGORITHM = Registered(ALGORITHMS, "name", AlgorithmSpec, PlugInSpec)
 MEMORY = Registered(MEMORIES, "name", MemorySpec, MemorySpec)
 NET = Registered(NETS, "type", NetSpec, MLPNetSpec)
+CRITIC_NET = replace(
+    NET,
+    advice="; for keys of the critic alone write agent.net.critic_obs and the like",
+)
 
-PARTS = {"algorithm": ALGORITHM, "memory": MEMORY, "net": NET, "critic_net": NET}
+PARTS = {
+    "algorithm": ALGORITHM,
+    "memory": MEMORY,
+    "net": NET,
+    "critic_net": CRITIC_NET,
+}
 """The kinds of the blocks of `agent`."""
 
 AnyAlgorithm: TypeAlias = Annotated[AlgorithmSpec, ALGORITHM]
 AnyMemory: TypeAlias = Annotated[MemorySpec, MEMORY]
 AnyNet: TypeAlias = Annotated[NetSpec, NET]
+AnyCriticNet: TypeAlias = Annotated[NetSpec, CRITIC_NET]
 
 
 class AgentSpec(Block):
@@ -269,7 +282,7 @@ class AgentSpec(Block):
     algorithm: AnyAlgorithm = Field(description="the algorithm and its keys")
     memory: AnyMemory | None = Field(None, description="the memory and its keys")
     net: AnyNet | None = Field(None, description="the networks and their keys")
-    critic_net: AnyNet | None = Field(
+    critic_net: AnyCriticNet | None = Field(
         None,
         description="the critic's network, if it is of another type than the actor's",
     )

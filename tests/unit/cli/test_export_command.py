@@ -98,6 +98,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+MASK = {"both": [np.array([1, 0]), np.array([0, 0, 1])], "kick": [0, 1, 0]}
+
 
 class Seeing(gymnasium.Env):
     observation_space = spaces.Dict(
@@ -105,18 +107,21 @@ class Seeing(gymnasium.Env):
         robot=spaces.Dict(pose=spaces.Box(-1.0, 1.0, (3,), np.float32)),
         state=spaces.Discrete(4, start=1),
     )
+    # not in the order of the alphabet
     action_space = spaces.Dict(
-        aim=spaces.Box(-2.0, 2.0, (2,), np.float32), kick=spaces.Discrete(3)
+        kick=spaces.Discrete(3),
+        aim=spaces.Box(-2.0, 2.0, (2,), np.float32),
+        both=spaces.MultiDiscrete([2, 3]),
     )
 
     def reset(self, *, seed=None, options=None):
         self.observation_space.seed(seed)
         self.steps = 0
-        return self.observation_space.sample(), {"allowed": {"kick": [0, 1, 0]}}
+        return self.observation_space.sample(), {"allowed": MASK}
 
     def step(self, action):
         assert self.action_space.contains(action)
-        assert action["kick"] == 1
+        assert (action["kick"], *action["both"]) == (1, 0, 2)
         self.steps += 1
         _, info = Seeing.reset(Seeing())
         return self.observation_space.sample(), 1.0, self.steps == 5, False, info
@@ -157,13 +162,14 @@ def test_the_example_asks_for_the_place_of_the_mask(tmp_path):
         inside = untrained(spec, vector)
         outside(spec, inside.learner, vector.statistics).export(file)
     assert len(play(file, "Taxi-v4", 2, "info.action_mask")) == 2
-    with pytest.raises(subprocess.CalledProcessError) as failed:
-        play(file, "Taxi-v4", 2)
-    assert "name their place as MASK" in failed.value.stderr
+    for place, message in ((), "name their place as MASK"), (["info.x"], "no mask at"):
+        with pytest.raises(subprocess.CalledProcessError) as failed:
+            play(file, "Taxi-v4", 2, *place)
+        assert message in failed.value.stderr
 
 
 def test_the_example_is_short():
-    assert size.count(EXAMPLE.read_text())["tokens"] <= 800
+    assert size.count(EXAMPLE.read_text())["tokens"] <= 950
 
 
 @pytest.mark.parametrize(

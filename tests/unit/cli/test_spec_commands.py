@@ -72,7 +72,8 @@ def test_an_agent_that_cannot_act_in_the_environment_is_refused(run):
     assert done.code == 2
     assert done.out == (
         "benchmark/dqn/dqn_cartpole.json: dqn_cartpole has 1 problem\n"
-        "  agent.algorithm.name = 'DQN': DQN cannot act in a box action space\n"
+        "  agent.algorithm.name = 'DQN': DQN cannot act in a box action space; it is "
+        "for discrete ones\n"
     )
 
 

@@ -138,3 +138,25 @@ def test_a_needed_part_with_a_dot_in_its_key_is_missed_by_name(env_spec, registe
     assert_array_equal(adapter.batch({"robot.pose": pose}).obs, [[0, 0, 1, 1]])
     with pytest.raises(ValueError, match=r'"robot\.pose" is missing'):
         adapter.batch({"friction": pose})
+
+
+class Masked(Ends):
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
+    action_space = spaces.Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        obs, info = super().reset(seed=seed)
+        return obs, {**info, "mask": [1, 1, 1]}
+
+
+@pytest.mark.parametrize(
+    ("obs", "mask", "message"),
+    [((4,), (), "many observations and one mask"), ((), (4,), "many masks and one")],
+)
+def test_a_batch_needs_a_mask_for_each(env_spec, registered, obs, mask, message):
+    name = registered("Masked-v0", Masked)
+    adapter = PolicyAdapter(env_spec(name, action_mask="info.mask"))
+    zeros = np.zeros((*obs, 2), np.float32)
+    with pytest.raises(ValueError, match=message):
+        adapter.batch(zeros, np.ones((*mask, 3)))
+    assert len(adapter.batch(np.zeros((4, 2), np.float32), np.ones((4, 3))).obs) == 4

@@ -119,11 +119,15 @@ def test_the_masks_of_a_batch_are_lists_or_arrays(make, in_parts):
     assert_array_equal(reader.read(value), np.array(masks))
 
 
-@pytest.mark.parametrize("name", ["DQN", "SoftActorCritic", "TD3"])
-def test_algorithms_without_a_product_refuse_mixed_actions(name):
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [("DQN", "discrete"), ("SoftActorCritic", "discrete and box"), ("TD3", "box")],
+)
+def test_algorithms_without_a_product_refuse_mixed_actions(name, kinds):
     make = q_learning if name == "DQN" else soft
     (problem,) = action_space_problems(parse(make(name)).agent.algorithm, "mixed")
-    assert problem.message == f"{name} cannot act in a mixed action space"
+    refused = f"{name} cannot act in a mixed action space; it is for {kinds} ones"
+    assert problem.message == refused
 
 
 def test_another_distribution_is_refused_for_mixed_actions():

@@ -3,6 +3,7 @@
 import importlib.util
 import sys
 from types import SimpleNamespace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -255,6 +256,7 @@ def test_an_agent_that_leaves_without_a_word_has_terminated():
     assert not last.truncated
     assert last.reward == 0.0
     np.testing.assert_array_equal(last.obs, before)
+    assert last.info["time"] == 2  # that of the last observation
     assert made.agents == ("stays",)
 
 
@@ -316,6 +318,37 @@ def test_the_others_draw_actions_that_masks_allow(env_spec):
         row, _, terminated, truncated, _ = env.step(int(allowed.argmax()))
         if terminated or truncated:
             row, _ = env.reset()
+
+
+class Pairs(team.Team):
+    """The action is a pair, and its mask has another name."""
+
+    metadata: ClassVar = {"name": "pairs"}
+
+    def action_space(self, agent):
+        return spaces.MultiDiscrete([2, 3])
+
+    def step(self, actions):
+        assert all(pair[0] == 1 and pair[1] != 1 for pair in actions.values())
+        firsts = {agent: pair[0] for agent, pair in actions.items()}
+        return super().step(firsts)
+
+    def _infos(self, agents):
+        return {agent: {"legal": [[0, 1], [1, 0, 1]]} for agent in agents}
+
+
+def test_the_others_read_their_masks_where_the_spec_says(env_spec, monkeypatch):
+    name = module_of(monkeypatch, parallel_env=Pairs)
+    env, _ = make_one(env_spec(name, action_mask="info.legal"))
+    env.reset(seed=0)
+    ended = [env.step(np.array([1, 0]))[2] for _ in range(8)]
+    assert ended == [False] * 7 + [True]
+
+
+def test_metadata_without_render_modes_give_no_warning(env_spec, monkeypatch, recwarn):
+    name = module_of(monkeypatch, parallel_env=Pairs)
+    make_one(env_spec(name))
+    assert not recwarn.list
 
 
 def test_a_function_without_metadata_makes_an_environment(env_spec, monkeypatch):

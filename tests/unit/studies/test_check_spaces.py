@@ -23,7 +23,10 @@ def problems(file, sets=(), **env):
     "name", ["Pendulum-v1", "MountainCarContinuous-v0", "HalfCheetah-v5"]
 )
 def test_q_learning_is_refused_where_actions_are_continuous(name):
-    problem = "agent.algorithm.name = 'DQN': DQN cannot act in a box action space"
+    problem = (
+        "agent.algorithm.name = 'DQN': DQN cannot act in a box action space; it is for "
+        "discrete ones"
+    )
     assert problems("dqn_cartpole", name=name) == [problem]
     assert problems("ppo_cartpole", name=name) == []
 

@@ -242,6 +242,70 @@ def test_draws_are_uniform_among_the_allowed_values(build):
     assert abs(counts[0] / len(drawn) - 0.5) < 0.02
 
 
+SPACES = {
+    "one choice": spaces.Discrete(3, start=2),
+    "several": spaces.MultiDiscrete([3, 2]),
+    "two axes": spaces.MultiDiscrete([[3, 2], [2, 4]]),
+    "mixed": spaces.Dict(
+        kick=spaces.Discrete(3),
+        aim=spaces.Box(-1.0, 1.0, (2,)),
+        inner=spaces.Tuple([spaces.MultiDiscrete([2, 2]), spaces.MultiBinary(2)]),
+    ),
+}
+
+
+@pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
+def test_a_sample_is_any_action_that_the_mask_allows(space):
+    space.seed(0)
+    of_env = reader(space)
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        mask = rng.integers(0, 2, of_env.num_values)
+        for part in np.split(mask, np.cumsum(of_env.sizes)[:-1]):
+            part[rng.integers(len(part))] = 1
+        action = of_env.sample(of_env.read(mask))
+        assert action in space
+        chosen = [
+            np.asarray(value).ravel() - np.asarray(getattr(part, "start", 0)).ravel()
+            for path, part in parts_of(space)
+            for value in [part_of(action, path)]
+            if isinstance(part, spaces.Discrete | spaces.MultiDiscrete)
+        ]
+        starts = np.cumsum(of_env.sizes) - of_env.sizes
+        assert mask[starts + np.concatenate(chosen)].all()
+
+
+def part_of(action, path):
+    """The part of an action at a path."""
+    for key in path:
+        action = action[int(key) if isinstance(action, tuple) else key]
+    return action
+
+
+def test_a_sample_of_combinations_is_one_that_is_allowed():
+    space = spaces.MultiDiscrete([3, 4])
+    seen = spaces.Dict(board=BOX, allowed=spaces.MultiBinary((3, 4)))
+    of_env = reader(space, "allowed", seen)
+    mask = np.zeros((3, 4), np.int8)
+    mask[2, 1] = mask[0, 3] = 1
+    drawn = {tuple(of_env.sample(of_env.read(mask)).tolist()) for _ in range(30)}
+    assert drawn == {(2, 1), (0, 3)}
+
+
+def test_objects_of_a_batch_may_stand_in_any_part():
+    of_env = reader(SPACES["mixed"])
+    inner = np.empty(2, object)
+    inner[:] = [[np.array([1, 0, 1, 1])], [np.array([1, 1, 0, 1])]]
+    batch = {"kick": np.array([[1, 0, 0], [0, 1, 1]]), "inner": inner}
+    expected = [[1, 0, 0, 1, 0, 1, 1], [0, 1, 1, 1, 1, 0, 1]]
+    assert_array_equal(of_env.read_batch(batch, 2), expected)
+
+
+def test_a_mask_of_combinations_in_an_info_is_sent_to_the_observation():
+    with pytest.raises(LabError, match="combinations must be a part of the observ"):
+        reader(spaces.MultiDiscrete([3, 4])).read(np.ones((3, 4)))
+
+
 def test_a_part_with_the_name_of_a_whole_observation_stays_a_part():
     masks = reader(spaces.Discrete(2), "info.m", spaces.Dict(obs=BOX))
     numbers = np.zeros(3, np.float32)
