@@ -9,6 +9,7 @@ import logging
 import multiprocessing
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -231,6 +232,11 @@ def _in_other_sessions() -> Iterator[int]:
                 yield pid
 
 
+COUNTERS = Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat")
+"""The files in which Linux counts processes that it killed for memory: in this
+container, or in all."""
+
+
 def exit_reason(code: int) -> str:
     """Why a process of environments ended without an answer, for the end of a message;
     "" if its exit code does not tell."""
@@ -241,6 +247,17 @@ def exit_reason(code: int) -> str:
     if -code in CRASHES:
         return ": compiled code, such as a simulator's, has crashed"
     return ""
+
+
+def memory_kills() -> int:
+    """How many processes Linux has killed for memory since its start; 0 where it does
+    not count."""
+    for counter in COUNTERS:
+        with suppress(OSError):
+            match = re.search(r"^oom_kill (\d+)", counter.read_text(), re.MULTILINE)
+            if match:
+                return int(match[1])
+    return 0
 
 
 def waits_for_disk(pid: int | None) -> bool:

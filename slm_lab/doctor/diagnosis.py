@@ -8,6 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from slm_lab.core.errors import LabError
+from slm_lab.core.process import memory_kills
 from slm_lab.core.recorded import value_at
 from slm_lab.core.text import error_summary
 from slm_lab.core.text import significant as text
@@ -19,7 +20,6 @@ from slm_lab.doctor.learning import (
     normalized_rewards,
     smaller_steps,
 )
-from slm_lab.doctor.machine import memory_kills
 from slm_lab.records.archive import archive_of, unpacked
 from slm_lab.records.lookup import find_trial
 from slm_lab.records.run_record import RunRecord

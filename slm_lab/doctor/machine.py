@@ -6,20 +6,16 @@ import re
 import resource
 import shutil
 from collections.abc import Iterator
-from contextlib import suppress
 from importlib.metadata import requires
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from slm_lab.core.process import usable_cores
+from slm_lab.core.process import memory_kills, usable_cores
 from slm_lab.env.extras import pip_command
 from slm_lab.env.lookup import EXTRAS
 from slm_lab.records.origin import installed
 
-COUNTERS = Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat")
-"""The files in which Linux counts processes that it killed for memory: in this
-container, or in all."""
 SHARED = Path("/dev/shm")
 LEAST_SHARED = 2**28
 LEAST_DISK = 2**30
@@ -116,17 +112,6 @@ def _extras() -> Iterator[MachinePart]:
     if missing:
         to_do = f"if you need one: {pip_command(missing[0])}"
         yield MachinePart("extras not installed", ", ".join(missing), to_do)
-
-
-def memory_kills() -> int:
-    """How many processes Linux has killed for memory since its start; 0 where it does
-    not count."""
-    for counter in COUNTERS:
-        with suppress(OSError):
-            match = re.search(r"^oom_kill (\d+)", counter.read_text(), re.MULTILINE)
-            if match:
-                return int(match[1])
-    return 0
 
 
 def _packages_of_extras() -> dict[str, list[str]]:

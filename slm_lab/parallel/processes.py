@@ -1,6 +1,7 @@
 """Sessions in processes on this machine."""
 
 import os
+import signal
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from functools import partial
@@ -11,7 +12,12 @@ from typing import Any, final
 from typing_extensions import override
 
 from slm_lab.core.errors import limit_reached, undone_on_failure
-from slm_lab.core.process import exit_reason, kill_with_children, waits_for_disk
+from slm_lab.core.process import (
+    exit_reason,
+    kill_with_children,
+    memory_kills,
+    waits_for_disk,
+)
 from slm_lab.parallel.fork_server import CONTEXT, end, new_process, start
 from slm_lab.parallel.hang_detector import session_due
 from slm_lab.parallel.supervisor import Runner, SessionEnd, Supervisor
@@ -21,6 +27,10 @@ from slm_lab.session.status_board import StatusBoard
 from slm_lab.storage.result import SessionResult
 
 LOST_SERVER = "process lost its fork server (exit code 255)"
+OUT_OF_MEMORY = (
+    ": memory was full, and Linux killed it; make fewer copies (env.num_envs), or "
+    "train fewer Sessions at once"
+)
 EXIT_SECONDS = 10.0
 """How long a process that has sent its result may take to exit."""
 
@@ -36,6 +46,7 @@ class Child:
         self._receiver, self._sender = CONTEXT.Pipe(duplex=False)
         every = (*args, self._sender, os.getpid())
         self.process = new_process(target, every, name)
+        self._memory_kills = memory_kills()
 
     def start(self) -> None:
         """Starts it. Raises OSError at a limit of the system."""
@@ -62,7 +73,11 @@ class Child:
                 result = self._receiver.recv()
         self.process.join(seconds)
         self.kill()
-        return result, _end_text(self.process.exitcode)
+        how = _end_text(self.process.exitcode)
+        was_killed = self.process.exitcode == -signal.SIGKILL
+        if was_killed and memory_kills() > self._memory_kills:
+            how += OUT_OF_MEMORY
+        return result, how
 
     def kill(self) -> None:
         """Kills it if it still runs, and waits for that."""

@@ -103,13 +103,13 @@ def native_fault(spec: EnvSpec, entry: GymnasiumSpec) -> str | None:
     except ImportError as error:
         return f"its native vector version does not import ({error})"
     fault = _mode_fault(creator)
-    has_limit = step_limit(spec, entry) is not None
-    if fault is None and has_limit and not is_known and not takes(creator, LIMIT):
-        fault = (
-            f"its native vector version takes no {LIMIT}, which limits an episode to "
-            f"{step_limit(spec, entry)} steps"
-        )
-    return fault
+    limit = step_limit(spec, entry)
+    if fault is not None or limit is None or is_known or takes(creator, LIMIT):
+        return fault
+    return (
+        f"its native vector version takes no {LIMIT}, which limits an episode to "
+        f"{limit} steps"
+    )
 
 
 def one_by_one_reason(spec: EnvSpec, entry: GymnasiumSpec) -> str | None:

@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import nn
 
+from slm_lab.core import process
 from slm_lab.core.errors import UsageError
 from slm_lab.doctor import diagnosis as outcome
 from slm_lab.doctor import machine
@@ -263,10 +264,10 @@ def test_the_kernel_counts_processes_killed_for_memory(
     content, kills, tmp_path, monkeypatch
 ):
     counter = tmp_path / "memory.events"
-    monkeypatch.setattr(machine, "COUNTERS", (counter,))
+    monkeypatch.setattr(process, "COUNTERS", (counter,))
     if content is not None:
         counter.write_text(content)
-    assert machine.memory_kills() == kills
+    assert process.memory_kills() == kills
 
 
 def test_a_full_disk_and_little_shared_memory_are_reported(tmp_path, monkeypatch):

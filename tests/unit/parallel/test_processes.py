@@ -225,6 +225,20 @@ def test_a_fork_server_that_was_killed_takes_its_processes_along_and_is_replaced
     start_fork_server()  # reaps the one that was killed
 
 
+@linux
+@pytest.mark.parametrize("kills", [0, 1])
+def test_a_process_that_linux_killed_for_memory_says_so(kills, monkeypatch):
+    counts = iter([3, 3 + kills])
+    monkeypatch.setattr(processes, "memory_kills", lambda: next(counts))
+    child = processes.Child(hang_alone, (), "hangs")
+    child.start()
+    os.kill(child.process.pid, signal.SIGKILL)
+    result, how = child.end()
+    assert result is None
+    assert how.startswith("process was killed by signal 9 (exit code -9)")
+    assert ("memory was full" in how) == bool(kills)
+
+
 def test_starting_a_process_leaves_the_signals_of_this_one_as_they_were():
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     process = CONTEXT.Process(target=nothing)
