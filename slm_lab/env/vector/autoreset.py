@@ -104,12 +104,13 @@ def native_fault(spec: EnvSpec, entry: GymnasiumSpec) -> str | None:
         return f"its native vector version does not import ({error})"
     fault = _mode_fault(creator)
     limit = step_limit(spec, entry)
-    if fault is not None or limit is None or is_known or takes(creator, LIMIT):
-        return fault
-    return (
-        f"its native vector version takes no {LIMIT}, which limits an episode to "
-        f"{limit} steps"
-    )
+    has_limit = limit is not None and not is_known
+    if fault is None and has_limit and not takes(creator, LIMIT):
+        fault = (
+            f"its native vector version takes no {LIMIT}, which limits an episode to "
+            f"{limit} steps"
+        )
+    return fault
 
 
 def one_by_one_reason(spec: EnvSpec, entry: GymnasiumSpec) -> str | None:
