@@ -36,7 +36,7 @@ MEANS = {
     "dqn_lunar": 180.0,
     "ddqn_per_lunar": 220.0,
     "qrdqn_cartpole": 450.0,
-    "iqn_cartpole": 450.0,
+    "iqn_cartpole": 430.0,
     "rainbow_cartpole": 450.0,
     "sac_cartpole": 400.0,
     "sac_acrobot": -130.0,
