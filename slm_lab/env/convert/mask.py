@@ -147,8 +147,9 @@ class MaskReader:
         """The masks of B = `count` states, (B, A), as `read` gives them."""
         if isinstance(value, Mapping):
             value = without_flags(value)
-        if _has_objects(value):
-            # one object for each, as Gymnasium has them in infos
+        is_in_parts = isinstance(value, Mapping) and _has_tuple(self._action_space)
+        if is_in_parts or _has_objects(value):
+            # Gymnasium makes objects, or arrays with one more axis, of lists in infos
             rows = [self._joined(_row_of(value, index)) for index in range(count)]
             value = np.stack(rows)
         masks = self.read(value, may_be_empty)
@@ -280,7 +281,8 @@ class MaskReader:
         assert isinstance(space, spaces.Tuple)
         parts = space.spaces
         choices = [k for k, part in enumerate(parts) if has_choices(part)]
-        length = len(value) if isinstance(value, Sequence) else 0
+        is_listed = isinstance(value, Sequence) or np.ndim(value) > 1
+        length = len(value) if is_listed else 0
         if length == len(parts):
             value = [value[k] for k in choices]
         elif length != len(choices):
@@ -342,6 +344,13 @@ def _as_nested(sizes: IntArray, components: Iterator[Array]) -> Any:
     if sizes.ndim == 0:
         return next(components)
     return tuple(_as_nested(part, components) for part in sizes)
+
+
+def _has_tuple(space: AnySpace) -> bool:
+    """Whether a part of an action, at any depth, is a Tuple."""
+    if isinstance(space, spaces.Dict):
+        return any(map(_has_tuple, space.spaces.values()))
+    return isinstance(space, spaces.Tuple)
 
 
 def _has_objects(value: Any) -> bool:

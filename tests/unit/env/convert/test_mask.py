@@ -292,10 +292,15 @@ def test_a_sample_of_combinations_is_one_that_is_allowed():
     assert drawn == {(2, 1), (0, 3)}
 
 
-def test_objects_of_a_batch_may_stand_in_any_part():
+@pytest.mark.parametrize("kind", [object, np.int8])
+def test_lists_of_a_batch_may_stand_in_any_part(kind):
+    """Gymnasium makes an array of lists, with an object or numbers for each."""
     of_env = reader(SPACES["mixed"])
-    inner = np.empty(2, object)
-    inner[:] = [[np.array([1, 0, 1, 1])], [np.array([1, 1, 0, 1])]]
+    lists = [[np.array([1, 0, 1, 1])], [np.array([1, 1, 0, 1])]]
+    inner = np.array(lists, np.int8)
+    if kind is object:
+        inner = np.empty(2, object)
+        inner[:] = lists
     batch = {"kick": np.array([[1, 0, 0], [0, 1, 1]]), "inner": inner}
     expected = [[1, 0, 0, 1, 0, 1, 1], [0, 1, 1, 1, 1, 0, 1]]
     assert_array_equal(of_env.read_batch(batch, 2), expected)
