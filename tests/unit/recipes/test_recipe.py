@@ -149,12 +149,14 @@ def test_atari_games_have_their_own_templates():
             "no recipe for vectors and unbounded continuous actions",
         ),
         (
-            "trpo",
+            "ppg",
             "Pendulum-v1",
-            "trpo: there is no recipe; recipes are a2c, c51, crossq, dqn, droq, iqn, "
+            "ppg: there is no recipe; recipes are a2c, c51, crossq, dqn, droq, iqn, "
             "ppo, pqn, qrdqn, rainbow, redq, sac, td3, tqc, vmpo",
         ),
+        ("trpo", "Pendulum-v1", "TRPO is not available; PPO may do"),
         ("MaskablePPO", "CartPole-v1", "MaskablePPO is PPO with env.action_mask"),
+        ("maskableppo", "CartPole-v1", "MaskablePPO is PPO with env.action_mask"),
     ],
 )
 def test_without_a_recipe_the_algorithms_that_have_one_are_named(
