@@ -32,9 +32,13 @@ class PlannedRow(NamedTuple):
     bound: float | None
 
     @property
-    def promise(self) -> dict[str, Any]:
-        """What a result says of the row's bound and seeds."""
-        return {"bound": self.bound, "seeds_planned": len(self.seeds)}
+    def facts(self) -> dict[str, Any]:
+        """What a result says of its row, and no training depends on."""
+        return {
+            "method": self.method,
+            "bound": self.bound,
+            "seeds_planned": len(self.seeds),
+        }
 
     def is_trained_by(self, recorded: Spec) -> bool:
         """Whether a run with this spec in its folder is a training of the row. Costs
@@ -109,14 +113,14 @@ class BenchmarkPlan:
         kept = [self.kept(training) for training in self.trainings]
         return [record for record in kept if record is not None]
 
-    def renew_promises(self) -> None:
-        """Writes the bounds and the numbers of seeds of now into the results so far.
+    def renew_facts(self) -> None:
+        """Writes the names, bounds and numbers of seeds of now into the results so far.
         Raises UsageError as `kept`, OSError."""
         for training in self.trainings:
             record = self.kept(training)
             if record is None:
                 continue
-            renewed = record.model_copy(update=training.row.promise)
+            renewed = record.model_copy(update=training.row.facts)
             if renewed != record:
                 write_record(self.folder, renewed)
 

@@ -72,7 +72,7 @@ class BenchmarkRun(Agenda):
         run folder is one of another spec."""
         super().__init__()
         self.plan = plan
-        plan.renew_promises()
+        plan.renew_facts()
         self.trainings = plan.to_train()
         for training in self.trainings:
             _check_begun(training, runs)
@@ -208,7 +208,6 @@ def _planned_facts(suite: str, training: PlannedTraining) -> dict[str, Any]:
     return {
         "suite": suite,
         "row": row.name,
-        "method": row.method,
         "algorithm": spec.agent.algorithm.name,
         "env": spec.env.name,
         "seed": training.seed,
@@ -217,7 +216,7 @@ def _planned_facts(suite: str, training: PlannedTraining) -> dict[str, Any]:
         "is_virtual": spec.meta.simulate is not None,
         "max_frame": spec.env.max_frame,
         "spec": without_seed(spec),
-        **row.promise,
+        **row.facts,
     }
 
 

@@ -43,7 +43,7 @@ def test_what_a_suite_promises_is_renewed_in_its_results(tmp_path):
         "suite", [ROW._replace(seeds=(1, 2), bound=350.0)], episodes=0, data=tmp_path
     )
     write_record(plan.folder, old)
-    plan.renew_promises()
+    plan.renew_facts()
     (renewed,) = plan.records()
     assert (renewed.bound, renewed.seeds_planned) == (350.0, 2)
     assert renewed.curve == old.curve
