@@ -31,6 +31,10 @@ from typing_extensions import override
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import open_own
 
+COUNTERS = Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat")
+"""The files in which Linux counts processes that it killed for memory: in this
+container, or in all."""
+
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, the end of a process, and a closed terminal."""
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
@@ -230,11 +234,6 @@ def _in_other_sessions() -> Iterator[int]:
         with suppress(ProcessLookupError):
             if os.getsid(pid) != session:
                 yield pid
-
-
-COUNTERS = Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat")
-"""The files in which Linux counts processes that it killed for memory: in this
-container, or in all."""
 
 
 def exit_reason(code: int) -> str:
