@@ -51,22 +51,26 @@ class PublishedScore(NamedTuple):
     differs: str
     """Why it is not comparable; empty if it is."""
 
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The 95 % interval of its mean over seeds; of a single run no more than the
-        mean is known."""
-        half = 0.0
+    def interval(self, std: float) -> tuple[float, float]:
+        """The 95 % interval of its mean over seeds. Of a single run, or without a
+        published deviation, `std` stands in for the deviation over seeds."""
         if self.seeds > 1 and self.std is not None:
-            half = NORMAL_QUANTILE * self.std / np.sqrt(self.seeds)
+            std = self.std
+        half = NORMAL_QUANTILE * std / np.sqrt(self.seeds)
         return self.mean - half, self.mean + half
 
 
 class Measured(NamedTuple):
-    """A result to be compared: the 95 % interval of its mean after `frames`."""
+    """A result to be compared, after `frames`."""
 
     interval: tuple[float, float]
+    """The 95 % interval of its mean."""
+    std: float
+    """The deviation over its seeds."""
     seeds: int
     frames: int
+    measure: str = ""
+    """The mean and what it is of, unless final returns."""
 
 
 class Judgement(NamedTuple):
@@ -126,7 +130,8 @@ def judge(score: PublishedScore, measured: Measured | None) -> Judgement:
         return Judgement(Verdict.NOT_COMPARABLE, f"has no {measure}")
     if measured.seeds < 2:
         return Judgement(Verdict.NOT_COMPARABLE, "needs two finished seeds")
-    verdict = _by_intervals(measured.interval, score.interval)
+    theirs = score.interval(measured.std)
+    verdict = _by_intervals(measured.interval, theirs)
     ratio = measured.frames / score.frames
     budgets = ""
     says_nothing = False
@@ -138,7 +143,8 @@ def judge(score: PublishedScore, measured: Measured | None) -> Judgement:
         says_nothing = verdict is not Verdict.BELOW
     if says_nothing:
         verdict = Verdict.NOT_COMPARABLE
-    return Judgement(verdict, budgets)
+    why = ", ".join(filter(None, (measured.measure, budgets)))
+    return Judgement(verdict, why)
 
 
 def _by_intervals(ours: tuple[float, float], theirs: tuple[float, float]) -> Verdict:

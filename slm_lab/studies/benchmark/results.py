@@ -13,6 +13,7 @@ from slm_lab.charts.statistics import (
     bootstrap_interval,
     seeds_for_width,
 )
+from slm_lab.core.text import short_count, significant
 from slm_lab.core.types import FloatArray
 from slm_lab.metrics.lines import Line
 from slm_lab.records.training_record import TrainingRecord
@@ -170,14 +171,23 @@ class RowResult:
         the returns of the training, if need be of its first frames only."""
         values = self.final_returns
         frames = self.frames
+        kind = ""
         if score.score == "evaluation":
             values = self.evaluations
+            kind = "greedy"
         elif score.frames < frames:
             values = self._returns_at(score.frames)
             frames = score.frames
+            kind = f"at {short_count(frames)}"
         if not values.size:
             return None
-        return Measured(interval(values, mean), len(values), frames)
+        return Measured(
+            interval=interval(values, mean),
+            std=_deviation(values),
+            seeds=len(values),
+            frames=frames,
+            measure=f"{significant(float(mean(values)))} {kind}" if kind else "",
+        )
 
     def _returns_at(self, frames: int) -> FloatArray:
         """(S,) the mean returns of the last 5 % of the first `frames`."""
@@ -190,6 +200,13 @@ class RowResult:
                     float(np.array(record.curve.episode_return)[inside].mean())
                 )
         return np.array(means, np.float64)
+
+
+def _deviation(values: FloatArray) -> float:
+    """Over seeds (S,); 0 for a single one."""
+    if len(values) < 2:
+        return 0.0
+    return float(values.std(ddof=1))
 
 
 def _is_not_comparable(judged: tuple[PublishedScore, Judgement]) -> bool:

@@ -33,14 +33,22 @@ def published(**facts):
     return PublishedScore(**{**known, **facts})
 
 
-def measured(low, high, frames=1_000_000, seeds=3):
-    return Measured((low, high), seeds, frames)
+def measured(low, high, frames=1_000_000, seeds=3, std=5.0, measure=""):
+    return Measured((low, high), std, seeds, frames, measure)
 
 
 def test_the_interval_of_a_published_mean_is_that_of_its_seeds():
-    assert published().interval == pytest.approx((90.2, 109.8))
-    assert published(seeds=1).interval == (100, 100)
-    assert published(std=None).interval == (100, 100)
+    assert published().interval(5) == pytest.approx((90.2, 109.8))
+
+
+def test_our_deviation_stands_in_for_one_over_seeds_that_was_not_published():
+    """A single run's deviation is that of its episodes."""
+    assert published(seeds=1).interval(5) == pytest.approx((90.2, 109.8))
+    assert published(std=None).interval(20) == pytest.approx((80.4, 119.6))
+    assert judge(published(seeds=1), measured(102, 109)).verdict is Verdict.EQUAL
+    assert judge(published(seeds=1), measured(102, 109, std=0.5)).verdict is (
+        Verdict.ABOVE
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,6 +63,13 @@ def test_the_interval_of_a_published_mean_is_that_of_its_seeds():
 def test_intervals_that_do_not_meet_are_above_or_below(ends, verdict):
     judgement = judge(published(), measured(*ends))
     assert judgement == (verdict, "")
+
+
+def test_a_verdict_says_what_was_compared():
+    judgement = judge(published(), measured(70, 80, measure="75 greedy"))
+    assert str(judgement) == "below (75 greedy)"
+    larger = judge(published(), measured(70, 80, 2_000_000, measure="75 greedy"))
+    assert str(larger) == "below (75 greedy, with more frames)"
 
 
 def test_a_smaller_budget_can_only_be_above_or_equal():
