@@ -21,7 +21,8 @@ def check(
     files: Annotated[
         list[str] | None,
         Argument(
-            help="Spec files, paths or shipped names. Default: every shipped file.",
+            help="Spec files, paths or shipped names; every spec in them is checked. "
+            "Default: every shipped file.",
             autocompletion=completion.spec_files,
         ),
     ] = None,  # as in `runs`
