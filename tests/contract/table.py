@@ -334,7 +334,10 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "multi_discrete": alike(REINFORCE(CHOICES)),
         "multi_binary": alike(REINFORCE(BITS, pdtype("Bernoulli"))),
         "mixed": alike(REINFORCE(PARAMETRISED, bounded=False)),
-        "epsilon_greedy": alike(REINFORCE(exploring("epsilon_greedy"))),
+        # a rank may wait long for the end of an episode
+        "epsilon_greedy": replace(
+            alike(REINFORCE(exploring("epsilon_greedy"))), max_frame=800
+        ),
         "cross_entropy": REINFORCE(
             {"agent__memory": {"name": "OnPolicyCrossEntropy", "cross_entropy": 0.5}},
             training_frequency=3,
