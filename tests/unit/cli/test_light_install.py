@@ -25,10 +25,10 @@ sys.meta_path.insert(0, Blocked())
 SPEC = ppo(env__max_frame=500, search={"agent.algorithm.gamma__uniform": [0.9, 0.99]})
 
 
-def light():
-    """The packages that come with the lab alone."""
+def packages(*extras):
+    """The packages that come with the lab and these extras."""
     found: set[str] = set()
-    waiting = [("slm-lab", "")]
+    waiting = [("slm-lab", extra) for extra in ("", *extras)]
     while waiting:
         name, extra = waiting.pop()
         if f"{name}[{extra}]" in found:
@@ -42,27 +42,27 @@ def light():
     return found
 
 
-def modules_of_extras():
+def modules_without(*extras):
     """The modules of every other package that is installed."""
-    packages = light()
+    there = packages(*extras)
     return {
         module
         for module, owners in packages_distributions().items()
-        if packages.isdisjoint(map(canonicalize_name, owners))
+        if there.isdisjoint(map(canonicalize_name, owners))
     }
 
 
 @pytest.fixture
 def lab(tmp_path, monkeypatch):
-    """Runs a command as if only the packages of a light install were there, its child
-    processes too; returns the exit code and the lines on stderr."""
+    """Runs a command as if only the packages of a light install and of extras were
+    there, its child processes too; returns the exit code and the lines on stderr."""
     blocker = tmp_path / "path" / "sitecustomize.py"
     blocker.parent.mkdir()
-    blocker.write_text(BLOCKER.format(names=sorted(modules_of_extras())))
     monkeypatch.setenv("PYTHONPATH", str(blocker.parent))
     write_spec(tmp_path, SPEC)
 
-    def run(args):
+    def run(args, *extras):
+        blocker.write_text(BLOCKER.format(names=sorted(modules_without(*extras))))
         done = subprocess.run(
             args, cwd=tmp_path, capture_output=True, text=True, check=False
         )
@@ -77,7 +77,7 @@ def line_of(module, extra):
 
 
 def test_the_packages_of_extras_are_known():
-    blocked = modules_of_extras()
+    blocked = modules_without()
     assert {"ray", "tensorboard", "imageio_ffmpeg", "pygame"} <= blocked
     assert blocked.isdisjoint({"slm_lab", "torch", "numpy", "pandas", "PIL", "yaml"})
 
@@ -132,3 +132,20 @@ def test_a_spec_of_a_search_is_checked_without_ray(lab, tmp_path):
     check = [str(LAB), "spec", "check", str(tmp_path / "spec.json")]
     done, lines = lab(check)
     assert (done.returncode, lines) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("extra", "file", "sets"),
+    [
+        ("mujoco", "ppo_mujoco", ("-s", "env=Hopper-v5")),
+        ("box2d", "ppo_lunar", ()),
+        ("atari", "ppo_atari", ("-s", "env=ALE/Pong-v5")),
+    ],
+)
+def test_an_extra_alone_makes_its_environments(lab, extra, file, sets):
+    check = [str(LAB), "spec", "check", file, *sets]
+    done, lines = lab(check, extra)
+    assert (done.returncode, lines) == (0, [])
+    assert done.stdout.split()[-1] == "ok", done.stdout
+    without = lab(check)[0].stdout
+    assert f'pip install "slm-lab[{extra}]"' in " ".join(without.split())
