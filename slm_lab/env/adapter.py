@@ -43,7 +43,8 @@ class PolicyAdapter:
 
     def __init__(self, spec: EnvSpec, needed: Collection[str] | None = None) -> None:
         """`needed` are the parts of an observation that the policy sees, None: all;
-        others may be missing. Raises the errors of `env.make.make_env`."""
+        others may be missing, or None in their place. Raises the errors of
+        `env.make.make_env`."""
         self._spec = spec
         self._needed = needed
         env, conversions = make_one(spec)
@@ -87,7 +88,7 @@ class PolicyAdapter:
         elif mask is not None:
             raise ValueError(f"{self._spec.name} has no masks: env.action_mask is null")
         try:
-            values = leaves(self._readable(space, obs), obs)
+            values = leaves(*self._readable(space, obs))
             parts = [
                 (path, part, as_array(value, path)) for path, part, value in values
             ]
@@ -109,23 +110,46 @@ class PolicyAdapter:
             ) from None
         return Batch(joined, not lead, named)
 
-    def _readable(self, space: AnySpace, obs: Any) -> AnySpace:
-        """The space without the parts that are missing in `obs` and not needed."""
-        if self._needed is None or not isinstance(space, spaces.Dict):
-            return space
-        seen = [f"{name}." for name in (*self._needed, MASK)]
-        known = obs if isinstance(obs, Mapping) else {}
-        kept = {
-            key: part
-            for key, part in space.items()
-            if key in known or any(name.startswith(f"{key}.") for name in seen)
-        }
-        return spaces.Dict(kept)
+    def _readable(
+        self, space: AnySpace, obs: Any, path: tuple[str, ...] = ()
+    ) -> tuple[AnySpace, Any]:
+        """Space and observation at `path` without parts that are not needed, and are
+        missing or None in `obs`."""
+        if self._needed is None:
+            return space, obs
+        if isinstance(space, spaces.Dict) and isinstance(obs, Mapping):
+            given = dict(obs)
+            parts = space.spaces
+        elif (
+            isinstance(space, spaces.Tuple)
+            and isinstance(obs, tuple | list)
+            and len(obs) == len(space.spaces)
+        ):
+            given = {str(index): value for index, value in enumerate(obs)}
+            parts = {str(index): part for index, part in enumerate(space.spaces)}
+        else:
+            return space, obs
+        readable = {}
+        for key, part in parts.items():
+            of_part = (*path, str(key))
+            if given.get(key) is not None:
+                readable[key], given[key] = self._readable(part, given[key], of_part)
+            elif self._is_needed(of_part):
+                readable[key] = part
+            else:
+                given.pop(key, None)
+        return spaces.Dict(readable), given
+
+    def _is_needed(self, path: tuple[str, ...]) -> bool:
+        """Whether the policy sees the part at `path`, or one in it."""
+        within = f"{name_of_part(path)}."
+        seen = (*(self._needed or ()), MASK)
+        return any(f"{name}.".startswith(within) for name in seen)
 
     def _with_mask(self, reader: MaskReader, obs: Any, mask: Any) -> dict[str, Any]:
         try:
             if mask is None and not reader.is_in_info:
-                mask = reader.find(obs, {}, "the observation")
+                mask = reader.find(obs, {}, "act")
             if mask is None:
                 raise ValueError(
                     f"a mask is missing: give it as mask=info[{reader.key!r}]"
