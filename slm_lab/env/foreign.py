@@ -108,12 +108,75 @@ def make_in_mode(creator: Creator, **arguments: Any) -> InMode:
     return InMode(env, asked)
 
 
+class VectorStep(NamedTuple):
+    """What a step of a vector environment of N copies returned."""
+
+    obs: Any
+    reward: Any
+    """(N,)"""
+    terminated: Any
+    """(N,), as the next"""
+    truncated: Any
+    info: Mapping[str, Any]
+
+
+RESULTS = ("rewards", "terminations", "truncations")
+
+
+def vector_step(
+    env: GymnasiumVectorEnv, action: Any, convert: Callable[[Any], Any] = host_array
+) -> VectorStep:
+    """A step of `env`. `convert` makes arrays or tensors of rewards and ends. Raises
+    LabError unless there are N of each, and all five results."""
+    results = env.step(action)
+    name = f"{type(env).__name__}.step()"
+    if not isinstance(results, tuple) or len(results) != len(VectorStep._fields):
+        count = len(results) if isinstance(results, tuple) else 1
+        raise LabError(
+            f"{name} returned {count} results; it must return observations, "
+            f"{', '.join(RESULTS)} and infos"
+        )
+    obs, *numbers, info = results
+    if not isinstance(info, Mapping):
+        kind = type(info).__name__
+        raise LabError(f"{name} returned infos of the type {kind}; return a dict")
+    arrays = []
+    for what, values in zip(RESULTS, numbers, strict=True):
+        try:
+            array = convert(values)
+            shape = tuple(array.shape)
+        except (AttributeError, BufferError, TypeError, ValueError):
+            array, shape = None, ()
+        if shape == (env.num_envs, 1):
+            array = array[:, 0]
+        elif shape != (env.num_envs,):
+            fault = f"{what} of the shape {shape}"
+            if shape == ():
+                fault = f"{values!r:.40} as {what}"
+            raise LabError(
+                f"{name} returned {fault}; it must return an array of the shape "
+                f"({env.num_envs},), one of each copy"
+            )
+        arrays.append(array)
+    reward, terminated, truncated = arrays
+    return VectorStep(
+        obs=obs, reward=reward, terminated=terminated, truncated=truncated, info=info
+    )
+
+
 def final_rows(env: object, info: Mapping[str, Any], done_index: IntArray) -> Any:
     """(K, ...) the last observations of the done rows (K,), or their parts, from the
     info of a step in mode SAME_STEP. Raises LabError if it has none."""
     for key in FINAL_OBS:
-        if key in info:
+        if key not in info:
+            continue
+        try:
             return rows_at(info[key], done_index)
+        except IndexError:
+            raise LabError(
+                f"the {key} in an info of {type(env).__name__} has too few rows; it "
+                "needs one for each copy, of copies that go on, too"
+            ) from None
     raise LabError(
         f"{type(env).__name__} ended an episode without final_obs in its info, which "
         "the autoreset mode SAME_STEP promises; add it there, or say another "
@@ -191,7 +254,7 @@ class SingleOfVector(gymnasium.Env[Any, Any]):
     @override
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         batch = batch_of_one(self.action_space, action)
-        obs, reward, terminated, truncated, info = self._env.step(batch)
+        obs, reward, terminated, truncated, info = vector_step(self._env, batch)
         ends = bool(terminated[0]), bool(truncated[0])
         last_obs = self._single(obs)
         last_info = single_info(info)
@@ -205,7 +268,14 @@ class SingleOfVector(gymnasium.Env[Any, Any]):
 
     def _single(self, obs: Any) -> Any:
         """The observation in a batch of one. It is new."""
-        return copy.deepcopy(element(self.observation_space, host_arrays(obs), 0))
+        try:
+            single = element(self.observation_space, host_arrays(obs), 0)
+        except (IndexError, KeyError, TypeError) as error:
+            raise LabError(
+                f"{type(self._env).__name__} returned observations that are not in its "
+                f"observation_space: {type(error).__name__}: {error}"
+            ) from error
+        return copy.deepcopy(single)
 
     @override
     def render(self) -> Any:

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from slm_lab.core.errors import LabError, undone_on_failure
 from slm_lab.core.state import SavedFields
-from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
+from slm_lab.core.types import Array, BoolArray, IntArray, StateDict
 from slm_lab.env.convert.batch import BatchView, host_array, host_arrays, rows_at
 from slm_lab.env.convert.nested import COMPOSITE
 from slm_lab.env.failure import close_all
@@ -26,6 +26,7 @@ from slm_lab.env.foreign import (
     Creator,
     GymnasiumVectorEnv,
     InMode,
+    VectorStep,
     final_info,
     final_rows,
     make_in_mode,
@@ -33,6 +34,7 @@ from slm_lab.env.foreign import (
     takes,
     takes_mode,
     vector_creator,
+    vector_step,
 )
 from slm_lab.env.interface import Env, check_spaces
 from slm_lab.env.lookup import ATARI_VECTOR, step_limit
@@ -270,11 +272,19 @@ class SameStepEnvs(SavedFields, RawEnvs):
         terminated[done_index] |= self._view.allows_nothing(final_obs)
         return terminated
 
+    def _stepped(self, action: Any) -> VectorStep:
+        """A step, with rewards (N,) as float64 and ends (N,) as bool."""
+        step = vector_step(self.env, action)
+        return step._replace(
+            reward=step.reward.astype(np.float64, copy=False),
+            terminated=step.terminated.astype(np.bool_, copy=False),
+            truncated=step.truncated.astype(np.bool_, copy=False),
+        )
+
     @override
     def step(self, action: Any) -> RawStep:
-        observed, *results, info = self.env.step(action)
+        observed, reward, terminated, truncated, info = self._stepped(action)
         obs = self._seen(observed, info, "step")
-        reward, terminated, truncated = _arrays(*results)
         self._steps += 1
         done = terminated | truncated
         if not np.count_nonzero(done):
@@ -317,8 +327,7 @@ class MaskedResetEnvs(SameStepEnvs):
 
     @override
     def step(self, action: Any) -> RawStep:
-        observed, *results, info = self.env.step(action)
-        reward, terminated, truncated = _arrays(*results)
+        observed, reward, terminated, truncated, info = self._stepped(action)
         self._steps += 1
         done = terminated | truncated
         obs = self._seen(observed, info, "step", is_last=done)
@@ -341,18 +350,6 @@ class MaskedResetEnvs(SameStepEnvs):
             done_index=done_index,
             final_obs=final_obs,
         )
-
-
-def _arrays(
-    reward: Any, terminated: Any, truncated: Any
-) -> tuple[FloatArray, BoolArray, BoolArray]:
-    """The results of a step as arrays: a simulator may return those of JAX, or
-    tensors."""
-    return (
-        host_array(reward).astype(np.float64, copy=False),
-        host_array(terminated),
-        host_array(truncated),
-    )
 
 
 class AsyncEnvs(SameStepEnvs):

@@ -13,7 +13,7 @@ from slm_lab.core.errors import LabError
 from slm_lab.core.state import SavedFields
 from slm_lab.core.types import StateDict
 from slm_lab.env.failure import close_all
-from slm_lab.env.foreign import FINAL_OBS, GymnasiumVectorEnv
+from slm_lab.env.foreign import FINAL_OBS, GymnasiumVectorEnv, vector_step
 from slm_lab.env.vector.raw import env_seeds
 from slm_lab.env.vector.tensor_envs import TensorEnvs, TensorStep
 
@@ -50,11 +50,13 @@ class ForeignTensors(SavedFields, TensorEnvs):
 
     @override
     def step(self, action: Tensor) -> TensorStep:
-        results = self._env.step(self._give(action))
-        obs, reward, terminated, truncated = map(_tensor, results[:4])
+        step = vector_step(self._env, self._give(action), _tensor)
+        obs = _tensor(step.obs)
+        terminated = step.terminated.bool()
+        truncated = step.truncated.bool()
         self._steps += 1
-        done = terminated.bool() | truncated.bool()
-        final = _final_obs(self._env, results[4])
+        done = terminated | truncated
+        final = _final_obs(self._env, step.info)
         next_obs = obs
         if final is not None:
             rows = done.reshape(-1, *[1] * (obs.ndim - 1))
@@ -62,9 +64,9 @@ class ForeignTensors(SavedFields, TensorEnvs):
         return TensorStep(
             obs=obs.clone(),
             next_obs=next_obs.clone(),
-            reward=reward.double(),
-            terminated=terminated.bool(),
-            truncated=truncated.bool(),
+            reward=step.reward.double(),
+            terminated=terminated,
+            truncated=truncated,
         )
 
     @override

@@ -303,6 +303,83 @@ def test_a_promise_that_is_not_kept_is_one_line(build, registered, creator, mess
         steps_of(env)
 
 
+class FourResults(Walks):
+    def step(self, action):
+        return super().step(action)[:4]
+
+
+class NoInfos(Walks):
+    def step(self, action):
+        return *super().step(action)[:4], None
+
+
+class OneReward(Walks):
+    def step(self, action):
+        obs, reward, *rest = super().step(action)
+        return obs, reward[:1], *rest
+
+
+class ScalarReward(Walks):
+    def step(self, action):
+        obs, _, *rest = super().step(action)
+        return obs, 1.0, *rest
+
+
+class NoEnds(Walks):
+    def step(self, action):
+        obs, reward, _, *rest = super().step(action)
+        return obs, reward, None, *rest
+
+
+class FewLastObservations(Walks):
+    def step(self, action):
+        *results, info = super().step(action)
+        return *results, {key: rows[:0] for key, rows in info.items()}
+
+
+MALFORMED = [
+    (FourResults, "returned 4 results; it must return observations, rewards, "),
+    (NoInfos, "returned infos of the type NoneType; return a dict"),
+    (OneReward, r"returned rewards of the shape \(1,\); it must return an array of "),
+    (ScalarReward, "returned 1.0 as rewards; it must return an array of the shape "),
+    (NoEnds, "returned None as terminations; it must return an array of the shape "),
+    (FewLastObservations, "the final_obs in an info of FewLastObs.* has too few rows"),
+]
+
+
+@pytest.mark.parametrize(("creator", "message"), MALFORMED)
+def test_results_of_another_form_are_one_line(build, registered, creator, message):
+    name = registered("Foreign-v0", entry_point=Walk, vector_entry_point=creator)
+    env = build(name, num_envs=2)
+    with pytest.raises(LabError, match=message):
+        steps_of(env)
+
+
+@pytest.mark.parametrize(("creator", "message"), MALFORMED[:1] + MALFORMED[3:])
+def test_they_are_of_one_copy_too(registered, env_spec, creator, message):
+    name = registered("Foreign-v0", entry_point=None, vector_entry_point=creator)
+    with pytest.raises(LabError, match=message):
+        steps_of(make_env(env_spec(name, vectorization_mode="sync"), 1))
+
+
+class Columns(Walks):
+    """Rewards and ends as columns of numbers, as some simulators return them."""
+
+    def step(self, action):
+        obs, *columns, info = super().step(action)
+        return obs, *(np.float32(column)[:, None] for column in columns), info
+
+
+def test_columns_of_numbers_are_rewards_and_ends(build, registered):
+    steps = []
+    for number, creator in enumerate((Walks, Columns)):
+        name = registered(
+            f"Foreign-v{number}", entry_point=Walk, vector_entry_point=creator
+        )
+        steps.append(steps_of(build(name)))
+    assert same(*steps)
+
+
 def test_an_unknown_argument_of_a_vector_environment_is_refused(
     assert_refused, registered
 ):
