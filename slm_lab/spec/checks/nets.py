@@ -86,7 +86,9 @@ def _shared_body_has_one_optimizer(blocks: Blocks) -> Iterator[Problem]:
         yield Problem("agent.critic_net", message)
     message = "differs from the actor's, but a shared net has one optimizer; remove it"
     yield from _unlike_the_actors(net, message)
-    for key in sorted(set(net.role_keys("critic")) - set(OF_THE_HEAD)):
+    # shared says why critic_obs needs a body of its own
+    may_have = {*OF_THE_HEAD, "obs"}
+    for key in sorted(set(net.role_keys("critic")) - may_have):
         message = "cannot be given with shared: the critic has the actor's body"
         yield Problem(f"agent.net.critic_{key}", message, net.variants[f"critic_{key}"])
 

@@ -89,7 +89,8 @@ def part_problems(net: NetSpec, layout: ObservationLayout) -> Iterator[Problem]:
             place = net.block
         yield from _encoder_problems(place, encoder, layout, seen[name])
     yield from _wide_indices(net.path_of("parts"), seen, encoders)
-    if net.NEEDS_IMAGES and not any(part.is_image for part in seen.values()):
+    has_image = any(part.is_image for part in seen.values())
+    if net.NEEDS_IMAGES and seen and not has_image:
         message = f"takes images, and there is none among {', '.join(seen)}; use MLPNet"
         yield Problem(net.path_of("type"), message, net.type)
 
