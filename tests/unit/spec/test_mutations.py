@@ -158,6 +158,7 @@ COMBINATIONS: list[tuple[str, str, dict[str, Any]]] = [
         f"{NET}.critic_hid_layers",
         {"net.shared": True, "net.critic_hid_layers": [8]},
     ),
+    ("PPO", f"{NET}.shared", {"net.shared": True, "net.critic_obs": ["x"]}),
     ("PPO", "agent.critic_net", {"net.shared": True, "critic_net": {"type": "MLPNet"}}),
     ("PPO", f"{NET}.type", {"net": {"type": "DuelingMLPNet"}}),
     ("PPO", f"{NET}.conv_hid_layers", {"net.conv_hid_layers": [[1, 1]]}),

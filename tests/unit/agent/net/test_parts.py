@@ -375,6 +375,12 @@ def test_a_problem_of_one_role_names_the_key_of_that_role(keys, message):
     assert f"{problem.path}: {problem.message}".startswith(message)
 
 
+def test_a_net_that_sees_nothing_has_one_problem():
+    spec = NET.validate({"type": "ConvNet", **CONV, "obs": []})
+    (problem,) = part_problems(spec, CONVERTER.layout)
+    assert problem.message.startswith("must name a part; there are ")
+
+
 def test_stacked_vectors_have_no_parts_to_name():
     stacked = CONVERTER.layout.joined(3, (3, 8), FLOAT32)
     spec = NET.validate({"type": "MLPNet", "obs": ["pose"]})
