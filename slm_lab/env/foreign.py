@@ -130,8 +130,8 @@ def vector_step(
     LabError unless there are N of each, and all five results."""
     results = env.step(action)
     name = f"{type(env).__name__}.step()"
-    if not isinstance(results, tuple) or len(results) != len(VectorStep._fields):
-        count = len(results) if isinstance(results, tuple) else 1
+    count = len(results) if isinstance(results, tuple | list) else 1
+    if count != len(VectorStep._fields):
         raise LabError(
             f"{name} returned {count} results; it must return observations, "
             f"{', '.join(RESULTS)} and infos"
