@@ -143,6 +143,7 @@ def test_a_resumed_session_equals_one_that_was_not_stopped(make, tmp_path):
 
 @pytest.mark.medium
 @pytest.mark.usefixtures("on_cpu")
+@pytest.mark.slow
 def test_ppo_learns_from_steps_on_its_device(tmp_path):
     keys = {
         "time_horizon": 32,

@@ -80,10 +80,18 @@ MODES = {
         "actor_learner": {"serial": True},
     },
 }
+SLOW = ("shared", "all_reduce", "serial")
+"""Modes that make their copies as another does."""
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "mode",
+    [
+        pytest.param(mode, marks=pytest.mark.slow if mode in SLOW else ())
+        for mode in MODES
+    ],
+)
 def test_all_copies_of_a_run_that_exist_at_once_have_different_numbers(folder, mode):
     """A copy fails if another has its number: those that train, evaluate and are
     filmed."""

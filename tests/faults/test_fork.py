@@ -179,6 +179,7 @@ def test_another_simulator_begins_fresh_episodes(folder):
     assert max(returns) <= 20
 
 
+@SLOW
 def test_a_replay_memory_is_shared_with_kept_checkpoints(tmp_path):
     """The files of steps are named by several checkpoints, and hold no step twice."""
     spec = soft(
@@ -244,6 +245,7 @@ def test_a_frame_or_a_run_that_does_not_exist(folder, words, code, message):
     assert message in " ".join(done.err.split())
 
 
+@SLOW
 def test_a_finished_run_is_continued_with_more_frames(folder):
     done = fork(folder, "--name", "fork")
     assert done.code == 2
@@ -291,6 +293,7 @@ def test_workers_in_virtual_time_are_forked_at_a_meeting(tmp_path, frame):
     assert rows_of(run_named(tmp_path, "fork")) == rows_of(root)
 
 
+@SLOW
 def test_a_frame_after_the_last_meeting_is_refused(tmp_path):
     spec = ppo(
         env__max_frame=2400,

@@ -48,7 +48,7 @@ def test_the_code_of_a_page_prints_what_the_page_says(
 
 
 TRAINS = (
-    *("train", "search", "compare", "ab"),
+    *("train", "search", "compare", "ab", "fork"),
     *("Search", "Comparison", "AbTest", "TrainingFailed"),
 )
 

@@ -575,6 +575,7 @@ def test_the_same_call_begins_a_run_and_resumes_it(data):
     assert slm_lab.load_run("job", data=data).folder == first.folder
 
 
+@pytest.mark.slow
 def test_a_run_begins_with_the_weights_of_another(data):
     parent = slm_lab.train(ppo(), data=data, label="parent", quiet=True)
     options = {"init_part": ["net.body", "critic"], "which": "latest", "session": 0}

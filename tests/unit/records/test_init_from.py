@@ -47,6 +47,9 @@ MODES = {
     },
 }
 
+SLOW = ("synced", "several trainings")
+"""Modes that give their workers the weights as another does."""
+
 
 def latest(folder):
     return newest_first(runs_in(folder / "data"))[0]
@@ -104,7 +107,13 @@ def folder(parent, tmp_path):
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "mode",
+    [
+        pytest.param(mode, marks=pytest.mark.slow if mode in SLOW else ())
+        for mode in MODES
+    ],
+)
 def test_the_weights_arrive_in_every_process_of_a_mode(folder, mode):
     before = weights(latest(folder))[0]
     write_spec(folder, ppo(**NORMALIZED, **STILL, **MODES[mode]))
