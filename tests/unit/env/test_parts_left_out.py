@@ -14,7 +14,7 @@ def box(size):
 
 
 class Arm(gymnasium.Env):
-    """A camera, two joints, and what only the critic sees, in it and beside it."""
+    """Its observations have what only the critic sees, at every depth."""
 
     action_space = spaces.Discrete(2)
     observation_space = spaces.Dict(

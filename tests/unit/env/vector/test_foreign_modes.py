@@ -362,6 +362,20 @@ def test_they_are_of_one_copy_too(registered, env_spec, creator, message):
         steps_of(make_env(env_spec(name, vectorization_mode="sync"), 1))
 
 
+class OneRewardTensor(Boxed):
+    def step(self, action):
+        obs, reward, *rest = super().step(action)
+        return obs, reward[:1], *rest
+
+
+def test_they_are_of_tensors_too(registered, env_spec):
+    registered("Foreign-v0", entry_point=None, vector_entry_point=OneRewardTensor)
+    env = make_device_env(env_spec("Foreign-v0"), 0, "cpu")
+    env.reset()
+    with pytest.raises(LabError, match=r"returned rewards of the shape \(1,\)"):
+        env.step(torch.zeros(3, dtype=torch.int64))
+
+
 class Columns(Walks):
     """Rewards and ends as columns of numbers, as some simulators return them."""
 
