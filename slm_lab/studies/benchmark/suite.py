@@ -54,7 +54,9 @@ class SuiteRuns(Block):
     set: Mapping[str, Any] = Field({}, description="changes of these specs, as -s")
     seeds: Seeds | None = Field(None, description="seeds in place of the suite's")
     name: str | None = Field(
-        None, description="what is compared over environments; else the algorithm"
+        None,
+        description="what is compared over environments; else the spec that `envs` "
+        "gives several, or the algorithm",
     )
     bound: float | None = Field(
         None, description="the final return that every seed must reach"
@@ -78,7 +80,7 @@ class SuiteRow(NamedTuple):
     name: str
     """Unique in the suite."""
     method: str | None
-    """What it compares over environments; None: its algorithm."""
+    """What is compared over environments; None: the algorithm of its spec."""
     file: str
     """A file, the name of a shipped one, or an algorithm."""
     spec_name: str | None
@@ -141,10 +143,11 @@ def _rows(suite: SuiteFile, runs: SuiteRuns) -> Iterator[SuiteRow]:
     for words in runs.specs:
         file, _, spec_name = words.partition(" ")
         what = runs.name or spec_name or Path(file).stem
+        method = what if runs.envs else runs.name
         for env in envs:
             yield SuiteRow(
                 name=what if env is None else f"{what} {env}",
-                method=runs.name,
+                method=method,
                 file=file,
                 spec_name=spec_name or None,
                 env=env,

@@ -26,6 +26,8 @@ runs:
     assert len(mine.rows) == 15
     assert mine.rows[1].name == "ppo B-v0"
     assert (mine.rows[1].file, mine.rows[1].env) == ("ppo", "B-v0")
+    # rainbow and c51 are one algorithm with other keys: the word is what differs
+    assert mine.rows[1].method == "ppo"
     assert {row.seeds for row in mine.rows} == {(1, 2)}
     assert {row.sets for row in mine.rows} == {("env.max_frame=1000",)}
     assert {row.bound for row in mine.rows} == {3}
