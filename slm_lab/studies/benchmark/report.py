@@ -18,7 +18,6 @@ from slm_lab.charts.write import write_chart
 from slm_lab.core.files import write_atomically
 from slm_lab.core.text import (
     TextTable,
-    duration_text,
     short_count,
     significant,
     with_spread,
@@ -102,7 +101,7 @@ class BenchmarkReport:
             "trainings",
             "frames/s",
             "speed-up",
-            "time",
+            "seconds",
             "processor",
         )
         known = [row for row in self._of(suite) if row.speed is not None]
@@ -120,7 +119,7 @@ class BenchmarkReport:
                     f"{len(row.speeds)}",
                     significant(row.speed),
                     _speed_up(row, known),
-                    duration_text(row.frames / row.speed),
+                    significant(row.frames / row.speed),
                     processor,
                 )
             )

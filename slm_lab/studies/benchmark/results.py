@@ -1,5 +1,6 @@
 """The rows of a benchmark with the statistics of their seeds."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -242,7 +243,13 @@ def row_results(records: Sequence[TrainingRecord]) -> list[RowResult]:
         key=lambda result: (
             result.first.suite,
             result.first.env,
-            result.first.method,
-            result.first.row,
+            _natural_order(result.first.method),
+            _natural_order(result.first.row),
         ),
     )
+
+
+def _natural_order(name: str) -> list[str | int]:
+    """A key that sorts "4 workers" before "16 workers"."""
+    parts = re.split(r"(\d+)", name)
+    return [int(part) if part.isdecimal() else part for part in parts]

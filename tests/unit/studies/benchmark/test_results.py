@@ -139,14 +139,14 @@ def test_only_trainings_that_ran_alone_count_as_speeds():
     assert not BenchmarkReport(result.records).speeds("small").rows
     alone = row(1.0, 2.0, is_alone=True)
     (line,) = BenchmarkReport(alone.records).speeds("small").rows
-    assert line[4:] == ("10,000", "–", "0:10", "a CPU")
+    assert line[4:] == ("10,000", "–", "10.0", "a CPU")
 
 
 def test_seconds_of_virtual_time_are_a_speed_beside_other_trainings_too():
     report = BenchmarkReport(ranks())
     one, four = report.speeds("small").rows
     assert one == (
-        "1 rank", "1", "100k", "1", "10,000", "1.00", "0:10", "virtual time"
+        "1 rank", "1", "100k", "1", "10,000", "1.00", "10.0", "virtual time"
     )  # fmt: skip
     assert four[1:6] == ("4", "100k", "1", "30,000", "3.00")
     assert BenchmarkReport(methods()).times("small") is None
@@ -167,6 +167,12 @@ def ranks():
         )
         for name, workers, speed in (("1 rank", 1, 1e4), ("4 ranks", 4, 3e4))
     ]
+
+
+def test_rows_are_in_the_order_of_the_numbers_in_their_names():
+    names = ["1 rank", "4 ranks", "16 ranks"]
+    records = [record(row=name, method=name) for name in sorted(names)]
+    assert [row.first.row for row in row_results(records)] == names
 
 
 def test_rows_of_one_method_in_one_environment_are_told_apart():
