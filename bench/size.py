@@ -11,6 +11,7 @@ python -m bench.size [FOLDER]
 import argparse
 import ast
 import io
+import re
 import tokenize
 from collections import Counter
 from pathlib import Path
@@ -56,7 +57,7 @@ def asks_for_spec(node: ast.AST) -> bool:
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id == "isinstance"
-        and "Spec" in ast.unparse(node.args[1])
+        and re.search(r"Spec\b", ast.unparse(node.args[1])) is not None
     )
 
 

@@ -1,6 +1,7 @@
 """The keys of a memory block become the arguments of a memory."""
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 from slm_lab.agent.from_spec.schedule import schedule_of
 from slm_lab.agent.memory.device_rollout import DeviceRollout
@@ -25,6 +26,9 @@ from slm_lab.spec.schema.memory import (
     ReplaySpec,
 )
 
+Reader: TypeAlias = Callable[..., Memory[Any]]
+"""Makes a memory from its keys, a layout, and its class."""
+
 IMITATION = Priority(beta=Schedule(0.1))
 """Of self-imitation: constant weights, as in section 4.1 of arXiv:1806.05635."""
 
@@ -43,23 +47,37 @@ def _registered(spec: MemorySpec, layout: MemoryLayout) -> Memory[Any]:
     if layout.steps_on_device:
         assert kind is OnPolicyBatchReplay
         return DeviceRollout(layout)
-    if kind is Replay:
-        assert isinstance(spec, ReplaySpec)
-        return _replay(spec, layout)
-    if isinstance(spec, OnPolicyCrossEntropySpec) and issubclass(kind, OnPolicyReplay):
-        return kind(layout, spec.cross_entropy)
+    if kind is Replay or issubclass(kind, OnPolicyReplay):
+        for model in type(spec).__mro__:
+            if model in READERS:
+                return READERS[model](spec, layout, kind)
     memory: Memory[Any] = kind.build(spec, layout)
     return memory
 
 
-def _replay(spec: ReplaySpec, layout: MemoryLayout) -> Replay:
-    priority = None
-    if isinstance(spec, PrioritizedReplaySpec):
-        beta = None
-        if spec.beta is not None:
-            beta = spec.beta.build()
-        priority = Priority(schedule_of(spec, "alpha"), spec.epsilon, beta)
-    return Replay(
+def _best_episodes(
+    spec: OnPolicyCrossEntropySpec, layout: MemoryLayout, kind: type[OnPolicyReplay]
+) -> OnPolicyReplay:
+    return kind(layout, spec.cross_entropy)
+
+
+def _prioritized_replay(
+    spec: PrioritizedReplaySpec, layout: MemoryLayout, kind: type[Replay]
+) -> Replay:
+    beta = None
+    if spec.beta is not None:
+        beta = spec.beta.build()
+    priority = Priority(schedule_of(spec, "alpha"), spec.epsilon, beta)
+    return _replay(spec, layout, kind, priority)
+
+
+def _replay(
+    spec: ReplaySpec,
+    layout: MemoryLayout,
+    kind: type[Replay],
+    priority: Priority | None = None,
+) -> Replay:
+    return kind(
         layout,
         max_size=spec.max_size,
         batch_size=spec.batch_size,
@@ -67,6 +85,14 @@ def _replay(spec: ReplaySpec, layout: MemoryLayout) -> Replay:
         storage=spec.storage,
         priority=priority,
     )
+
+
+READERS: Mapping[type[MemorySpec], Reader] = {
+    OnPolicyCrossEntropySpec: _best_episodes,
+    PrioritizedReplaySpec: _prioritized_replay,
+    ReplaySpec: _replay,
+}
+"""The functions that read the keys of the lab's memories; the others have none."""
 
 
 def _past_episodes(spec: OnPolicySpec, layout: MemoryLayout) -> PastEpisodes:

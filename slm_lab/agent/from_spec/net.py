@@ -62,6 +62,9 @@ Reader: TypeAlias = Callable[..., nn.Module]
 """Makes a net from its keys, the shape of an observation, heads, a generator, and its
 class, `kind`."""
 
+ImageBody: TypeAlias = Callable[..., ConvBody | ResNetBody]
+"""Makes the layers that see the image of a net."""
+
 NO_BF16 = (
     'this machine has no instructions for bfloat16, which is slow; use "float32" or '
     '"auto"'
@@ -207,18 +210,19 @@ def _hydra_net(
     return kind(trunk, tails)
 
 
-def _conv_net(
-    spec: ConvNetSpec | DuelingConvNetSpec | ResNetSpec,
+def _image_net(
+    spec: ConvNetSpec | ResNetSpec,
     obs_shape: Shape,
     heads: Heads,
     generator: torch.Generator,
+    make_body: ImageBody,
     kind: type[BodyNet] = BodyNet,
     body: Body | None = None,
     num_actions: int = 0,
 ) -> BodyNet:
     if body is None:
         _check_image(spec, obs_shape)
-        body = _image_body(spec, obs_shape, generator)
+        body = make_body(spec, obs_shape, generator, **_image_keys(spec))
     tail = _mlp(
         spec,
         (body.width + num_actions,),
@@ -231,11 +235,21 @@ def _conv_net(
     return kind(body, tail)
 
 
-def _image_body(
-    spec: ConvNetSpec | ResNetSpec, obs_shape: Shape, generator: torch.Generator
-) -> ConvBody | ResNetBody:
+def _conv_body(
+    spec: ConvNetSpec, obs_shape: Shape, generator: torch.Generator, **keys: Any
+) -> ConvBody:
+    return ConvBody(obs_shape, spec.conv_layers(), generator, **keys)
+
+
+def _resnet_body(
+    spec: ResNetSpec, obs_shape: Shape, generator: torch.Generator, **keys: Any
+) -> ResNetBody:
+    return ResNetBody(obs_shape, spec.channels, spec.num_blocks, generator, **keys)
+
+
+def _image_keys(spec: ConvNetSpec | ResNetSpec) -> dict[str, Any]:
     group_norm = partial(nn.GroupNorm, 1)  # one group: all numbers of an image together
-    keys: dict[str, Any] = {
+    return {
         "activation": spec.hid_layers_activation,
         "init_fn": spec.init_fn,
         "norms": _norms(spec, nn.BatchNorm2d, group_norm),
@@ -243,10 +257,6 @@ def _image_body(
         "normalize": spec.normalize,
         "half": spec.precision == "bf16",
     }
-    if isinstance(spec, ResNetSpec):
-        channels = spec.channels
-        return ResNetBody(obs_shape, channels, spec.num_blocks, generator, **keys)
-    return ConvBody(obs_shape, spec.conv_layers(), generator, **keys)
 
 
 def _dueling_net(
@@ -254,17 +264,16 @@ def _dueling_net(
     obs_shape: Shape,
     heads: Heads,
     generator: torch.Generator,
+    read: Callable[..., MLPNet | BodyNet],
     kind: type[DuelingNet],
-    body: Body | None = None,
+    **keys: Any,
 ) -> DuelingNet:
+    """`read` makes the net with the two outputs of a dueling net."""
     if len(heads) != 1:
         place = f"{spec.path_of('type')} = {spec.type}"
         raise LabError(f"{place}: has one output, the Q of each action")
     value = Head(heads[0].per_action, heads[0].gain)
-    both = [value, *heads]
-    if isinstance(spec, DuelingConvNetSpec):
-        return kind(_conv_net(spec, obs_shape, both, generator, body=body))
-    return kind(_mlp_net(spec, obs_shape, both, generator))
+    return kind(read(spec, obs_shape, [value, *heads], generator, **keys))
 
 
 def _recurrent_net(
@@ -416,13 +425,15 @@ def _arc_net(
     return kind(body, tail)
 
 
+_conv_net = partial(_image_net, make_body=_conv_body)
+
 READERS: Mapping[type[NetSpec], Reader] = {
     MLPNetSpec: _mlp_net,
-    DuelingMLPNetSpec: _dueling_net,
+    DuelingMLPNetSpec: partial(_dueling_net, read=_mlp_net),
     HydraMLPNetSpec: _hydra_net,
     ConvNetSpec: _conv_net,
-    DuelingConvNetSpec: _dueling_net,
-    ResNetSpec: _conv_net,
+    DuelingConvNetSpec: partial(_dueling_net, read=_conv_net),
+    ResNetSpec: partial(_image_net, make_body=_resnet_body),
     RecurrentNetSpec: _recurrent_net,
     SimBaNetSpec: _simba_net,
     TorchArcNetSpec: _arc_net,

@@ -533,12 +533,11 @@ class NetSpec(EncoderBlock):
         return next((f"{place}.seq_len" for place in self.recurrent_parts), "seq_len")
 
     @property
+    @override
     def sequence_length(self) -> int:
-        """The steps that it learns from together."""
-        for encoder in self.recurrent_parts.values():
-            if isinstance(encoder, NetSpec):
-                return encoder.sequence_length
-        return 1
+        """The steps that it learns from together: those of an encoder with a state."""
+        lengths = (encoder.sequence_length for encoder in self.recurrent_parts.values())
+        return next(lengths, 1)
 
     @property
     def lacks_arc(self) -> bool:

@@ -37,6 +37,11 @@ class EncoderBlock(ChangingBlock):
         """The keys of its block in `parts`."""
         return tuple(cls.model_fields)
 
+    @property
+    def sequence_length(self) -> int:
+        """The steps that it learns from together."""
+        return 1
+
 
 class EmbeddingSpec(EncoderBlock):
     """A learned vector for each value of a Discrete or MultiDiscrete part."""
