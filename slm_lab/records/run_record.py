@@ -26,6 +26,7 @@ from slm_lab.storage.result import Ending, SessionResult
 from slm_lab.storage.run_dir import RUN_BLOCK, RunDir, SessionPaths, origin_of
 
 if TYPE_CHECKING:
+    from slm_lab.records.checkpoints import TrialCheckpoints
     from slm_lab.spec.schema.meta import MetaSpec
 
 KEYS_OF_META = (
@@ -260,6 +261,13 @@ class RunRecord:
         raise UsageError(
             f"{self.where}: its metrics cannot be read: sessions: {reason}"
         )
+
+    @cached_property
+    def checkpoints(self) -> "TrialCheckpoints":
+        """The checkpoints of its Trial."""
+        from slm_lab.records.checkpoints import TrialCheckpoints  # imports pydantic
+
+        return TrialCheckpoints(self.run_dir, self.trial)
 
     @cached_property
     def is_training(self) -> bool:
