@@ -21,6 +21,7 @@ from slm_lab.metrics.reader import DamagedRowsError, RowFile, Rows
 from slm_lab.metrics.trial_state import Status
 from slm_lab.records.event_log import StudyState
 from slm_lab.records.lock import is_locked
+from slm_lab.spec.read import read_file
 from slm_lab.storage.manifest import read_manifest
 from slm_lab.storage.result import Ending, SessionResult
 from slm_lab.storage.run_dir import RUN_BLOCK, RunDir, SessionPaths, origin_of
@@ -244,6 +245,14 @@ class RunRecord:
         """The metrics of its Trial, without damaged numbers; empty before its end."""
         return trial_metrics(self.run_dir, self.trial)
 
+    def checked_metrics(self) -> dict[str, Any]:
+        """The metrics of its Trial as the file holds them now; empty before its end.
+        Raises SpecError if they are damaged."""
+        file = self.run_dir.trial_metrics_file(self.trial)
+        if file.is_file():
+            return read_file(file)
+        return {}
+
     @cached_property
     def results(self) -> list[SessionResult]:
         """How its Sessions ended; empty before the end. Raises UsageError if the
@@ -279,6 +288,14 @@ class RunRecord:
         """The file that keeps the numbers of an evaluation of its agents."""
         prefix = self.run_dir.trial_prefix(self.trial)
         return self.folder / "info" / f"{prefix}_evaluation.json"
+
+    @cached_property
+    def evaluated_returns(self) -> list[float]:
+        """The return of each greedy episode of its evaluation, all agents in turn;
+        empty without one."""
+        agents = value_at(read_object(self.evaluation_file), "agents", [])
+        lists = [value_at(agent, "returns", []) for agent in agents]
+        return [number for numbers in lists for number in numbers]
 
     @cached_property
     def sessions(self) -> dict[int, SessionPaths]:
