@@ -289,6 +289,21 @@ class RunRecord:
         prefix = self.run_dir.trial_prefix(self.trial)
         return self.folder / "info" / f"{prefix}_evaluation.json"
 
+    def session_metrics(self, session: int) -> Mapping[str, Any]:
+        """The metrics of a Session as they are now; empty before its end."""
+        return read_object(self.sessions[session].metrics)
+
+    def session_graphs(self, session: int) -> list[Path]:
+        """The pictures of a Session's graphs."""
+        paths = self.sessions[session]
+        return sorted(paths.graphs.glob(f"{paths.prefix}_*.png"))
+
+    def trial_graphs(self) -> list[Path]:
+        """The pictures of its Trial's graphs."""
+        pattern = f"{self.run_dir.trial_prefix(self.trial)}_trial_graph_*.png"
+        files = [*self.folder.glob(pattern), *self.folder.glob(f"graph/{pattern}")]
+        return sorted(files)
+
     @cached_property
     def evaluated_returns(self) -> list[float]:
         """The return of each greedy episode of its evaluation, all agents in turn;
