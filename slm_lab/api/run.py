@@ -20,7 +20,6 @@ from slm_lab.records.annotations import annotate, read_annotations
 from slm_lab.records.archive import naming, unpacked
 from slm_lab.records.lookup import find_trial
 from slm_lab.records.run_record import RunRecord
-from slm_lab.spec.read import read_file
 from slm_lab.trackers.callbacks import Callbacks
 
 if TYPE_CHECKING:
@@ -76,11 +75,8 @@ class Run(Started):
     def metrics(self) -> dict[str, Any]:
         """The metrics of the Trial, see docs/metrics.md; empty until it has ended
         once."""
-        file = self._record.run_dir.trial_metrics_file(self._record.trial)
         with naming(self._archive, self.folder):
-            if file.is_file():
-                return read_file(file)
-            return {}
+            return self._record.checked_metrics()
 
     @property
     def tags(self) -> tuple[str, ...]:

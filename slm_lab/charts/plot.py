@@ -25,7 +25,7 @@ from slm_lab.charts.labels import APART, Named, labels
 from slm_lab.charts.overlay import Aggregate, Seeds, overlay, overlay_chart
 from slm_lab.charts.request import RETURN_COLUMNS, PlotRequest
 from slm_lab.charts.search_summary import identity, numeric
-from slm_lab.charts.trainings import ReadTrial, read_trial
+from slm_lab.charts.trainings import TrialCurves, read_trial
 from slm_lab.charts.write import write_chart, write_print
 from slm_lab.core.errors import UsageError
 from slm_lab.core.text import count_text
@@ -69,7 +69,7 @@ class Method(NamedTuple):
     that have the same value of a key."""
 
     env: str
-    trials: tuple[ReadTrial, ...]
+    trials: tuple[TrialCurves, ...]
     seeds: Seeds
 
 
@@ -170,7 +170,7 @@ def _rows(panels: Mapping[str, Sequence[Seeds]]) -> list[Seeds]:
 
 
 def overlay_panel(
-    trials: Sequence[ReadTrial], x: str, statistic: str, group_by: str | None = None
+    trials: Sequence[TrialCurves], x: str, statistic: str, group_by: str | None = None
 ) -> tuple[Panel, list[str]]:
     """The curves of Trials with values over the axis of the word `x`, and notes. The
     `statistic` over seeds is "mean", without bands, "band" with them, or "iqm".
@@ -189,7 +189,7 @@ def overlay_panel(
 
 
 def grouped(
-    trials: Sequence[ReadTrial],
+    trials: Sequence[TrialCurves],
     x: str,
     user_labels: Sequence[str] = (),
     per_env: bool = False,
@@ -224,7 +224,7 @@ def grouped(
     return methods, axis
 
 
-def resolve_key(trials: Sequence[ReadTrial], word: str) -> str:
+def resolve_key(trials: Sequence[TrialCurves], word: str) -> str:
     """The dotted path in the specs of Trials that a word means: itself, or the only one
     that ends with it. Raises UsageError if there is none, or several."""
     paths = list(dict.fromkeys(path for trial in trials for path in _values(trial)))
@@ -239,13 +239,13 @@ def resolve_key(trials: Sequence[ReadTrial], word: str) -> str:
     raise UsageError(f"--group-by {word}: {unknown_name('key', word, paths, ALL_KEYS)}")
 
 
-def _values(trial: ReadTrial) -> dict[str, Any]:
+def _values(trial: TrialCurves) -> dict[str, Any]:
     return leaves({key: trial.record.spec.get(key, {}) for key in GROUPING_BLOCKS})
 
 
-def _by_value(trials: Sequence[ReadTrial], key: str) -> list[list[ReadTrial]]:
+def _by_value(trials: Sequence[TrialCurves], key: str) -> list[list[TrialCurves]]:
     """Groups Trials by environment and by the value of a key; numbers are in order."""
-    groups: dict[tuple[str, str], list[ReadTrial]] = {}
+    groups: dict[tuple[str, str], list[TrialCurves]] = {}
     for trial in sorted(trials, key=lambda trial: _order(_values(trial).get(key))):
         text = identity(_values(trial).get(key))
         groups.setdefault((trial.env, text), []).append(trial)
@@ -259,7 +259,7 @@ def _order(value: Any) -> tuple[bool, float, str]:
 
 
 def _labels(
-    groups: Sequence[Sequence[ReadTrial]], per_env: bool, key: str | None = None
+    groups: Sequence[Sequence[TrialCurves]], per_env: bool, key: str | None = None
 ) -> list[str]:
     """A label for each group; with `per_env` it is unique within one environment. With
     a `key` it is the value of the group."""
@@ -289,7 +289,7 @@ def _labels(
     return [names[i] for i in range(len(groups))]
 
 
-def _value_label(trial: ReadTrial, key: str) -> str:
+def _value_label(trial: TrialCurves, key: str) -> str:
     values = _values(trial)
     return value_text(values[key]) if key in values else "–"
 
@@ -327,8 +327,8 @@ def _write(
     return tuple(paths), tuple(path for path in paths if path in before)
 
 
-def _read(request: PlotRequest, y: Axis) -> tuple[list[ReadTrial], list[str]]:
-    trials: dict[tuple[Path, int | None], ReadTrial] = {}
+def _read(request: PlotRequest, y: Axis) -> tuple[list[TrialCurves], list[str]]:
+    trials: dict[tuple[Path, int | None], TrialCurves] = {}
     notes: list[str] = []
     empty: list[UsageError] = []
     # data/* also names files that the lab keeps beside the runs, such as plotly.js.
@@ -348,7 +348,7 @@ def _read(request: PlotRequest, y: Axis) -> tuple[list[ReadTrial], list[str]]:
 
 def _read_target(
     target: str, request: PlotRequest, y: Axis
-) -> tuple[list[ReadTrial], list[str]]:
+) -> tuple[list[TrialCurves], list[str]]:
     """The Trials to draw of a folder: the curves that ended best, and notes about the
     others. Raises _NothingToDrawError, and UsageError if the graph would go into a run
     folder."""
@@ -429,11 +429,11 @@ def _nothing_of(
     return _NothingToDrawError(f"{where} {message}")
 
 
-def _joined(trials: Sequence[ReadTrial]) -> list[list[ReadTrial]]:
+def _joined(trials: Sequence[TrialCurves]) -> list[list[TrialCurves]]:
     """Groups Trials into curves: runs whose specs differ only in the seed form one, if
     they began with the same weights. Runs with the same seed stay separate, and so does
     a trial of a search, which may be selected for its luck."""
-    groups: dict[tuple[str, int], list[ReadTrial]] = {}
+    groups: dict[tuple[str, int], list[TrialCurves]] = {}
     for trial in trials:
         spec = json.dumps(_without_seeds(trial.record), sort_keys=True)
         copy = 0
@@ -443,7 +443,7 @@ def _joined(trials: Sequence[ReadTrial]) -> list[list[ReadTrial]]:
     return list(groups.values())
 
 
-def _are_seeds(trials: Sequence[ReadTrial]) -> bool:
+def _are_seeds(trials: Sequence[TrialCurves]) -> bool:
     """Whether Trials of one spec are different seeds of it."""
     seeds = {trial.record.meta.random_seed for trial in trials}
     is_selected = any(trial.record.is_trial_of_search for trial in trials)
@@ -462,7 +462,7 @@ def _without_seeds(record: RunRecord) -> dict[str, Any]:
     return {**spec, **record.beginning, "meta": other_keys, "name": record.name}
 
 
-def _named(group: Sequence[ReadTrial], per_env: bool = False) -> Named:
+def _named(group: Sequence[TrialCurves], per_env: bool = False) -> Named:
     first = group[0].record
     spec = _without_seeds(first)
     if per_env:
@@ -476,7 +476,7 @@ def _named(group: Sequence[ReadTrial], per_env: bool = False) -> Named:
     return Named(first.label or first.name, leaves(spec), first.folder_time, tag)
 
 
-def seeds_of(label: str, group: Sequence[ReadTrial], x: Axis) -> Seeds:
+def seeds_of(label: str, group: Sequence[TrialCurves], x: Axis) -> Seeds:
     """All trainings of Trials, as one curve."""
     trainings = [training for trial in group for training in trial.trainings]
     return Seeds(
@@ -553,8 +553,8 @@ def _envs(methods: Sequence[Method]) -> list[str]:
 
 
 def normalised(
-    trials: Sequence[ReadTrial], scores: Mapping[str, float]
-) -> list[ReadTrial]:
+    trials: Sequence[TrialCurves], scores: Mapping[str, float]
+) -> list[TrialCurves]:
     """The Trials in units in which the Random agent's return is 0, and the score of
     their environment 1; the score of "" belongs to the only environment. Raises
     UsageError if one is unknown."""

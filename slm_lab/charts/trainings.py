@@ -13,8 +13,8 @@ from slm_lab.metrics.reader import Rows
 from slm_lab.records.run_record import RunRecord
 
 
-class ReadTraining(NamedTuple):
-    """One seed of a Trial, from the rows of its workers."""
+class TrainingCurve(NamedTuple):
+    """The curve of one seed of a Trial, from the rows of its workers."""
 
     line: Line
     """The mean of the workers, with x in the unit of its column."""
@@ -27,11 +27,11 @@ class ReadTraining(NamedTuple):
     """Its place among the trainings of the Trial."""
 
 
-class ReadTrial(NamedTuple):
-    """A Trial, with its trainings that have values."""
+class TrialCurves(NamedTuple):
+    """A Trial, with the curves of its trainings that have values."""
 
     record: RunRecord
-    trainings: tuple[ReadTraining, ...]
+    trainings: tuple[TrainingCurve, ...]
 
     @property
     def env(self) -> str:
@@ -48,7 +48,7 @@ class ReadTrial(NamedTuple):
             return float(np.mean(known))
         return -np.inf
 
-    def scaled(self, zero: float, unit: float) -> "ReadTrial":
+    def scaled(self, zero: float, unit: float) -> "TrialCurves":
         """The Trial with values less `zero`, in units of `unit`."""
         trainings = [
             training._replace(
@@ -68,7 +68,7 @@ class ReadTrial(NamedTuple):
         return [(run, training.number) for training in self.trainings]
 
 
-def read_trial(record: RunRecord, x: str, y: Axis) -> ReadTrial:
+def read_trial(record: RunRecord, x: str, y: Axis) -> TrialCurves:
     """The trainings with values so far. Raises UsageError for a damaged file."""
     trainings = []
     read = record.rows
@@ -92,8 +92,8 @@ def read_trial(record: RunRecord, x: str, y: Axis) -> ReadTrial:
             known = [value for value in finals if np.isfinite(value)]
             ends = float(np.mean(known)) if known else np.nan, max(frames), max(seconds)
             branch = _since_the_fork(record, mean, rows, x)
-            trainings.append(ReadTraining(branch, *ends, number=number))
-    return ReadTrial(record, tuple(trainings))
+            trainings.append(TrainingCurve(branch, *ends, number=number))
+    return TrialCurves(record, tuple(trainings))
 
 
 def _since_the_fork(
@@ -119,7 +119,7 @@ def _since_the_fork(
 
 def read_trials(
     records: Mapping[str, RunRecord], x: str, y: Axis
-) -> tuple[list[ReadTrial], list[str]]:
+) -> tuple[list[TrialCurves], list[str]]:
     """The Trials with values, and why others, by name, have none."""
     trials = []
     problems = []

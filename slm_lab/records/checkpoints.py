@@ -1,20 +1,30 @@
-"""The saved agents of a Trial."""
+"""The checkpoints of a Trial: its saved agents, and the states that a fork begins with.
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+Their files are found without torch; it is imported when one is loaded."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
-from typing import Literal, TypeAlias, final
+from typing import TYPE_CHECKING, Literal, TypeAlias, final
 
-from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.core.errors import CheckpointError, UsageError
+from slm_lab.core.process import importing
 from slm_lab.core.types import FloatArray, StateDict
-from slm_lab.records.run_record import RunRecord
-from slm_lab.session.evaluator import load_snapshot, snapshot_of
-from slm_lab.session.initial import check_fits
-from slm_lab.storage.checkpoint import CheckpointStore, reading
-from slm_lab.storage.manifest import Manifest, previous_path, read_manifest
-from slm_lab.storage.run_dir import SessionPaths
+from slm_lab.spec.schema.meta import MetaSpec
+from slm_lab.storage.intact import damage
+from slm_lab.storage.manifest import (
+    Manifest,
+    kept_manifests,
+    previous_path,
+    read_manifest,
+)
+from slm_lab.storage.run_dir import RunDir, SessionPaths
+
+if TYPE_CHECKING:
+    from slm_lab.agent.optim.flat import FlatParameters
 
 Which: TypeAlias = Literal["best", "latest"]
 
@@ -36,27 +46,46 @@ class AgentCheckpoint:
     """The checksum of `file`."""
 
     def load_into(
-        self, networks: Mapping[str, FlatParameters], statistics: FloatArray
+        self, networks: Mapping[str, "FlatParameters"], statistics: FloatArray
     ) -> None:
         """Loads the snapshot into `networks` by name, and into the normalisers'
         `statistics` (S,). Raises CheckpointError if it does not fit the networks of the
         folder's (edited) spec."""
+        from slm_lab.session.evaluator import load_snapshot
+        from slm_lab.session.initial import check_fits
+        from slm_lab.storage.checkpoint import reading
+
         with reading(self.file):
             check_fits(self.snapshot, networks, statistics, self.file)
             load_snapshot(self.snapshot, networks, statistics)
 
 
 @final
-class TrialCheckpoints:
-    """The saved agents of a Trial. Only their files are read."""
+@dataclass(frozen=True)
+class TrainingCheckpoint:
+    """A checkpoint of the Sessions that train one agent together."""
 
-    def __init__(self, record: RunRecord) -> None:
-        self._record = record
+    manifests: Mapping[int, Manifest]
+    """By Session; none: nothing is saved, and the training begins at its start."""
+
+    @cached_property
+    def total_frame(self) -> int:
+        """Frames of all its Sessions."""
+        return sum(manifest.frame for manifest in self.manifests.values())
+
+
+@final
+class TrialCheckpoints:
+    """The checkpoints of a Trial. Only their files are read."""
+
+    def __init__(self, run_dir: RunDir, trial: int) -> None:
+        self._run_dir = run_dir
+        self._trial = trial
 
     def begun(self) -> list[int]:
         """The Sessions that have a checkpoint."""
-        prefix = f"{self._record.run_dir.trial_prefix(self._record.trial)}_s"
-        files = (self._record.folder / "model").glob(f"{prefix}*_latest.json")
+        prefix = f"{self._run_dir.trial_prefix(self._trial)}_s"
+        files = (self._run_dir.root / "model").glob(f"{prefix}*_latest.json")
         numbers = (
             file.name.removeprefix(prefix).removesuffix("_latest.json")
             for file in files
@@ -78,14 +107,14 @@ class TrialCheckpoints:
     @contextmanager
     def _previous_reported(self, session: int) -> Iterator[SessionPaths]:
         """Adds the hint at the previous checkpoint to a CheckpointError."""
-        paths = self._record.run_dir.session(self._record.trial, session)
+        paths = self._paths(session)
         try:
             yield paths
         except CheckpointError as error:
             if not previous_path(paths.manifest).is_file():
                 raise
             hint = (
-                f"train@{self._record.folder} resumes from the previous checkpoint if "
+                f"train@{self._run_dir.root} resumes from the previous checkpoint if "
                 "it is intact"
             )
             raise CheckpointError(f"{error}; {hint}") from error
@@ -93,6 +122,9 @@ class TrialCheckpoints:
     def _load(
         self, paths: SessionPaths, session: int, which: Which | None
     ) -> AgentCheckpoint:
+        from slm_lab.session.evaluator import snapshot_of
+        from slm_lab.storage.checkpoint import CheckpointStore, reading
+
         store = CheckpointStore(paths.models, paths.prefix)
         manifest = store.manifest()
         while manifest is not None:
@@ -125,7 +157,7 @@ class TrialCheckpoints:
                     sha256=manifest.files[PARTS[chosen]].sha256,
                 )
         raise UsageError(
-            f"{self._record.folder}: Session {session} has no checkpoint yet"
+            f"{self._run_dir.root}: Session {session} has no checkpoint yet"
         )
 
     def _choose(self, session: int, manifest: Manifest, which: Which | None) -> Which:
@@ -140,6 +172,85 @@ class TrialCheckpoints:
             )
             if which == "latest":
                 reason = "it is a shared run, which has one agent; leave out which"
-            where = f"{self._record.folder}: Session {session}"
+            where = f"{self._run_dir.root}: Session {session}"
             raise UsageError(f"{where} has no {which} agent yet, {reason}")
         return which
+
+    def state(self, session: int, manifest: Manifest) -> StateDict:
+        """The state that a Session has saved. Raises CheckpointError if a file of it is
+        damaged."""
+        with importing():
+            from slm_lab.storage.checkpoint import CheckpointStore
+        paths = self._paths(session)
+        return CheckpointStore(paths.models, paths.prefix).load(manifest)
+
+    def newest(self, meta: MetaSpec, sessions: Iterable[int]) -> TrainingCheckpoint:
+        """The newest manifests of the Sessions of a training, as far as they can be
+        read."""
+        members = _members(meta, sessions)
+        return _readable({each: self._paths(each).manifest for each in members})
+
+    def reached(self, meta: MetaSpec, sessions: Iterable[int]) -> int:
+        """The largest total frame that a training has saved; 0 without a checkpoint."""
+        saved = self._saved(meta, sessions)
+        return max((checkpoint.total_frame for checkpoint in saved), default=0)
+
+    def nearest(
+        self, meta: MetaSpec, sessions: Iterable[int], frame: int
+    ) -> TrainingCheckpoint:
+        """The newest intact checkpoint of a training at or before `frame`."""
+        saved = self._saved(meta, sessions)
+        for checkpoint in sorted(saved, key=lambda c: c.total_frame, reverse=True):
+            if checkpoint.total_frame > frame:
+                continue
+            problems = chain.from_iterable(
+                damage(self._paths(session), manifest)
+                for session, manifest in checkpoint.manifests.items()
+            )
+            if not any(problems):
+                return checkpoint
+        return TrainingCheckpoint({})
+
+    def _saved(
+        self, meta: MetaSpec, sessions: Iterable[int]
+    ) -> Iterator[TrainingCheckpoint]:
+        """The checkpoints of a training on the disk, each with all its members. Those
+        of ranks and of virtual time belong together by their number, those of other
+        workers by the total frame."""
+        members = _members(meta, sessions)
+        by_serial = not meta.mode.lock_free or meta.simulate is not None
+        together: dict[int, dict[int, Path]] = {}
+        for each in members:
+            paths = self._paths(each)
+            for kept in kept_manifests(paths.models, paths.prefix):
+                key = kept.serial if by_serial else kept.total_frame
+                together.setdefault(key, {})[each] = kept.path
+        newest = {each: self._paths(each).manifest for each in members}
+        previous = {each: previous_path(path) for each, path in newest.items()}
+        for places in (*together.values(), newest, previous):
+            checkpoint = _readable(places)
+            manifests = checkpoint.manifests.values()
+            serials = {manifest.serial for manifest in manifests}
+            is_joint = len(serials) == 1 or not by_serial
+            if len(manifests) == len(members) and is_joint:
+                yield checkpoint
+
+    def _paths(self, session: int) -> SessionPaths:
+        return self._run_dir.session(self._trial, session)
+
+
+def _members(meta: MetaSpec, sessions: Iterable[int]) -> list[int]:
+    """The Sessions of a training that save."""
+    return [session for session in sessions if not meta.is_actor(session)]
+
+
+def _readable(places: Mapping[int, Path]) -> TrainingCheckpoint:
+    """The manifests of Sessions. A damaged one is left out: there may be an earlier
+    one."""
+    manifests = {}
+    for session, path in places.items():
+        with suppress(CheckpointError):
+            manifest = read_manifest(path)
+            if manifest is not None:
+                manifests[session] = manifest
+    return TrainingCheckpoint(manifests)

@@ -19,7 +19,7 @@ from slm_lab.core.recorded import value_at
 from slm_lab.core.types import FloatArray, StateDict
 from slm_lab.env.adapter import PolicyAdapter
 from slm_lab.records.archive import archive_of, unpacked
-from slm_lab.records.checkpoints import TrialCheckpoints, Which
+from slm_lab.records.checkpoints import Which
 from slm_lab.records.lookup import find_trial
 from slm_lab.session.build import on_cpu
 from slm_lab.session.initial import (
@@ -113,7 +113,7 @@ def find_parent(
     with unpacked(run) as folder:
         record = find_trial(folder, data_dir, archive_of(run, folder))
         source = record.place
-        checkpoints = TrialCheckpoints(record)
+        checkpoints = record.checkpoints
         begun = checkpoints.begun()
         if not begun:
             raise UsageError(f"{source} has no checkpoint yet")

@@ -20,7 +20,7 @@ from slm_lab.env.simulators.film import Film
 from slm_lab.env.vector_env import FinishedEpisodes
 from slm_lab.env.window import window_of
 from slm_lab.records.archive import archive_of, unpacked
-from slm_lab.records.checkpoints import PARTS, AgentCheckpoint, TrialCheckpoints, Which
+from slm_lab.records.checkpoints import PARTS, AgentCheckpoint, Which
 from slm_lab.records.lookup import find_folder, find_saved, required_seed
 from slm_lab.records.origin import typed_settings
 from slm_lab.records.run_record import RunRecord
@@ -67,7 +67,7 @@ class PlayableRun:
         run = RunRecord(run_dir, archive=source.archive)
         self.record = run.trial_record(run.number_of_trial(number))
         """The record of the run, or of the selected trial of a search."""
-        self.checkpoints = TrialCheckpoints(self.record)
+        self.checkpoints = self.record.checkpoints
         file = run_dir.spec_file
         if self.record.is_trial_of_search:
             file = self.record.spec_file

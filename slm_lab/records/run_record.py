@@ -21,11 +21,13 @@ from slm_lab.metrics.reader import DamagedRowsError, RowFile, Rows
 from slm_lab.metrics.trial_state import Status
 from slm_lab.records.event_log import StudyState
 from slm_lab.records.lock import is_locked
+from slm_lab.spec.read import read_file
 from slm_lab.storage.manifest import read_manifest
 from slm_lab.storage.result import Ending, SessionResult
 from slm_lab.storage.run_dir import RUN_BLOCK, RunDir, SessionPaths, origin_of
 
 if TYPE_CHECKING:
+    from slm_lab.records.checkpoints import TrialCheckpoints
     from slm_lab.spec.schema.meta import MetaSpec
 
 KEYS_OF_META = (
@@ -243,6 +245,14 @@ class RunRecord:
         """The metrics of its Trial, without damaged numbers; empty before its end."""
         return trial_metrics(self.run_dir, self.trial)
 
+    def checked_metrics(self) -> dict[str, Any]:
+        """The metrics of its Trial as the file holds them now; empty before its end.
+        Raises SpecError if they are damaged."""
+        file = self.run_dir.trial_metrics_file(self.trial)
+        if file.is_file():
+            return read_file(file)
+        return {}
+
     @cached_property
     def results(self) -> list[SessionResult]:
         """How its Sessions ended; empty before the end. Raises UsageError if the
@@ -262,6 +272,13 @@ class RunRecord:
         )
 
     @cached_property
+    def checkpoints(self) -> "TrialCheckpoints":
+        """The checkpoints of its Trial."""
+        from slm_lab.records.checkpoints import TrialCheckpoints  # imports pydantic
+
+        return TrialCheckpoints(self.run_dir, self.trial)
+
+    @cached_property
     def is_training(self) -> bool:
         """Whether a process of this machine trains it."""
         return is_locked(self.folder)
@@ -271,6 +288,29 @@ class RunRecord:
         """The file that keeps the numbers of an evaluation of its agents."""
         prefix = self.run_dir.trial_prefix(self.trial)
         return self.folder / "info" / f"{prefix}_evaluation.json"
+
+    def session_metrics(self, session: int) -> Mapping[str, Any]:
+        """The metrics of a Session as they are now; empty before its end."""
+        return read_object(self.sessions[session].metrics)
+
+    def session_graphs(self, session: int) -> list[Path]:
+        """The pictures of a Session's graphs."""
+        paths = self.sessions[session]
+        return sorted(paths.graphs.glob(f"{paths.prefix}_*.png"))
+
+    def trial_graphs(self) -> list[Path]:
+        """The pictures of its Trial's graphs."""
+        pattern = f"{self.run_dir.trial_prefix(self.trial)}_trial_graph_*.png"
+        files = [*self.folder.glob(pattern), *self.folder.glob(f"graph/{pattern}")]
+        return sorted(files)
+
+    @cached_property
+    def evaluated_returns(self) -> list[float]:
+        """The return of each greedy episode of its evaluation, all agents in turn;
+        empty without one."""
+        agents = value_at(read_object(self.evaluation_file), "agents", [])
+        lists = [value_at(agent, "returns", []) for agent in agents]
+        return [number for numbers in lists for number in numbers]
 
     @cached_property
     def sessions(self) -> dict[int, SessionPaths]:

@@ -18,7 +18,7 @@ from slm_lab.core.state import HasState, SavedFields
 from slm_lab.core.types import StateDict
 from slm_lab.env.vector.raw import CopyMarks
 from slm_lab.env.vector_env import FinishedEpisodes, VectorEnv
-from slm_lab.metrics.reader import NO_ROWS, read_rows
+from slm_lab.metrics.reader import RowFile
 from slm_lab.metrics.row import Cell, Row
 from slm_lab.metrics.tracker import Tracker
 from slm_lab.metrics.writer import Extent, SessionRows
@@ -383,10 +383,7 @@ def open_rows(
 def take_over(parts: SessionParts, manifest: Manifest | None) -> None:
     """Continues in place of a process that died: same frames and rows, fresh
     episodes."""
-    rows_file = parts.paths.rows
-    rows = NO_ROWS
-    if rows_file.exists():
-        rows = read_rows(rows_file)
+    rows = RowFile(parts.paths.rows).read()
     parts.tracker.resume_after_rows(rows)
     if len(rows):
         parts.agent.learner.opt_step = int(rows["opt_step"][-1])

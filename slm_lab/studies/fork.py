@@ -8,10 +8,9 @@ on the fork trains with its own spec, as a resumed run does."""
 import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, final
@@ -20,7 +19,6 @@ import numpy as np
 from rich.filesize import decimal
 
 from slm_lab.core.errors import (
-    CheckpointError,
     LabError,
     Problem,
     SpecError,
@@ -32,7 +30,7 @@ from slm_lab.core.recorded import differences, value_at
 from slm_lab.core.text import count_text
 from slm_lab.records.lock import RunLock
 from slm_lab.records.origin import provenance, read_origin, starts_of
-from slm_lab.records.run_record import fork_point
+from slm_lab.records.run_record import RunRecord, fork_point
 from slm_lab.records.run_source import RunSource
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.parse import parse
@@ -40,13 +38,6 @@ from slm_lab.spec.scale import scaled
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.copy import complete, copy_checkpoint
-from slm_lab.storage.intact import damage
-from slm_lab.storage.manifest import (
-    Manifest,
-    kept_manifests,
-    previous_path,
-    read_manifest,
-)
 from slm_lab.storage.run_dir import RUN_BLOCK, RunDir
 from slm_lab.studies import resume
 
@@ -54,6 +45,7 @@ if TYPE_CHECKING:
     from slm_lab.agent.agent import Agent
     from slm_lab.agent.memory.memory import AppendLog
     from slm_lab.core.types import StateDict
+    from slm_lab.records.checkpoints import TrainingCheckpoint
 
 BLOCK: Final = "forked_from"
 """The key of the origin of a fork."""
@@ -82,27 +74,6 @@ FIXED_AGENT = ("algorithm.name", "memory.name", "memory.max_size")
 
 @final
 @dataclass(frozen=True)
-class Start:
-    """The checkpoint of one training that a fork begins with."""
-
-    total_frame: int
-    """Frames of all its Sessions; 0: it begins at the parent's start."""
-    manifests: Mapping[int, Manifest]
-    """By Session."""
-
-    def copy(self, parent: RunDir, run_dir: RunDir) -> None:
-        """Copies the checkpoint of each Session, and the rows up to it, from the
-        folder of the parent to a new one. Raises OSError."""
-        for session, manifest in self.manifests.items():
-            copy_checkpoint(
-                manifest, parent.session(0, session), run_dir.session(0, session)
-            )
-        for session in self.manifests:
-            complete(run_dir.session(0, session))
-
-
-@final
-@dataclass(frozen=True)
 class Fork:
     """A fork of a run, not begun yet."""
 
@@ -112,8 +83,8 @@ class Fork:
     root_seed: int
     frame: int
     """The total frame of each training at which the fork leaves its parent."""
-    starts: Sequence[Start]
-    """One for each training."""
+    starts: Sequence["TrainingCheckpoint"]
+    """The checkpoint of each training that it begins with."""
 
     @cached_property
     def changes(self) -> list[tuple[str, Any]]:
@@ -173,12 +144,23 @@ class Fork:
             if initial.is_file():
                 run_dir.initial_file.write_bytes(initial.read_bytes())
             for start in self.starts:
-                start.copy(self.parent, run_dir)
+                copy_start(start, self.parent, run_dir)
         except OSError as error:
             raise UsageError(
                 f"cannot copy the state of {self.parent.root} to {run_dir.root}: "
                 f"{error.strerror or error}"
             ) from error
+
+
+def copy_start(start: "TrainingCheckpoint", parent: RunDir, run_dir: RunDir) -> None:
+    """Copies the checkpoint of each Session, and the rows up to it, from the folder of
+    the parent to a new one. Raises OSError."""
+    for session, manifest in start.manifests.items():
+        copy_checkpoint(
+            manifest, parent.session(0, session), run_dir.session(0, session)
+        )
+    for session in start.manifests:
+        complete(run_dir.session(0, session))
 
 
 def plan_fork(source: RunSource) -> Fork:
@@ -189,7 +171,10 @@ def plan_fork(source: RunSource) -> Fork:
     assert parent is not None
     recorded = resume.resumed_spec(parent, source, ("agent", "env", "meta", "search"))
     parent_spec = load_spec(parent.spec_file, parent.spec_name, warn=False)
-    frame = _frame(source.frame, parent, parent_spec)
+    checkpoints = RunRecord(parent).checkpoints
+    meta = parent_spec.meta
+    reached = min(checkpoints.reached(meta, sessions) for sessions in meta.trainings)
+    frame = _frame(source.frame, parent, reached)
     _check_history(parent, recorded.origin, parent_spec, frame)
     fork = Fork(
         parent=parent,
@@ -198,8 +183,7 @@ def plan_fork(source: RunSource) -> Fork:
         root_seed=recorded.root_seed,
         frame=frame,
         starts=[
-            nearest_start(parent, parent_spec, sessions, frame)
-            for sessions in parent_spec.meta.trainings
+            checkpoints.nearest(meta, sessions, frame) for sessions in meta.trainings
         ],
     )
     problems = [
@@ -210,7 +194,7 @@ def plan_fork(source: RunSource) -> Fork:
     if problems:
         raise SpecError(f"fork of {parent.root}", problems)
     behind = any(start.total_frame < frame for start in fork.starts)
-    if behind and parent_spec.meta.max_run > 1:
+    if behind and meta.max_run > 1:
         known = ", ".join(f"{start.total_frame:,}" for start in fork.starts)
         raise UsageError(
             f"{parent.root}: the trainings of meta.max_run are not replayed; fork at a "
@@ -309,9 +293,11 @@ class Replay:
     @property
     def has_come_far_enough(self) -> bool:
         """Whether the checkpoints of every training have reached the frame."""
+        checkpoints = RunRecord(self._run_dir).checkpoints
+        meta = self.spec.meta
         totals = [
-            _total(_newest(self._run_dir, self.spec, sessions))
-            for sessions in self.spec.meta.trainings
+            checkpoints.newest(meta, sessions).total_frame
+            for sessions in meta.trainings
         ]
         return min(totals) >= self.frame
 
@@ -372,13 +358,9 @@ def _repeats(spec: Spec) -> bool:
     return not meta.mode.has_learner or meta.has_local_actors
 
 
-def _frame(asked: int | None, parent: RunDir, spec: Spec) -> int:
+def _frame(asked: int | None, parent: RunDir, reached: int) -> int:
     """The frame of the fork: as asked for, or that of the newest checkpoint. Raises
     UsageError if the run has not come so far."""
-    reached = min(
-        max(map(_total, _saved(parent, spec, _members(spec, sessions))), default=0)
-        for sessions in spec.meta.trainings
-    )
     is_open = asked is None
     if asked is None:
         asked = reached
@@ -392,69 +374,6 @@ def _frame(asked: int | None, parent: RunDir, spec: Spec) -> int:
     return asked
 
 
-def _members(spec: Spec, sessions: Sequence[int]) -> list[int]:
-    """The Sessions of a training that save."""
-    return [each for each in sessions if not spec.meta.is_actor(each)]
-
-
-def _newest(parent: RunDir, spec: Spec, sessions: range) -> dict[int, Manifest]:
-    return _readable(
-        {each: parent.session(0, each).manifest for each in _members(spec, sessions)}
-    )
-
-
-def _readable(places: Mapping[int, Path]) -> dict[int, Manifest]:
-    """The manifests of Sessions. A damaged one is left out: there may be an earlier
-    one."""
-    manifests = {}
-    for session, path in places.items():
-        with suppress(CheckpointError):
-            manifest = read_manifest(path)
-            if manifest is not None:
-                manifests[session] = manifest
-    return manifests
-
-
-def _total(manifests: Mapping[int, Manifest]) -> int:
-    return sum(manifest.frame for manifest in manifests.values())
-
-
-def nearest_start(parent: RunDir, spec: Spec, sessions: range, frame: int) -> Start:
-    """The newest intact checkpoint of a training at or before `frame`."""
-    members = _members(spec, sessions)
-    for manifests in sorted(_saved(parent, spec, members), key=_total, reverse=True):
-        if _total(manifests) > frame:
-            continue
-        problems = chain.from_iterable(
-            damage(parent.session(0, each), saved) for each, saved in manifests.items()
-        )
-        if not any(problems):
-            return Start(_total(manifests), manifests)
-    return Start(0, {})
-
-
-def _saved(
-    parent: RunDir, spec: Spec, members: Sequence[int]
-) -> Iterator[dict[int, Manifest]]:
-    """The checkpoints of a training on the disk, each with all its members. Those of
-    ranks and of virtual time belong together by their number, those of other workers by
-    the total frame."""
-    together: dict[int, dict[int, Path]] = {}
-    by_serial = not spec.meta.mode.lock_free or spec.meta.simulate is not None
-    for each in members:
-        paths = parent.session(0, each)
-        for kept in kept_manifests(paths.models, paths.prefix):
-            key = kept.serial if by_serial else kept.total_frame
-            together.setdefault(key, {})[each] = kept.path
-    newest = {each: parent.session(0, each).manifest for each in members}
-    previous = {each: previous_path(path) for each, path in newest.items()}
-    for places in (*together.values(), newest, previous):
-        manifests = _readable(places)
-        serials = {manifest.serial for manifest in manifests.values()}
-        if len(manifests) == len(members) and (len(serials) == 1 or not by_serial):
-            yield manifests
-
-
 def check_loads(fork: Fork) -> None:
     """Raises SpecError, which names the keys, if an agent of the fork's spec cannot
     take over the parent's state. Where a replay begins at the parent's start, the state
@@ -466,16 +385,15 @@ def check_loads(fork: Fork) -> None:
         check_initial(fork.parent, fork.spec)
         return
     changes = [(path, new) for path, new in fork.changes if path.startswith("agent.")]
-    manifests = dict(fork.starts[0].manifests) or _newest(
-        fork.parent, fork.parent_spec, fork.parent_spec.meta.trainings[0]
-    )
-    if not changes or not manifests:
+    checkpoints = RunRecord(fork.parent).checkpoints
+    start = fork.starts[0]
+    if not start.manifests:
+        meta = fork.parent_spec.meta
+        start = checkpoints.newest(meta, meta.trainings[0])
+    if not changes or not start.manifests:
         return
-    with importing():
-        from slm_lab.storage.checkpoint import CheckpointStore
-    session, manifest = next(iter(manifests.items()))
-    paths = fork.parent.session(0, session)
-    state = CheckpointStore(paths.models, paths.prefix).load(manifest)
+    session, manifest = next(iter(start.manifests.items()))
+    state = checkpoints.state(session, manifest)
     why = _why_it_does_not_load(fork.spec, fork.parent_spec, state)
     if why is None:
         return

@@ -10,6 +10,7 @@ import pytest
 from torch import Tensor
 
 from slm_lab.parallel.fork_server import CONTEXT
+from slm_lab.records.checkpoints import TrialCheckpoints
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.spec.load import parse_spec
 from slm_lab.spec.modes import Mode, mode_of
@@ -17,7 +18,7 @@ from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.checkpoint import CheckpointStore
 from slm_lab.storage.result import Ending, SessionResult
 from slm_lab.storage.run_dir import FOLDERS, RunDir
-from slm_lab.studies.fork import nearest_start
+from slm_lab.studies.fork import copy_start
 from slm_lab.studies.trial import Trial, TrialTask
 from slm_lab.testing.contract import Contract
 from slm_lab.testing.sessions import (
@@ -260,8 +261,9 @@ class ModeContract(Contract):
         three quarters."""
         members = self.members(case)
         frame = 3 * case.max_frame // 4
-        (sessions,) = whole.spec.meta.trainings
-        start = nearest_start(whole.run_dir, whole.spec, sessions, frame)
+        meta = whole.spec.meta
+        (sessions,) = meta.trainings
+        start = TrialCheckpoints(whole.run_dir, 0).nearest(meta, sessions, frame)
         assert case.max_frame // 2 <= start.total_frame < frame, (
             f"{case.word} kept no checkpoint at half of its budget, but at frame "
             f"{start.total_frame}: grant Vote.KEEP to all members, or let the parent "
@@ -270,7 +272,7 @@ class ModeContract(Contract):
         folder = tmp_path / "fork"
         for part in FOLDERS:
             (folder / part).mkdir(parents=True, exist_ok=True)
-        start.copy(whole.run_dir, RunDir(folder, whole.spec.name))
+        copy_start(start, whole.run_dir, RunDir(folder, whole.spec.name))
         replayed = train(case, members, folder, resume=True, until=frame)
         assert set(replayed.endings) == {Ending.INTERRUPTED}, (
             f"the members of {case.word} were replayed and ended so: "

@@ -23,9 +23,9 @@ from slm_lab.core.files import read_object, write_json
 from slm_lab.core.recorded import value_at
 from slm_lab.core.text import one_line, shortened
 from slm_lab.env.extras import require
-from slm_lab.metrics.reader import RowFile
 from slm_lab.records.annotations import read_annotations
 from slm_lab.records.lookup import find_trial
+from slm_lab.records.progress import NewRows
 from slm_lab.records.run_record import RunRecord, trial_metrics
 from slm_lab.storage.result import Ending
 
@@ -190,27 +190,20 @@ class _Rows:
     """The unsent rows of one file, and the frame of the last one sent."""
 
     def __init__(self, file: Path, prefix: str, sent: float) -> None:
-        self._rows = RowFile(file)
+        self._rows = NewRows(file, after=sent)
         self._prefix = prefix
         self.sent = sent
         self.pending: list[Point] = []
 
     def read(self) -> list[Point]:
-        """The rows that have not been sent. Those that a resume writes again were."""
-        rows: list[dict[str, float | None]] = []
-        with suppress(ValueError, OSError):  # damaged; the training reports it
-            rows = self._rows.new_rows()
-        newest = self.pending[-1].frame if self.pending else self.sent
-        for row in rows:
-            frame = row.get("frame") or 0.0
-            if frame > newest:
-                newest = frame
-                values = {
-                    f"{self._prefix}{column}": value
-                    for column, value in row.items()
-                    if column != "frame" and value is not None and math.isfinite(value)
-                }
-                self.pending.append(Point(int(frame), values))
+        """The rows that have not been sent."""
+        for row in self._rows.read():
+            values = {
+                f"{self._prefix}{column}": value
+                for column, value in row.items()
+                if column != "frame" and value is not None and math.isfinite(value)
+            }
+            self.pending.append(Point(int(row["frame"] or 0), values))
         return self.pending
 
     def mark_sent(self) -> None:
@@ -284,14 +277,13 @@ class _Feed:
         record = self._record
         if not self._state:  # no row was ever written
             return
-        for session, paths in record.sessions.items():
+        for session in self._sessions:
             key = f"s{session}"
             if key in self._state:
                 tracked = self._tracked(key)
-                results = _numbers(read_object(paths.metrics))
+                results = _numbers(record.session_metrics(session))
                 self._tracker.summarise(tracked, results, self._frame(session))
-                graphs = paths.graphs.glob(f"{paths.prefix}_*.png")
-                self._add_graphs(tracked, sorted(graphs))
+                self._add_graphs(tracked, record.session_graphs(session))
         metrics = trial_metrics(record.run_dir, record.trial)
         newest = max(map(self._frame, self._sessions))
         self._tracker.summarise(self._main(), _trial_numbers(metrics), newest)
@@ -302,9 +294,7 @@ class _Feed:
     def _add_results(self) -> None:
         """Sends the graphs of the Trial, and the agent."""
         record = self._record
-        pattern = f"{self._prefix}_trial_graph_*.png"
-        graphs = [*record.folder.glob(pattern), *record.folder.glob(f"graph/{pattern}")]
-        self._add_graphs(self._main(), sorted(graphs))
+        self._add_graphs(self._main(), record.trial_graphs())
         if not record.is_trial_of_search:
             self._add_agent()
 

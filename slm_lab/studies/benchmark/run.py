@@ -15,7 +15,6 @@ from typing_extensions import override
 from slm_lab.charts.axis import RETURNS, TOTAL_FRAMES
 from slm_lab.charts.trainings import read_trial
 from slm_lab.core.errors import UsageError
-from slm_lab.core.files import read_object
 from slm_lab.core.recorded import value_at
 from slm_lab.core.types import FloatArray
 from slm_lab.metrics.lines import Line
@@ -256,9 +255,7 @@ def _known(number: float) -> float | None:
 
 def _evaluation(run: RunRecord) -> GreedyEpisodes | None:
     """The greedy episodes of all workers; None if none were played."""
-    agents = value_at(read_object(run.evaluation_file), "agents", [])
-    lists = [value_at(agent, "returns", []) for agent in agents]
-    returns = np.array([number for numbers in lists for number in numbers], np.float64)
+    returns = np.array(run.evaluated_returns, np.float64)
     if not returns.size:
         return None
     return GreedyEpisodes(

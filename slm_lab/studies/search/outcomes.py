@@ -56,14 +56,13 @@ def draw(
         return [*paths, table]
     rows: dict[int, list[Rows]] = {}
     run_of: dict[int, list[int] | None] = {}
-    for trial in (
-        number for number, each in study_state.trials.items() if each.has_begun
-    ):
-        record = RunRecord(run_dir).trial_at(trial)
-        files = {session: paths.rows for session, paths in record.sessions.items()}
-        by_session = read_existing(files)
-        rows[trial] = list(by_session.values())
-        run_of[trial] = record.meta.runs_of(by_session)
+    search = RunRecord(run_dir)
+    for number, state in study_state.trials.items():
+        if state.has_begun:
+            trial = search.trial_at(number)
+            by_session = {session: trial.rows(session) for session in trial.sessions}
+            rows[number] = list(by_session.values())
+            run_of[number] = trial.meta.runs_of(by_session)
     title = f"{spec.name} on {spec.env.name}"
     folder = run_dir.root
     prefix = run_dir.prefix

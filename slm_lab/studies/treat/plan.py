@@ -17,7 +17,7 @@ from slm_lab.spec.load import load_spec, warnings_held
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.run_dir import RunDir
 from slm_lab.studies.compare.plan import Plan, Treatment, TriedRemedy
-from slm_lab.studies.fork import Fork, check_loads, nearest_start, plan_fork
+from slm_lab.studies.fork import Fork, check_loads, plan_fork
 
 Settings: TypeAlias = tuple[str, ...]
 """Changes of a spec, as `-s` takes them."""
@@ -127,7 +127,7 @@ def _fork_before(
     spec = load_spec(record.spec_file, record.name, warn=False)
     since = min(finding.since for finding in cures)
     sessions = spec.meta.trainings[0]
-    nearest = nearest_start(record.run_dir, spec, sessions, since).total_frame
+    nearest = record.checkpoints.nearest(spec.meta, sessions, since).total_frame
     fork = None
     if nearest:
         fork = _fork_of_state(_forked(source, record, nearest, settings))

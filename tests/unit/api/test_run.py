@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import slm_lab
-from slm_lab.core.errors import UsageError
+from slm_lab.core.errors import SpecError, UsageError
 
 
 @pytest.fixture
@@ -60,6 +60,14 @@ def test_a_run_without_rows_can_be_read(folder, tmp_path):
     assert run.rows.empty
     assert run.metrics == {}
     assert run.plot().data is not None
+
+
+def test_damaged_metrics_are_refused_with_the_name_of_their_file(folder, tmp_path):
+    copied = shutil.copytree(folder, tmp_path / "small_6")
+    file = copied / "small_t0_trial_metrics_scalar.json"
+    file.write_text("{")
+    with pytest.raises(SpecError, match=file.name):
+        _ = slm_lab.load_run(copied).metrics
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path):

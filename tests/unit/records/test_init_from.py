@@ -11,7 +11,6 @@ import torch
 from slm_lab.core.errors import UsageError
 from slm_lab.core.files import write_json
 from slm_lab.parallel.task import SessionTask
-from slm_lab.records.checkpoints import TrialCheckpoints
 from slm_lab.records.init_from import find_parent
 from slm_lab.records.origin import provenance
 from slm_lab.records.run_record import RunRecord
@@ -57,7 +56,7 @@ def latest(folder):
 
 def weights(run, trial=0):
     """The latest weights of every Session with a checkpoint."""
-    agents = TrialCheckpoints(RunRecord(run, trial))
+    agents = RunRecord(run, trial).checkpoints
     return [
         values_of(agents.load(session, "latest").snapshot["flats"])
         for session in agents.begun()
@@ -351,7 +350,7 @@ def test_weights_that_are_not_finite_are_refused(folder):
     assert all(torch.isfinite(value).all() for value in parent.values.values())
     run = latest(folder)
     paths = run.session(0, 0)
-    agents = TrialCheckpoints(RunRecord(run, 0))
+    agents = RunRecord(run, 0).checkpoints
     state = agents.load(0, "best").snapshot
     state["flats"]["actor"]["vector"][0] = float("nan")
     file = run.root / "model" / read_manifest(paths.manifest).files["best"].name
