@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.signals import ended_in_time, print_stop
 from slm_lab.core.errors import UsageError
-from slm_lab.core.plugins import import_plugins, typed_modules
+from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import importing, stop_signals_blocked
 from slm_lab.parallel.fork_server import start_fork_server
 from slm_lab.records.annotations import check_tags
@@ -123,7 +123,9 @@ def resolve_names(asked: RunSource, verb: Verb) -> RunSource:
         return _resolve_fork(asked)
     source = asked
     if asked.spec_file or asked.run is None:
-        source = _resolve_recipe(asked)
+        with importing():
+            from slm_lab.recipes.recipe import with_recipe
+        source = with_recipe(asked)
     if source.run is not None:
         is_recipe = source.spec_name != asked.spec_name
         return _resolve_run(source, verb, asked.spec_name if is_recipe else None)
@@ -131,22 +133,6 @@ def resolve_names(asked: RunSource, verb: Verb) -> RunSource:
         from slm_lab.records.trust import imports_of_file
     imports = imports_of_file(source.spec_file, source.imports, source.trust)
     return replace(source, imports=imports, parent=_find_parent(source))
-
-
-def _resolve_recipe(asked: RunSource) -> RunSource:
-    """The same with the file, the name and the `sets` of the recipe that it names;
-    unchanged if it names none."""
-    with importing():
-        from slm_lab.recipes.recipe import resolve_recipe
-    modules = (*asked.imports, *typed_modules(asked.spec_name or ""))
-    modules = tuple(dict.fromkeys(modules))
-    file, name, sets = resolve_recipe(
-        asked.spec_file, asked.spec_name, asked.sets, modules
-    )
-    source = replace(asked, spec_file=file, spec_name=name, sets=sets)
-    if name != asked.spec_name:
-        source = replace(source, imports=modules)
-    return source
 
 
 def _resolve_run(source: RunSource, verb: Verb, env: str | None) -> RunSource:

@@ -146,10 +146,6 @@ class BenchmarkReport:
         label = f"virtual {clock.label}"
         return _chart(panels, RETURNS[0], suite, clock._replace(label=label))
 
-    def broken_bounds(self) -> list[RowResult]:
-        """The rows that promise a bound and do not keep it."""
-        return [row for row in self.results if row.is_kept is False]
-
     def improvements(self, suite: str) -> list[Improvement]:
         """For each two methods with three seeds in the same environments, which is
         better."""
