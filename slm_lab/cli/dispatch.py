@@ -1,4 +1,5 @@
-"""Dispatches `slm-lab run` to the command of its mode."""
+"""Dispatches `slm-lab run` to the command of its mode, and what the Python API asks
+for to its command."""
 
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -7,7 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from typer import Exit
+
 from slm_lab.cli.shell.caller import Caller
+from slm_lab.cli.shell.exit_codes import report_errors, run_guarded
 from slm_lab.cli.shell.signals import ended_in_time, print_stop
 from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins
@@ -25,6 +29,25 @@ if TYPE_CHECKING:
 PLAYING = ("eval", "enjoy")
 MOST_LETTERS = 200
 """The maximum length of a name or a note, in letters."""
+
+
+def run_for_caller() -> None:
+    """Does what the Python API asks for that has started this process."""
+
+    def work() -> None:
+        with report_errors() as caller:
+            verb, request = caller.receive()
+            if verb == "compare":
+                with stop_signals_blocked(), importing():
+                    from slm_lab.cli.compare import compare
+                raise Exit(compare(request, caller))
+            if verb == "ab":
+                with stop_signals_blocked(), importing():
+                    from slm_lab.cli.ab import ab
+                raise Exit(ab(request, caller))
+            raise Exit(execute(verb, request, caller))
+
+    run_guarded(work)
 
 
 def execute(verb: Verb, asked: RunSource, caller: Caller) -> int:

@@ -23,7 +23,7 @@ from slm_lab.env.lookup import find_env
 from slm_lab.env.make import Spaces, describe_spaces
 from slm_lab.env.simulators.atari import is_atari
 from slm_lab.records.run_source import RunSource
-from slm_lab.records.trust import FLATTEN
+from slm_lab.records.trust import FLATTEN, imports_of_file
 from slm_lab.spec.checks.algorithm import action_space_problems
 from slm_lab.spec.checks.parts import named_parts
 from slm_lab.spec.load import load_spec, spec_names
@@ -207,6 +207,15 @@ def with_recipe(source: RunSource) -> RunSource:
     if name != source.spec_name:
         resolved = replace(resolved, imports=modules)
     return resolved
+
+
+def resolve_words(source: RunSource) -> RunSource:
+    """The same with the recipe and the modules that its words name. Imports these
+    modules. Raises LabError."""
+    resolved = with_recipe(source)
+    imports = imports_of_file(resolved.spec_file, resolved.imports, resolved.trust)
+    import_plugins(imports)
+    return replace(resolved, imports=imports)
 
 
 def plain_env(env: str, sets: Sequence[str]) -> EnvSpec:

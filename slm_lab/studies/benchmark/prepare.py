@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from slm_lab.core.errors import UsageError
-from slm_lab.core.plugins import import_plugins
-from slm_lab.recipes.recipe import GAMES, recipes, with_recipe
+from slm_lab.recipes.recipe import GAMES, recipes, resolve_words
 from slm_lab.records.run_source import RunSource
-from slm_lab.records.trust import imports_of_file
 from slm_lab.studies.benchmark.plan import BenchmarkPlan, PlannedRow, planned_row
 from slm_lab.studies.benchmark.run import BenchmarkRun
 from slm_lab.studies.benchmark.suite import SuiteRow, read_suite, shipped_suites
@@ -68,8 +66,10 @@ def _planned(request: BenchmarkRequest, row: SuiteRow) -> PlannedRow:
     source = replace(
         request.source, spec_file=row.file, spec_name=name, sets=sets, seed=None
     )
-    source = with_recipe(source)
-    imports = imports_of_file(source.spec_file, source.imports, source.trust)
-    import_plugins(imports)
-    source = replace(source, imports=imports)
-    return planned_row(row.name, row.method, source, row.seeds, row.bound)
+    return planned_row(
+        name=row.name,
+        method=row.method,
+        source=resolve_words(source),
+        seeds=row.seeds,
+        bound=row.bound,
+    )
