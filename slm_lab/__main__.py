@@ -41,7 +41,7 @@ def run_lab() -> None:
 def run_for_caller() -> None:
     """The command of a process that the Python API has started."""
     _end_at_stop_signals()
-    from slm_lab.cli.for_caller import run_for_caller as run_request
+    from slm_lab.cli.dispatch import run_for_caller as run_request
 
     run_request()
 

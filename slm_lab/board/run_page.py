@@ -6,7 +6,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-import numpy as np
 from dash import html
 
 from slm_lab.board import elements
@@ -305,24 +304,18 @@ def _panels(entry: CatalogEntry, query: Query) -> Any:
 
 def _sessions(entry: CatalogEntry, query: Query) -> Any:
     record = entry.trial(query.trial)
-    ends = {end.get("session"): end for end in record.metrics.get("sessions") or []}
     names = _names(record)
-    lines = []
-    for session, rows in record.readable_rows().rows.items():
-        last = {name: float(rows[name][-1]) for name in rows.columns}
-        end = ends.get(session, {})
-        returns = [last.get(name, np.nan) for name in ("recent_return", "final_return")]
-        known = [value for value in returns if np.isfinite(value)]
-        lines.append(
-            (
-                names[session],
-                str(end.get("ending", "")),
-                f"{last['frame']:,.0f}",
-                significant(last.get("fps", 0.0)),
-                significant(known[0]) if known else "–",
-                error_summary(str(end.get("error") or "")),
-            )
+    lines = [
+        (
+            names[session],
+            state.ending,
+            f"{state.frame:,.0f}",
+            significant(state.frames_per_s),
+            significant(state.newest_return),
+            error_summary(state.error),
         )
+        for session, state in record.session_states().items()
+    ]
     header = ("Session", "ended", "frame", "frames/s", "return", "reason")
     if lines:
         return elements.section("Sessions", elements.rows_table(header, lines, words=1))

@@ -21,7 +21,7 @@ from slm_lab.core.files import stamp_of
 from slm_lab.core.text import error_summary
 from slm_lab.core.values import short_names, value_text
 from slm_lab.metrics.row import BASE_COLUMNS
-from slm_lab.records.catalog import Catalog, CatalogEntry
+from slm_lab.records.catalog import Catalog, CatalogEntry, outermost
 from slm_lab.records.overview import varied_params
 from slm_lab.records.run_record import RunRecord
 from slm_lab.storage.run_dir import videos
@@ -117,13 +117,10 @@ def _varied(catalog: Catalog) -> list[str]:
 def _rows(catalog: Catalog) -> list[dict[str, Any]]:
     entries = catalog.entries()
     varied = _varied(catalog)
-    rows = []
-    for name, entry in entries.items():
-        outer = entries.get(name.rpartition("/")[0], entry)
-        while outer.overview.forked_from in entries:
-            outer = entries[outer.overview.forked_from]
-        rows.append(_row(entry, outer.overview.started, varied))
-    return rows
+    return [
+        _row(entry, outermost(entry, entries).overview.started, varied)
+        for entry in entries.values()
+    ]
 
 
 def _field(path: str) -> str:

@@ -3,14 +3,12 @@
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
 from rich.console import Console
 from rich.text import Text
 
-from slm_lab.cli.dispatch import resolve_names
 from slm_lab.cli.display import screen
 from slm_lab.cli.display.trainings import TrainingsTable
 from slm_lab.cli.shell.caller import Caller
@@ -18,8 +16,7 @@ from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
 from slm_lab.core.errors import SpecError, UsageError
 from slm_lab.core.plugins import import_plugins
 from slm_lab.core.text import error_summary, short_count, significant
-from slm_lab.recipes.recipe import GAMES, recipes
-from slm_lab.records.run_source import RunSource
+from slm_lab.recipes.recipe import GAMES, recipes, resolve_words
 from slm_lab.records.trust import command_text, modules_of
 from slm_lab.spec.load import spec_names
 from slm_lab.spec.read import find_file, read_file
@@ -106,15 +103,9 @@ def _open(request: AbRequest) -> AbRun:
             seeds=request.seeds,
             jobs=request.jobs,
         )
-    sources = [_resolved(source) for source in (request.a, request.b)]
-    plan = make_plan(request._replace(a=sources[0], b=sources[1]))
+    resolved = request._replace(a=resolve_words(request.a), b=resolve_words(request.b))
+    plan = make_plan(resolved)
     return AbRun.begin(plan, request.a.data_dir, request.jobs)
-
-
-def _resolved(source: RunSource) -> RunSource:
-    resolved = resolve_names(source, "train")
-    import_plugins(resolved.imports)
-    return replace(resolved, parent=None)
 
 
 def _reject_beside_resume(request: AbRequest) -> None:

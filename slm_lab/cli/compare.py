@@ -42,7 +42,7 @@ def compare(request: CompareRequest, caller: Caller) -> int:
         interrupted = True
     code = _conclude(console, run, interrupted)
     if as_json:
-        screen.print_json(_document(run.folder, code))
+        screen.print_json(_document(run, code))
     return code
 
 
@@ -194,19 +194,11 @@ def _conclude(console: Console, run: CompareRun, interrupted: bool) -> int:
     return 0
 
 
-def _document(folder: Path, code: int) -> dict[str, Any]:
-    import pandas as pd
-
+def _document(run: CompareRun, code: int) -> dict[str, Any]:
+    graphs = sorted(run.folder.glob("*_compare*.png"))
     return {
-        "folder": str(folder),
+        "folder": str(run.folder),
         "exit_code": code,
-        **{
-            key: pd.read_csv(file).to_dict("records")
-            for key, end in (
-                ("variants", "_compare_df"),
-                ("trainings", "_trainings_df"),
-            )
-            for file in folder.glob(f"*{end}.csv")
-        },
-        "graphs": [str(graph) for graph in sorted(folder.glob("*_compare*.png"))],
+        **run.results.document(),
+        "graphs": [str(graph) for graph in graphs],
     }

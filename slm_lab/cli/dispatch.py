@@ -1,4 +1,5 @@
-"""Dispatches `slm-lab run` to the command of its mode."""
+"""Dispatches `slm-lab run` to the command of its mode, and what the Python API asks
+for to its command."""
 
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -7,10 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from typer import Exit
+
 from slm_lab.cli.shell.caller import Caller
+from slm_lab.cli.shell.exit_codes import report_errors, run_guarded
 from slm_lab.cli.shell.signals import ended_in_time, print_stop
 from slm_lab.core.errors import UsageError
-from slm_lab.core.plugins import import_plugins, typed_modules
+from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import importing, stop_signals_blocked
 from slm_lab.parallel.fork_server import start_fork_server
 from slm_lab.records.annotations import check_tags
@@ -25,6 +29,25 @@ if TYPE_CHECKING:
 PLAYING = ("eval", "enjoy")
 MOST_LETTERS = 200
 """The maximum length of a name or a note, in letters."""
+
+
+def run_for_caller() -> None:
+    """Does what the Python API asks for that has started this process."""
+
+    def work() -> None:
+        with report_errors() as caller:
+            verb, request = caller.receive()
+            if verb == "compare":
+                with stop_signals_blocked(), importing():
+                    from slm_lab.cli.compare import compare
+                raise Exit(compare(request, caller))
+            if verb == "ab":
+                with stop_signals_blocked(), importing():
+                    from slm_lab.cli.ab import ab
+                raise Exit(ab(request, caller))
+            raise Exit(execute(verb, request, caller))
+
+    run_guarded(work)
 
 
 def execute(verb: Verb, asked: RunSource, caller: Caller) -> int:
@@ -123,7 +146,9 @@ def resolve_names(asked: RunSource, verb: Verb) -> RunSource:
         return _resolve_fork(asked)
     source = asked
     if asked.spec_file or asked.run is None:
-        source = _resolve_recipe(asked)
+        with importing():
+            from slm_lab.recipes.recipe import with_recipe
+        source = with_recipe(asked)
     if source.run is not None:
         is_recipe = source.spec_name != asked.spec_name
         return _resolve_run(source, verb, asked.spec_name if is_recipe else None)
@@ -131,22 +156,6 @@ def resolve_names(asked: RunSource, verb: Verb) -> RunSource:
         from slm_lab.records.trust import imports_of_file
     imports = imports_of_file(source.spec_file, source.imports, source.trust)
     return replace(source, imports=imports, parent=_find_parent(source))
-
-
-def _resolve_recipe(asked: RunSource) -> RunSource:
-    """The same with the file, the name and the `sets` of the recipe that it names;
-    unchanged if it names none."""
-    with importing():
-        from slm_lab.recipes.recipe import resolve_recipe
-    modules = (*asked.imports, *typed_modules(asked.spec_name or ""))
-    modules = tuple(dict.fromkeys(modules))
-    file, name, sets = resolve_recipe(
-        asked.spec_file, asked.spec_name, asked.sets, modules
-    )
-    source = replace(asked, spec_file=file, spec_name=name, sets=sets)
-    if name != asked.spec_name:
-        source = replace(source, imports=modules)
-    return source
 
 
 def _resolve_run(source: RunSource, verb: Verb, env: str | None) -> RunSource:

@@ -582,13 +582,14 @@ def benchmark(
     with report_errors(notify) as caller:
         with stop_signals_blocked(), importing():
             from slm_lab.cli import benchmark as command
+            from slm_lab.studies.benchmark.prepare import BenchmarkRequest
 
         if report and (gate or suite is not None):
             raise UsageError("--report reads all results in --data: leave out the rest")
         results = data or Path("benchmark")
         if report:
             raise Exit(command.report(results, out, as_json))
-        request = command.BenchmarkRequest(
+        request = BenchmarkRequest(
             suite=suite,
             source=RunSource(
                 sets=tuple(sets),

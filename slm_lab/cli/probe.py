@@ -1,7 +1,8 @@
 """The command `slm-lab probe`: its output."""
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -15,19 +16,7 @@ from slm_lab.core.text import count_text, significant
 from slm_lab.recipes.recipe import resolve_recipe
 from slm_lab.records.run_source import RunSource
 from slm_lab.records.trust import command_text, imports_of_file
-from slm_lab.spec.schema.spec import Spec
-from slm_lab.studies.probe import (
-    AS_IS,
-    BEST,
-    WORTH,
-    Change,
-    Probe,
-    Rate,
-    Speed,
-    bound,
-    gains,
-    in_order,
-)
+from slm_lab.studies.probe import AS_IS, WORTH, Change, Probe, ProbeResult, Rate
 from slm_lab.studies.requirements import check_machine, check_spaces
 
 HEADER = ("change", "frames/s", "ratio", "learns")
@@ -55,65 +44,48 @@ def probe(
         source = RunSource(file, name, sets=tuple(sets), imports=modules)
         study = Probe(source, Path(folder))
         spec = study.spec
-        count = len(study.changes)
-        most = count + 2 + min(count, BEST)
         check_spaces(source.where(spec), spec)
         check_machine(source.where(spec), spec)
-        what = f"{spec.name} and {count_text(count, 'change')} of it"
-        print_line(console, f"{what}: up to {most} short runs …")
-        with console.status("") as status:
-            speeds = study.survey(
-                lambda number: status.update(f"run {number} of {most}")
-            )
-        _print_base(console, spec, speeds)
-        predicted = in_order(speeds)
-        _print_speeds(console, "Predicted", predicted)
-        late = [change.text for change in study.changes if change not in speeds]
-        if late:
-            print_line(console, f"without a result in time: {'; '.join(late)}")
-        faster = gains(predicted)[:BEST]
-        measured = predicted[:1]
-        if faster:
-            with console.status(f"{len(faster) + 2} longer runs"):
-                measured = in_order(study.verify(faster))
-            _print_speeds(console, "Measured", measured)
-    best = next(iter(gains(measured)), AS_IS)
+        what = f"{spec.name} and {count_text(len(study.changes), 'change')} of it"
+        print_line(console, f"{what}: up to {study.most_runs} short runs …")
+        result = _measure(console, study)
+    best = result.best
     keys = {text.partition("=")[0]: text for text in (*sets, *best.sets)}
     options = [word for text in keys.values() for word in ("-s", text)]
     command = command_text(["run", file, spec.name, "train", *options], modules)
     _print_advice(console, best, command)
     if as_json:
-        rates = dict(measured) if faster else {}
-        base = {**speeds[AS_IS]._asdict(), "measured": rates.get(AS_IS)}
-        changes = [
-            {
-                "set": change.sets,
-                "predicted": speed,
-                "measured": rates.get(change),
-                "learns": change.learns,
-            }
-            for change, speed in predicted[1:]
-        ]
-        print_json(
-            {
-                **base,
-                "bound": bound(spec, speeds),
-                "changes": changes,
-                "set": best.sets,
-                "learns": best.learns,
-            }
+        print_json(result.document())
+
+
+def _measure(console: Console, study: Probe) -> ProbeResult:
+    """Runs the probe, and prints what each part of it shows."""
+    with console.status("") as status:
+        speeds = study.survey(
+            lambda number: status.update(f"run {number} of {study.most_runs}")
         )
+    result = ProbeResult(study.spec, speeds)
+    _print_base(console, result)
+    _print_speeds(console, "Predicted", result.predicted)
+    late = [change.text for change in study.changes if change not in speeds]
+    if late:
+        print_line(console, f"without a result in time: {'; '.join(late)}")
+    promising = result.promising
+    if not promising:
+        return result
+    with console.status(f"{len(promising) + 2} longer runs"):
+        result = replace(result, verified=study.verify(promising))
+    _print_speeds(console, "Measured", result.measured)
+    return result
 
 
-def _print_base(console: Console, spec: Spec, speeds: Mapping[Change, Speed]) -> None:
+def _print_base(console: Console, result: ProbeResult) -> None:
     """Prints the speed of the spec as it is, and where its time goes."""
-    base = speeds[AS_IS]
-    sessions = count_text(spec.meta.num_sessions, "Session")
+    base = result.speeds[AS_IS]
+    sessions = count_text(result.spec.meta.num_sessions, "Session")
     cores = count_text(usable_cores(), "core")
     speed = f"{significant(base.frames_per_s)} frames/s"
-    print_line(
-        console, f"{speed}, {sessions} on {cores}; bound by {bound(spec, speeds)}"
-    )
+    print_line(console, f"{speed}, {sessions} on {cores}; bound by {result.bound}")
     shares = sorted(base.shares.items(), key=lambda item: -item[1])
     shown = [f"{part} {share:.0%}" for part, share in shares if share >= LEAST]
     if shown:

@@ -31,7 +31,7 @@ from slm_lab.records.run_record import RunRecord
 from slm_lab.records.run_source import RunSource
 from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.spec.session_names import full_name, sessions_text
-from slm_lab.storage.result import Ending, TrialResult, never_began
+from slm_lab.storage.result import Ending, TrialResult
 from slm_lab.storage.run_dir import RunDir
 from slm_lab.studies.run import Run
 from slm_lab.studies.run_mode import Verb
@@ -144,20 +144,9 @@ def _print_next_steps(console: Console, result: TrialResult, run: Run) -> None:
     """Prints the resume command, unless a resume would only fail again; then the
     reason."""
     meta = run.spec.meta
-    unfinished = [
-        end
-        for end in result.sessions
-        if end.ending is not Ending.FINISHED and not meta.is_actor(end.session)
-    ]
-    diverged = [end for end in unfinished if end.diverged]
-    stuck = [end for end in unfinished if end.diverged or end.unusable]
-    would_train = [
-        end for end in unfinished if end not in stuck and not end.lost_others
-    ]
-    is_unfinished = not stuck and (bool(unfinished) or result.lacks_graphs)
-    is_useful = bool(would_train) or is_unfinished
-    if is_useful and not never_began(result.sessions):
+    if result.is_resume_useful(meta):
         print_resume(console, "train", run)
+    diverged = [end for end in result.unfinished(meta) if end.diverged]
     if diverged:
         names = ", ".join(full_name(meta, end.session) for end in diverged)
         advice = advice_after_divergence(run.spec, diverged)

@@ -1,28 +1,22 @@
 """The command `slm-lab run SPEC NAME search`: its output and exit code."""
 
-import statistics
 import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from slm_lab.charts.search_summary import confirmed_table, confirmed_text
 from slm_lab.cli.display import screen
 from slm_lab.cli.display.sessions import print_resume
+from slm_lab.cli.display.trainings import TrainingsTable
 from slm_lab.cli.display.trials import TrialsTable, searched_names
 from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
 from slm_lab.cli.track import tracked
-from slm_lab.core.text import (
-    count_text,
-    error_summary,
-    short_count,
-    significant,
-)
+from slm_lab.core.text import count_text, error_summary, short_count
 from slm_lab.metrics.trial_state import TABLE_TRIALS, Status
 from slm_lab.records.overview import run_document
 from slm_lab.records.run_source import RunSource
@@ -186,50 +180,19 @@ def _introduce(console: Console, prepared: Prepared) -> None:
 def _confirm(
     console: Console, prepared: Prepared, settings: ConfirmSpec
 ) -> Confirmation:
-    search = prepared.search
     confirmation = Confirmation(prepared, settings)
-    if confirmation.missing:
-        count = len(confirmation.missing)
-        seeds = settings.max_session
-        fresh = count_text(seeds, "fresh seed")
-        text = f"confirming {count} of the best with {fresh} each"
-        if count == 1:
-            text = f"confirming the best with {fresh}"
-        screen.print_line(console, text)
-    live = screen.Screen(console)
-    confirmed = search.study_state.confirmed
-    logged = set(confirmed)
-
-    def show() -> None:
-        """Shows a line for each running spec; prints, without a terminal, each
-        confirmed one."""
-        if live.is_live:
-            live.show(_progress(confirmation))
-            return
-        for trial in [trial for trial in confirmed if trial not in logged]:
-            logged.add(trial)
-            screen.print_line(
-                console, f"t{trial} confirmed: {confirmed_text(confirmed[trial])}"
-            )
-
-    with stop_on_signals(confirmation.study.stop), live:
-        confirmation.study.run(show)
-    show()
+    if not confirmation.missing:
+        return confirmation
+    count = len(confirmation.missing)
+    fresh = count_text(settings.max_session, "fresh seed")
+    text = f"confirming {count} of the best with {fresh} each"
+    if count == 1:
+        text = f"confirming the best with {fresh}"
+    screen.print_line(console, text)
+    display = TrainingsTable(console, confirmation, confirmation.recent_return)
+    with stop_on_signals(confirmation.study.stop), display:
+        confirmation.study.run(display.update)
     return confirmation
-
-
-def _progress(confirmation: Confirmation) -> Table:
-    table = Table.grid(padding=(0, 2))
-    for trial, process in confirmation.running.items():
-        board = process.board
-        sessions = [board.read(session) for session in range(board.num_sessions)]
-        known = [s.recent_return for s in sessions if s.recent_return is not None]
-        mean = None
-        if known:
-            mean = statistics.fmean(known)
-        frames = sum(session.frame for session in sessions)
-        table.add_row(f"t{trial}", f"{frames:,} frames", significant(mean))
-    return table
 
 
 def _show_failures(prepared: Prepared) -> None:

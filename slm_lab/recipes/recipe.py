@@ -10,18 +10,20 @@ import math
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from slm_lab.core.errors import SpecError, UsageError
 from slm_lab.core.observation import BYTE, ObservationLayout, Part
-from slm_lab.core.plugins import import_plugins
+from slm_lab.core.plugins import import_plugins, typed_modules
 from slm_lab.env.convert.parts import LARGEST_GRID
 from slm_lab.env.lookup import find_env
 from slm_lab.env.make import Spaces, describe_spaces
 from slm_lab.env.simulators.atari import is_atari
-from slm_lab.records.trust import FLATTEN
+from slm_lab.records.run_source import RunSource
+from slm_lab.records.trust import FLATTEN, imports_of_file
 from slm_lab.spec.checks.algorithm import action_space_problems
 from slm_lab.spec.checks.parts import named_parts
 from slm_lab.spec.load import load_spec, spec_names
@@ -191,6 +193,29 @@ def resolve_recipe(
     import_plugins(imports)
     recipe = choose_recipe(word, plain_env(name, sets))
     return recipe.file, recipe.name, recipe.with_sets(sets)
+
+
+def with_recipe(source: RunSource) -> RunSource:
+    """The same with the file, the name and the `sets` of the recipe that it names;
+    unchanged if it names none. Raises LabError."""
+    modules = (*source.imports, *typed_modules(source.spec_name or ""))
+    modules = tuple(dict.fromkeys(modules))
+    file, name, sets = resolve_recipe(
+        source.spec_file, source.spec_name, source.sets, modules
+    )
+    resolved = replace(source, spec_file=file, spec_name=name, sets=sets)
+    if name != source.spec_name:
+        resolved = replace(resolved, imports=modules)
+    return resolved
+
+
+def resolve_words(source: RunSource) -> RunSource:
+    """The same with the recipe and the modules that its words name. Imports these
+    modules. Raises LabError."""
+    resolved = with_recipe(source)
+    imports = imports_of_file(resolved.spec_file, resolved.imports, resolved.trust)
+    import_plugins(imports)
+    return replace(resolved, imports=imports)
 
 
 def plain_env(env: str, sets: Sequence[str]) -> EnvSpec:

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -52,6 +52,14 @@ class CatalogEntry:
             raise UsageError(self.problem or "a comparison has no Trial")
         record = RunRecord(self.run, row_cache=self.row_cache)
         return record.trial_at(int(number) if number else None)
+
+
+def outermost(entry: CatalogEntry, entries: Mapping[str, CatalogEntry]) -> CatalogEntry:
+    """The run in which a run lies, and of forks the first one; else the run itself."""
+    outer = entries.get(entry.name.rpartition("/")[0], entry)
+    while outer.overview.forked_from in entries:
+        outer = entries[outer.overview.forked_from]
+    return outer
 
 
 class _Look(NamedTuple):

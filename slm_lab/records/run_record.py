@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import cached_property
+from math import isfinite, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
@@ -349,6 +350,14 @@ class RunRecord:
                     tables[session] = table
         return ReadableRows(rows, evaluations, problems)
 
+    def session_states(self) -> dict[int, "SessionState"]:
+        """How each Session with rows stands. Raises SpecError as `meta`."""
+        ends = {end.get("session"): end for end in self.metrics.get("sessions") or []}
+        return {
+            session: _session_state(rows, ends.get(session, {}))
+            for session, rows in self.readable_rows().rows.items()
+        }
+
     @property
     def cluster(self) -> object:
         """The Ray cluster that its spec names; None without one."""
@@ -496,6 +505,30 @@ class ReadableRows(NamedTuple):
     rows: dict[int, Rows]
     evaluations: dict[int, Rows]
     problems: list[str]
+
+
+class SessionState(NamedTuple):
+    """How a Session stands, by its last row and its end."""
+
+    ending: str
+    """Empty before its end."""
+    frame: float
+    frames_per_s: float
+    newest_return: float | None
+    """The recent return; without one the final return."""
+    error: str
+
+
+def _session_state(rows: Rows, end: Mapping[str, Any]) -> SessionState:
+    last = {name: float(rows[name][-1]) for name in rows.columns}
+    returns = (last.get(name, nan) for name in ("recent_return", "final_return"))
+    return SessionState(
+        ending=str(end.get("ending", "")),
+        frame=last["frame"],
+        frames_per_s=last.get("fps", 0.0),
+        newest_return=next(filter(isfinite, returns), None),
+        error=str(end.get("error") or ""),
+    )
 
 
 class LastRow(NamedTuple):

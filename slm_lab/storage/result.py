@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the process of a Session does not need these modules
     from slm_lab.metrics.trial_metrics import Throughput, TrialMetrics
+    from slm_lab.spec.schema.meta import MetaSpec
 
 
 class Ending(StrEnum):
@@ -43,6 +44,11 @@ class SessionResult:
     """Whether it ended only because a peer did."""
     lost: bool = False
     """Whether its machine was lost."""
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether a resume would end in the same way."""
+        return self.diverged or self.unusable
 
     @property
     def was_killed(self) -> bool:
@@ -81,3 +87,22 @@ class TrialResult:
         """Whether the user stopped the Trial, maybe while it drew its graphs."""
         stopped = any(s.ending is Ending.INTERRUPTED for s in self.sessions)
         return stopped or self.lacks_graphs
+
+    def unfinished(self, meta: "MetaSpec") -> list[SessionResult]:
+        """The Sessions that have not finished. Actors end with their learner."""
+        return [
+            result
+            for result in self.sessions
+            if result.ending is not Ending.FINISHED
+            and not meta.is_actor(result.session)
+        ]
+
+    def is_resume_useful(self, meta: "MetaSpec") -> bool:
+        """Whether a resume would train or draw, and not only fail again."""
+        if never_began(self.sessions):
+            return False
+        unfinished = self.unfinished(meta)
+        stuck = [result for result in unfinished if result.is_stuck]
+        if not stuck:
+            return bool(unfinished) or self.lacks_graphs
+        return any(not (each.is_stuck or each.lost_others) for each in unfinished)

@@ -4,7 +4,7 @@ unbiased."""
 
 from dataclasses import replace
 from pathlib import Path
-from statistics import pstdev
+from statistics import fmean, pstdev
 from typing import final
 
 import numpy as np
@@ -21,7 +21,7 @@ from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.manifest import FORMAT, read_manifest
 from slm_lab.storage.run_dir import FOLDERS, RunDir, origin_of
 from slm_lab.studies.baseline import RANDOM_RETURNS_FILE
-from slm_lab.studies.pool import Request, TrialProcess, request_of
+from slm_lab.studies.pool import Request, request_of
 from slm_lab.studies.resume import write_spec
 from slm_lab.studies.run import with_seed
 from slm_lab.studies.search.prepare import Prepared
@@ -67,12 +67,6 @@ class Confirmation(Agenda):
             ):
                 missing.append(trial)
         return missing
-
-    @property
-    def running(self) -> dict[int, TrialProcess]:
-        """The processes of the candidates that run, by their trials in the search."""
-        running = self.pool.running.items()
-        return {self._to_run[number]: process for number, process in running}
 
     @property
     def files(self) -> dict[int, Path]:
@@ -167,6 +161,20 @@ class Confirmation(Agenda):
     @override
     def label(self, trial: int) -> str:
         return f"t{self._to_run[trial]}"
+
+    def budget(self, trial: int) -> int:
+        """The frames of each seed."""
+        return self.candidates[self._to_run[trial]].spec.env.max_frame
+
+    def recent_return(self, trial: int) -> float | None:
+        """The mean over the Sessions of a running candidate; None before any episode
+        has ended."""
+        board = self.pool.running[trial].board
+        sessions = [board.read(session) for session in range(board.num_sessions)]
+        known = [s.recent_return for s in sessions if s.recent_return is not None]
+        if not known:
+            return None
+        return fmean(known)
 
     def _candidate(self, state: TrialState) -> TrialTask:
         return self.candidates[self._to_run[state.trial]]

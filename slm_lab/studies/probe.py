@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from math import ceil, inf
 from pathlib import Path
@@ -199,6 +199,65 @@ def _multiplies_much(net: NetSpec) -> bool:
 
 
 @final
+@dataclass(frozen=True)
+class ProbeResult:
+    """What `Probe.survey` has found about a spec, and then `Probe.verify`."""
+
+    spec: Spec
+    speeds: Mapping[Change, Speed]
+    """Of short runs."""
+    verified: Mapping[Change, Speed] = field(default_factory=dict)
+    """Of longer runs; empty before these."""
+
+    @property
+    def predicted(self) -> list[Rate]:
+        """The rates of short runs, as `in_order`."""
+        return in_order(self.speeds)
+
+    @property
+    def measured(self) -> list[Rate]:
+        """The rates of longer runs, as `in_order`."""
+        return in_order(self.verified)
+
+    @property
+    def promising(self) -> list[Change]:
+        """The changes that are worth longer runs."""
+        return gains(self.predicted)[:BEST]
+
+    @property
+    def best(self) -> Change:
+        """The first change that longer runs have shown to be a gain; else AS_IS."""
+        if not self.verified:
+            return AS_IS
+        return next(iter(gains(self.measured)), AS_IS)
+
+    @property
+    def bound(self) -> str:
+        """The bottleneck of the spec."""
+        return bound(self.spec, self.speeds)
+
+    def document(self) -> dict[str, Any]:
+        """The result as JSON has it."""
+        measured = dict(self.measured)
+        return {
+            **self.speeds[AS_IS]._asdict(),
+            "measured": measured.get(AS_IS),
+            "bound": self.bound,
+            "changes": [
+                {
+                    "set": change.sets,
+                    "predicted": frames_per_s,
+                    "measured": measured.get(change),
+                    "learns": change.learns,
+                }
+                for change, frames_per_s in self.predicted[1:]
+            ],
+            "set": self.best.sets,
+            "learns": self.best.learns,
+        }
+
+
+@final
 class Probe(Agenda):
     """A spec on this machine, and the changes that it allows; its runs are in
     `folder`."""
@@ -230,6 +289,12 @@ class Probe(Agenda):
     def changes(self) -> list[Change]:
         """The changes that the spec and this machine allow."""
         return list(self._specs)[1:]
+
+    @property
+    def most_runs(self) -> int:
+        """The most runs of a survey."""
+        count = len(self.changes)
+        return count + 2 + min(count, BEST)
 
     def survey(self, on_run: Callable[[int], None]) -> dict[Change, Speed]:
         """Short runs of the spec as it is and of the changes, then of the BEST changes

@@ -12,22 +12,62 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, final
+
+from typing_extensions import override
 
 from slm_lab.core.errors import LabError
 from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import STOP_SIGNALS
 from slm_lab.core.text import error_summary
-from slm_lab.records.run_record import RunRecord
+from slm_lab.records.run_record import RunRecord, trial_metrics
 from slm_lab.storage.run_dir import RunDir
 from slm_lab.trackers.callbacks import Callbacks, make_callback
-from slm_lab.trackers.tracked_run import TrackedRun
 from slm_lab.trackers.tracker import Tracker
 
 TICK = 0.5
 """Seconds between two looks at what was written."""
 LOG_TICK = 5.0
 """Seconds between two looks at the event log of a search."""
+
+
+@final
+class TrackedRun:
+    """A run, or a trial of a search, that another process trains.
+
+    It has the attributes of `slm_lab.Run` that a callback needs."""
+
+    def __init__(self, record: RunRecord, trainer: int | None = None) -> None:
+        """`trainer` is the process to stop. Raises SpecError if the spec cannot be
+        read."""
+        self.name = record.name
+        self.spec = dict(record.spec)
+        """The spec as the folder records it, with every default."""
+        self.folder: Path = record.folder
+        self.source = record.where
+        """The name by which `slm_lab.load` finds it: the folder, or FOLDER:t3."""
+        self._record = record
+        self._trainer = trainer
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """The metrics of the Trial, see docs/metrics.md; empty until it has ended
+        once."""
+        return trial_metrics(self._record.run_dir, self._record.trial)
+
+    def stop(self) -> None:
+        """Requests a checkpoint and the end of the training, once."""
+        if self._trainer is not None:
+            os.kill(self._trainer, signal.SIGTERM)
+            self._trainer = None
+
+    def __fspath__(self) -> str:
+        """Its `source`, so that it can be given where a run is asked for."""
+        return self.source
+
+    @override
+    def __repr__(self) -> str:
+        return f"<TrackedRun {self.name} in {self.source}>"
 
 
 class Follower:

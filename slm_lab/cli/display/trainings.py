@@ -1,6 +1,7 @@
 """The live table of a study's trainings; without a terminal, lines of a log."""
 
 import time
+from collections.abc import Callable
 from typing import Protocol, final
 
 from rich.console import Console, RenderableType
@@ -43,9 +44,16 @@ class TrainingsTable(LiveTable):
     BAR_WIDTH = 24
     ROOM_FOR_BAR = 90
 
-    def __init__(self, console: Console, run: TrainingsRun) -> None:
+    def __init__(
+        self,
+        console: Console,
+        run: TrainingsRun,
+        return_of: Callable[[int], float | None] | None = None,
+    ) -> None:
+        """`return_of` is the recent return of a running training; None: not shown."""
         super().__init__(console)
         self._run = run
+        self._return_of = return_of
         # what a resumed study did before has been printed then
         self._logged = {
             trial: state.status
@@ -77,13 +85,19 @@ class TrainingsTable(LiveTable):
             TableColumn("frames", 9),
             TableColumn("time", 8),
         ]
+        if self._return_of is not None:
+            columns.append(TableColumn("return", 7))
         table = self._grid(columns)
         for trial, process in self._run.pool.running.items():
+            returns = []
+            if self._return_of is not None:
+                returns = [significant(self._return_of(trial))]
             table.add_row(
                 self._run.label(trial),
                 *self._bar(process.frame, self._run.budget(trial)),
                 f"{process.frame:,}",
                 duration_text(process.seconds),
+                *returns,
             )
         return table
 

@@ -8,10 +8,11 @@ from typing import Any, final
 
 import numpy as np
 
-from slm_lab.charts.axis import RETURNS, TOTAL_FRAMES, Axis, wall_clock
+from slm_lab.charts.axis import wall_clock
+from slm_lab.charts.benchmark import benchmark_chart, profile_chart
 from slm_lab.charts.chart import Chart
 from slm_lab.charts.final_returns import Improvement, as_latex, improvement
-from slm_lab.charts.overlay import Seeds, overlay_chart
+from slm_lab.charts.overlay import Seeds
 from slm_lab.charts.plot import joined
 from slm_lab.charts.statistics import Statistic, interquartile_mean
 from slm_lab.charts.write import write_chart
@@ -30,12 +31,6 @@ from slm_lab.studies.benchmark.results import RowResult, interval, mean, row_res
 NONE = "–"
 LEFT = frozenset({"row", "environment", "published", "verdict", "processor"})
 """The columns of words."""
-SCORE = Axis("", "", "score: Random 0, best mean 1")
-"""The y axis of what is joined over environments."""
-
-
-SHORT = 4
-"""A curve that ends so many times earlier than another is short beside it."""
 
 
 @final
@@ -131,7 +126,7 @@ class BenchmarkReport:
         panels = self._panels(self._of(suite))
         if not panels:
             return None
-        return _chart(panels, RETURNS[0], suite)
+        return benchmark_chart(panels, suite)
 
     def times(self, suite: str) -> Chart | None:
         """The learning curves over virtual time; None unless all rows are in it."""
@@ -144,11 +139,7 @@ class BenchmarkReport:
         if not panels:
             return None
         label = f"virtual {clock.label}"
-        return _chart(panels, RETURNS[0], suite, clock._replace(label=label))
-
-    def broken_bounds(self) -> list[RowResult]:
-        """The rows that promise a bound and do not keep it."""
-        return [row for row in self.results if row.is_kept is False]
+        return benchmark_chart(panels, suite, clock._replace(label=label))
 
     def improvements(self, suite: str) -> list[Improvement]:
         """For each two methods with three seeds in the same environments, which is
@@ -213,8 +204,7 @@ class BenchmarkReport:
             yield "times", times
         methods = self._methods(suite)
         if methods:
-            title = f"{suite}: all environments"
-            yield "profile", _chart({"all environments": methods}, SCORE, title)
+            yield "profile", profile_chart(methods, f"{suite}: all environments")
 
     def _comparisons(self) -> Iterator[dict[str, Any]]:
         """Every published score of each row."""
@@ -227,33 +217,6 @@ class BenchmarkReport:
                     "verdict": judgement.verdict.value,
                     "why": judgement.why,
                 }
-
-
-def _chart(
-    panels: Mapping[str, Sequence[Seeds]],
-    y: Axis,
-    title: str,
-    x: Axis = TOTAL_FRAMES,
-) -> Chart:
-    return overlay_chart(
-        panels,
-        x,
-        y,
-        "iqm",
-        np.random.default_rng(0),
-        title=title,
-        lines=(),
-        log=False,
-        width=None,
-        with_profile=y is SCORE,
-        log_x=any(map(_differ_in_length, panels.values())),
-    )
-
-
-def _differ_in_length(groups: Sequence[Seeds]) -> bool:
-    """Whether a curve would be too short to see beside the longest."""
-    ends = [max(line.x[-1] for line in group.lines) for group in groups]
-    return bool(max(ends) > SHORT * min(ends))
 
 
 def _speed_up(row: RowResult, rows: Sequence[RowResult]) -> str:

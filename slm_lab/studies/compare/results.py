@@ -1,7 +1,7 @@
 """What a comparison has shown so far, read from its folder; its graphs and tables."""
 
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 from slm_lab.charts.comparison import draw_comparison, write_tables
 from slm_lab.charts.speeds import (
@@ -9,8 +9,10 @@ from slm_lab.charts.speeds import (
     Training,
     VariantResult,
     Way,
+    summary_table,
     text_table,
     training_of,
+    trainings_table,
     window_of,
 )
 from slm_lab.core.text import TextTable
@@ -74,6 +76,14 @@ class CompareResults:
     def text_table(self) -> TextTable:
         """A row for each variant."""
         return text_table(self.comparison())
+
+    def document(self) -> dict[str, Any]:
+        """The rows of both tables, as JSON has them."""
+        comparison = self.comparison()
+        return {
+            "variants": summary_table(comparison).to_dict("records"),
+            "trainings": trainings_table(comparison).to_dict("records"),
+        }
 
     @property
     def _window(self) -> float:

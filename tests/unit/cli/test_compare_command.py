@@ -1,5 +1,7 @@
 """`slm-lab compare`: bad input, before anything runs."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from slm_lab.cli import compare
@@ -55,5 +57,7 @@ def test_the_document_lists_the_picture_of_the_whole_comparison_too(tmp_path):
     ]
     for name in (*graphs, "small_compare.html", "other.png"):
         (tmp_path / name).touch()
-    document = compare._document(tmp_path, 0)
+    results = SimpleNamespace(document=lambda: {"variants": [], "trainings": []})
+    run = SimpleNamespace(folder=tmp_path, results=results)
+    document = compare._document(run, 0)
     assert document["graphs"] == [str(tmp_path / name) for name in graphs]

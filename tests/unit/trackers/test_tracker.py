@@ -11,7 +11,7 @@ from slm_lab.records.annotations import annotate
 from slm_lab.records.run_record import RunRecord
 from slm_lab.trackers import tracker as module
 from slm_lab.trackers.callbacks import Callbacks
-from slm_lab.trackers.tracked_run import TrackedRun
+from slm_lab.trackers.follow import TrackedRun
 from slm_lab.trackers.tracker import LARGEST_IMAGE
 from tests.support import ppo
 from tests.unit.records.runs import write_ended, write_run

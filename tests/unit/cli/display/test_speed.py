@@ -2,12 +2,12 @@
 
 import pytest
 
-from slm_lab.metrics.speed import Speed
+from slm_lab.cli.display.sessions import RecentSpeed
 
 
 def speeds(frames):
     """The speeds shown for these frames, read ten times a second."""
-    speed = Speed()
+    speed = RecentSpeed()
     return [speed.update(frame, tenth / 10) for tenth, frame in enumerate(frames)]
 
 

@@ -1,0 +1,75 @@
+"""Prepares a benchmark: the rows of a suite with their specs, as the user asks for
+them."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from slm_lab.core.errors import UsageError
+from slm_lab.recipes.recipe import GAMES, recipes, resolve_words
+from slm_lab.records.run_source import RunSource
+from slm_lab.studies.benchmark.plan import BenchmarkPlan, PlannedRow, planned_row
+from slm_lab.studies.benchmark.run import BenchmarkRun
+from slm_lab.studies.benchmark.suite import SuiteRow, read_suite, shipped_suites
+
+
+class BenchmarkRequest(NamedTuple):
+    """The options of the user's command."""
+
+    suite: str | None
+    source: RunSource
+    """`sets` are changes of every spec; `data_dir` is the folder of run folders."""
+    data: Path
+    """The folder of results."""
+    jobs: int | None
+    only: tuple[str, ...]
+    """Parts of names; rows without any are left out. Empty: all rows."""
+
+
+def prepare(request: BenchmarkRequest) -> BenchmarkRun:
+    """The trainings of a suite that are to be run. Raises SpecError, UsageError."""
+    if request.suite is None:
+        shipped = ", ".join(shipped_suites())
+        raise UsageError(f"name a suite: a YAML file, or one of {shipped}")
+    suite = read_suite(request.suite)
+    rows = [_planned(request, row) for row in suite.rows if _is_chosen(request, row)]
+    if not rows:
+        names = ", ".join(row.name for row in suite.rows)
+        raise UsageError(
+            f"--only {' '.join(request.only)}: no row has it; there are {names}"
+        )
+    plan = BenchmarkPlan(suite.name, rows, suite.episodes, request.data)
+    runs = request.source.data_dir / f"{suite.name}_benchmark"
+    return BenchmarkRun(plan, runs, request.jobs)
+
+
+def _is_chosen(request: BenchmarkRequest, row: SuiteRow) -> bool:
+    name = row.name.lower()
+    return not request.only or any(part.lower() in name for part in request.only)
+
+
+def _planned(request: BenchmarkRequest, row: SuiteRow) -> PlannedRow:
+    """The row with its spec: its words may name a recipe, a template or a file. Imports
+    the modules of the spec. Raises UsageError for a recipe without an environment."""
+    sets = (*row.sets, *request.source.sets)
+    name = row.spec_name
+    is_recipe = row.file in {*recipes(), *GAMES}
+    if is_recipe and name is None and row.env is None:
+        raise UsageError(
+            f"{request.suite}: runs: {row.file} is an algorithm: name its "
+            f"environments, as {{specs: [{row.file}], envs: [CartPole-v1]}}"
+        )
+    if is_recipe and row.env is not None:
+        name = row.env
+    elif row.env is not None:
+        sets = (f"env.name={row.env}", *sets)
+    source = replace(
+        request.source, spec_file=row.file, spec_name=name, sets=sets, seed=None
+    )
+    return planned_row(
+        name=row.name,
+        method=row.method,
+        source=resolve_words(source),
+        seeds=row.seeds,
+        bound=row.bound,
+    )
