@@ -223,18 +223,6 @@ class CompareFolder:
                 log.write(event)
         return log
 
-    def read_state(self) -> StudyState:
-        """The trainings as the log has them. Writes nothing. Raises UsageError if it is
-        damaged."""
-        state = StudyState()
-        if not self._log_file.is_file():
-            for event in self._earlier_events():
-                state.apply(event)
-        for event in EventLog(self._log_file).read():
-            state.apply(event)
-        self.check_folders(state)
-        return state
-
     def check_folders(self, study_state: StudyState) -> None:
         """Raises UsageError unless all folders that the log names lie in this one."""
         for state in study_state.trials.values():
