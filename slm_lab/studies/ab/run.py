@@ -7,9 +7,10 @@ from typing_extensions import override
 
 from slm_lab.core.errors import UsageError
 from slm_lab.metrics.trial_state import Params, TrialState
+from slm_lab.records.comparison import AB
 from slm_lab.records.run_source import RunSource
 from slm_lab.spec.load import warnings_held
-from slm_lab.studies.ab.plan import check_enough
+from slm_lab.studies.ab.plan import check_enough, rule_of
 from slm_lab.studies.ab.results import AbResults
 from slm_lab.studies.compare.folder import (
     CompareFolder,
@@ -17,7 +18,7 @@ from slm_lab.studies.compare.folder import (
     params_of,
     read_plan,
 )
-from slm_lab.studies.compare.plan import Plan, Planned, StoppingRule
+from slm_lab.studies.compare.plan import Plan, Planned
 from slm_lab.studies.compare.pooled import PooledTrainings, pool_for
 from slm_lab.studies.pool import Pool
 
@@ -57,10 +58,9 @@ class AbRun(PooledTrainings):
         """Resumes a test with the plug-ins `imports`. It may now use `seeds` of each;
         None: as many as before. Raises UsageError, SpecError."""
         plan = read_plan(folder, imports)
-        check_kind(folder, plan, "ab")
-        assert plan.rule is not None
+        check_kind(folder, plan, AB)
         if seeds is not None:
-            plan = _extended(plan, plan.rule, seeds)
+            plan = _extended(plan, seeds)
         run = cls(CompareFolder(folder, plan), pool_for(plan, jobs))
         if seeds is not None:
             run.compare_folder.keep_seeds()
@@ -89,13 +89,13 @@ class AbRun(PooledTrainings):
         self.results.write()
 
 
-def _extended(plan: Plan, rule: StoppingRule, seeds: int) -> Plan:
+def _extended(plan: Plan, seeds: int) -> Plan:
     """The plan with more seeds. Raises UsageError if it has as many already."""
     before = len(plan.seeds)
     if seeds < before:
         raise UsageError(
             f"--seeds {seeds}: {before} were allowed; a resume may only allow more"
         )
-    check_enough(seeds, rule)
+    check_enough(seeds, rule_of(plan))
     first = plan.seeds[0]
     return plan._replace(seeds=tuple(range(first, first + seeds)))

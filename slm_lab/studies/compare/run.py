@@ -8,6 +8,7 @@ from typing import final
 from typing_extensions import override
 
 from slm_lab.metrics.trial_state import Params, Status, TrialState
+from slm_lab.records.comparison import COMPARE
 from slm_lab.records.run_source import RunSource
 from slm_lab.spec.load import warnings_held
 from slm_lab.storage.result import TrialResult
@@ -56,7 +57,7 @@ class CompareRun(Agenda):
         """Resumes a comparison with the plug-ins `imports`. Raises UsageError,
         SpecError."""
         plan = read_plan(folder, imports)
-        check_kind(folder, plan, "compare")
+        check_kind(folder, plan, COMPARE)
         return cls(CompareFolder(folder, plan))
 
     @property
