@@ -7,12 +7,12 @@ from typing import final
 from typing_extensions import override
 
 from slm_lab.core.errors import LabError
-from slm_lab.metrics.trial_state import Params, TrialState
+from slm_lab.metrics.trial_state import TrialState
 from slm_lab.records.run_source import RunSource
 from slm_lab.storage.run_dir import safe_name
-from slm_lab.studies.compare.folder import CompareFolder, params_of, read_plan
+from slm_lab.studies.compare.folder import CompareFolder, read_plan
 from slm_lab.studies.compare.plan import Plan, Planned
-from slm_lab.studies.compare.pooled import PooledTrainings, pool_for
+from slm_lab.studies.compare.trainings import PlannedTrainings, pool_for
 from slm_lab.studies.pool import Pool
 from slm_lab.studies.treat.plan import Treatment, source_of
 from slm_lab.studies.treat.results import TreatResults
@@ -20,12 +20,13 @@ from slm_lab.studies.trial import TrialTask
 
 
 @final
-class TreatRun(PooledTrainings):
+class TreatRun(PlannedTrainings):
     """A treatment that is run, or resumed, in its folder."""
 
     def __init__(self, folder: CompareFolder, pool: Pool) -> None:
-        """Raises UsageError as `PooledTrainings`, and if the log is damaged."""
+        """Raises UsageError as `PlannedTrainings`, and if the log is damaged."""
         super().__init__(folder, pool)
+        self.pool = pool
         self.treatment = Treatment.of(folder.plan)
         self.results = TreatResults(folder, self.study_state)
         self.open_study()
@@ -41,10 +42,6 @@ class TreatRun(PooledTrainings):
         run = cls(CompareFolder.create(data_dir, plan), pool)
         run.results.write()
         return run
-
-    @override
-    def propose(self, trial: int) -> Params:
-        return params_of(self.planned[trial])
 
     @override
     def label(self, trial: int) -> str:
