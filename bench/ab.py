@@ -23,8 +23,7 @@ import numpy as np
 
 from slm_lab.core.types import FloatArray
 from slm_lab.spec.load import load_spec
-from slm_lab.studies.ab.verdict import Answer, verdict_of
-from slm_lab.studies.compare.plan import StoppingRule
+from slm_lab.studies.ab.verdict import Answer, StoppingRule, verdict_of
 from slm_lab.testing.sessions import read_rows, run_session
 
 BANK = Path(__file__).with_name("ab_final_returns.csv")

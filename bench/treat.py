@@ -24,8 +24,8 @@ import numpy as np
 
 from slm_lab.records.run_record import RunRecord
 from slm_lab.storage.run_dir import RunDir
-from slm_lab.studies.compare.plan import TriedRemedy
 from slm_lab.studies.treat.effect import Returns, late_returns
+from slm_lab.studies.treat.plan import TriedRemedy
 
 TABLE = Path(__file__).with_name("treatments.csv")
 ENVIRONMENTS = Path(__file__).parents[1] / "tests" / "learning"

@@ -27,6 +27,7 @@ from slm_lab.api.run import Run, load_run
 from slm_lab.core.errors import LabError, SpecError, UsageError
 from slm_lab.core.files import read_object
 from slm_lab.core.plugins import listed, refuse_during_import
+from slm_lab.records.comparison import AB
 from slm_lab.records.lookup import (
     find_labelled,
     find_run,
@@ -35,7 +36,6 @@ from slm_lab.records.lookup import (
 )
 from slm_lab.records.run_source import RunSource
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.storage.run_dir import AB_RESULT
 from slm_lab.studies.ab.plan import AbRequest
 from slm_lab.studies.compare.modes import CompareRequest
 from slm_lab.studies.run_mode import check_spec_words
@@ -104,9 +104,10 @@ class AbTest(Started):
     def result(self) -> dict[str, Any]:
         """The answer: `sentence`, `better` ("A", "B" or None), `interval` of the
         difference, `seeds` of each, as `slm-lab ab --json` prints them."""
-        for file in self.folder.glob(AB_RESULT.format("*")):
+        pattern = AB.result_name("*")
+        for file in self.folder.glob(pattern):
             return read_object(file)
-        raise UsageError(f"{self.folder} has no {AB_RESULT.format('*')}")
+        raise UsageError(f"{self.folder} has no {pattern}")
 
     @property
     def pairs(self) -> "pd.DataFrame":

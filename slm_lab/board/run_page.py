@@ -18,24 +18,17 @@ from slm_lab.charts.search_summary import (
     status_text,
 )
 from slm_lab.core.errors import LabError
-from slm_lab.core.files import read_object, stamp_of, tail
-from slm_lab.core.recorded import value_at
+from slm_lab.core.files import stamp_of, tail
 from slm_lab.core.text import duration_text, error_summary, significant
 from slm_lab.core.values import number_text, short_names
 from slm_lab.doctor.diagnosis import findings_of
 from slm_lab.metrics.row import COLUMNS
 from slm_lab.metrics.trial_state import ranked
 from slm_lab.records.catalog import Catalog, CatalogEntry
+from slm_lab.records.comparison import PLAN_BLOCK
 from slm_lab.records.run_record import RunRecord, RunStatus
 from slm_lab.records.trust import command_text, named_by, resume_words
-from slm_lab.storage.run_dir import (
-    AB_RESULT,
-    PLAN_BLOCK,
-    PLAN_FILE,
-    RUN_BLOCK,
-    TREAT_RESULT,
-    videos,
-)
+from slm_lab.storage.run_dir import RUN_BLOCK, videos
 from slm_lab.studies.search.outcomes import summarise
 
 SEARCH_PAGE = "*_experiment_graph.html"
@@ -154,16 +147,9 @@ def _search(catalog: Catalog, entry: CatalogEntry) -> Any:
 
 def _comparison(catalog: Catalog, entry: CatalogEntry) -> Any:
     """The page of the trainings that have finished."""
-    page = f"*_{_kind(entry)}.html"
+    assert entry.comparison is not None
+    page = entry.comparison.kind.page_name("*")
     return elements.page(catalog.root, entry.folder, page)
-
-
-def _kind(entry: CatalogEntry) -> str:
-    """The command that began a comparison, a test of A against B or a treatment."""
-    for kind, result in {"ab": AB_RESULT, "treat": TREAT_RESULT}.items():
-        if any(entry.folder.glob(result.format("*"))):
-            return kind
-    return "compare"
 
 
 def _commands(entry: CatalogEntry, query: Query) -> Any:
@@ -192,11 +178,12 @@ def _next_commands(entry: CatalogEntry, trial: str) -> dict[str, str]:
     status = entry.overview.status
     may_resume = status not in (RunStatus.TRAINING, RunStatus.DONE)
     commands: dict[str, list[str]] = {}
-    if run is None:  # a comparison
+    if run is None:
+        assert entry.comparison is not None
         block = PLAN_BLOCK
-        files = [*entry.folder.glob(PLAN_FILE.format("*"))]
+        files = [entry.comparison.plan_file]
         if may_resume:
-            commands["resume"] = _resume_words(entry)
+            commands["resume"] = entry.comparison.resume_words
     else:
         block = RUN_BLOCK
         files = [run.spec_file]
@@ -216,17 +203,6 @@ def _next_commands(entry: CatalogEntry, trial: str) -> dict[str, str]:
         purpose: command_text(words, () if purpose in WITHOUT_IMPORTS else modules)
         for purpose, words in commands.items()
     }
-
-
-def _resume_words(entry: CatalogEntry) -> list[str]:
-    """The words that resume what is no single run."""
-    kind = _kind(entry)
-    if kind != "treat":
-        return [kind, "--resume", str(entry.folder)]
-    result = read_object(next(entry.folder.glob(TREAT_RESULT.format("*"))))
-    frames = str(value_at(result, "frames", 0))
-    words = ["doctor", value_at(result, "run", ""), "--treat", "--frames", frames]
-    return [*words, "--data", str(entry.folder.parent)]
 
 
 def _files(catalog: Catalog, entry: CatalogEntry) -> Any:

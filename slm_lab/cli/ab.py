@@ -174,10 +174,10 @@ def _conclude(console: Console, run: AbRun) -> int:
         print(f"{planned.label} failed: {error_summary(why)}", file=sys.stderr)
     screen.print_line(console, f"graph {paths[0]}")
     screen.print_line(console, Text(results.sentence, "bold"))
-    words = ["ab", "--resume", str(run.folder)]
     modules = [*run.plan.imports, *modules_of(run.plan.baseline)]
     if not results.has_ended or results.has_given_up:
-        screen.print_line(console, f"resume with: {command_text(words, modules)}")
+        command = command_text(run.resume_words, modules)
+        screen.print_line(console, f"resume with: {command}")
     return _exit_code(run)
 
 

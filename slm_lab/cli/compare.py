@@ -182,9 +182,9 @@ def _conclude(console: Console, run: CompareRun, interrupted: bool) -> int:
         )
         screen.print_line(console, Text(message, "yellow"))
     elif interrupted or failures or problem:
-        words = ["compare", "--resume", str(run.folder)]
         modules = [*run.plan.imports, *modules_of(run.plan.baseline)]
-        screen.print_line(console, f"resume with: {command_text(words, modules)}")
+        command = command_text(run.resume_words, modules)
+        screen.print_line(console, f"resume with: {command}")
     if interrupted:
         return INTERRUPTED
     if problem is not None:

@@ -24,9 +24,6 @@ from slm_lab.studies.treat.results import Effect, best_of, sentence
 from slm_lab.studies.treat.run import TreatRun
 from slm_lab.studies.trial import stop_on_signals
 
-DATA = Path("data")
-"""The folder of run folders, unless the user says otherwise."""
-
 
 def treat(request: TreatRequest, caller: Caller) -> int:
     """Diagnoses a run, and begins or resumes its treatment; returns the exit code.
@@ -100,7 +97,7 @@ def _conclude(console: Console, run: TreatRun, effects: list[Effect]) -> int:
         print(f"{label} failed: {error_summary(why)}", file=sys.stderr)
     modules = [*run.plan.imports, *modules_of(run.plan.baseline)]
     if run.study.stopping:
-        command = command_text(_words(run), modules)
+        command = command_text(run.resume_words, modules)
         screen.print_line(console, f"resume with: {command}")
         return _code_of_stop(run)
     graphs = run.results.draw(effects)
@@ -120,15 +117,6 @@ def _conclude(console: Console, run: TreatRun, effects: list[Effect]) -> int:
         command = command_text(["run", f"train@{best.folder}"], modules)
         screen.print_line(console, f"train it to the end: {command}")
     return 0
-
-
-def _words(run: TreatRun) -> list[str]:
-    """The words of the command that resumes a treatment."""
-    words = ["doctor", run.treatment.run, "--treat"]
-    words += ["--frames", str(run.treatment.frames)]
-    if run.folder.parent != DATA:
-        words += ["--data", str(run.folder.parent)]
-    return words
 
 
 def _row(effect: Effect) -> tuple[str, ...]:

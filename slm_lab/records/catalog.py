@@ -11,6 +11,7 @@ from typing import NamedTuple, final
 
 from slm_lab.core.errors import UsageError
 from slm_lab.core.files import Stamp, folders_in, may_be_read, stamp_of, unsafe_entries
+from slm_lab.records.comparison import ComparisonRecord
 from slm_lab.records.lock import is_locked
 from slm_lab.records.overview import (
     Overview,
@@ -19,7 +20,7 @@ from slm_lab.records.overview import (
     overview_of_comparison,
 )
 from slm_lab.records.run_record import RowCache, RunRecord, RunStatus
-from slm_lab.storage.run_dir import FOLDERS, PLAN_FILE, RunDir
+from slm_lab.storage.run_dir import FOLDERS, RunDir
 
 PARTS = (*FOLDERS, "video")
 """The folders of a run of which files are read or served."""
@@ -39,6 +40,8 @@ class CatalogEntry:
     run: RunDir | None
     """The folder of a run or search; None for a comparison, and if nothing can be
     read."""
+    comparison: ComparisonRecord | None
+    """The comparison, if it is one."""
     overview: Overview
     stamp: Stamp
     row_cache: RowCache
@@ -68,7 +71,7 @@ class _Look(NamedTuple):
     stamp: Stamp
     is_run: bool = False
     run: RunDir | None = None
-    plan: Path | None = None
+    comparison: ComparisonRecord | None = None
     rows: tuple[Path, ...] = ()
     inside: tuple[Path, ...] = ()
     """Folders that may be runs of it."""
@@ -141,6 +144,7 @@ class Catalog:
                 name=name,
                 folder=folder,
                 run=look.run,
+                comparison=look.comparison,
                 overview=overview,
                 stamp=stamp,
                 row_cache=self._row_cache,
@@ -157,10 +161,10 @@ def _look(folder: Path, root: Path, stamp: Stamp) -> _Look:
     )
     if not may_be_read(folder):
         return _Look(stamp, True, problem="it may not be read by this user")
-    plan = next(folder.glob(PLAN_FILE.format("*")), None)
+    comparison = ComparisonRecord.at(folder)
     has_parts = any(os.path.isdir(folder / part) for part in ("info", "model"))
     if problem:
-        return _Look(stamp, bool(run or plan or has_parts), problem=problem)
+        return _Look(stamp, bool(run or comparison or has_parts), problem=problem)
     if run is not None:
         rows = sorted((folder / "info").glob(f"{run.prefix}_t*_session_df_*.csv"))
         inside = [place for place in folders_in(folder) if place.name not in PARTS]
@@ -168,12 +172,16 @@ def _look(folder: Path, root: Path, stamp: Stamp) -> _Look:
             stamp=stamp,
             is_run=True,
             run=run,
-            plan=None,
             rows=tuple(rows),
             inside=tuple(inside),
         )
-    if plan is not None:
-        return _Look(stamp, True, None, plan, inside=tuple(folders_in(folder)))
+    if comparison is not None:
+        return _Look(
+            stamp=stamp,
+            is_run=True,
+            comparison=comparison,
+            inside=tuple(folders_in(folder)),
+        )
     return _Look(stamp, has_parts, problem="it has no spec file, or several")
 
 
@@ -183,6 +191,6 @@ def _overview(
     with suppress(Exception):  # content that no run has written
         if look.run is not None:
             return overview_of(look.run)
-        if look.plan is not None:
-            return overview_of_comparison(look.plan, runs, is_training)
+        if look.comparison is not None:
+            return overview_of_comparison(look.comparison, runs, is_training)
     return damaged_overview(folder)

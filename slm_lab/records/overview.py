@@ -14,17 +14,12 @@ from typing import Any, final
 from rich.filesize import decimal
 
 from slm_lab.core.errors import LabError, UsageError
-from slm_lab.core.files import folders_in, may_be_read, read_file, read_object
+from slm_lab.core.files import folders_in, may_be_read, read_object
 from slm_lab.core.recorded import value_at
-from slm_lab.core.text import (
-    count_text,
-    duration_text,
-    in_line,
-    significant,
-    with_spread,
-)
+from slm_lab.core.text import duration_text, in_line, significant, with_spread
 from slm_lab.core.values import leaves
 from slm_lab.records.annotations import read_annotations
+from slm_lab.records.comparison import COMPARISON_LOG, ComparisonRecord
 from slm_lab.records.event_log import EventLog
 from slm_lab.records.lock import is_locked
 from slm_lab.records.run_record import (
@@ -35,18 +30,7 @@ from slm_lab.records.run_record import (
     trial_metrics,
 )
 from slm_lab.spec.modes import mode_of
-from slm_lab.storage.run_dir import (
-    AB_RESULT,
-    COMPARISON_LOG,
-    PLAN_BLOCK,
-    PLAN_FILE,
-    RUN_BLOCK,
-    TREAT_RESULT,
-    RunDir,
-    runs_in,
-    safe_name,
-    sets_env,
-)
+from slm_lab.storage.run_dir import RUN_BLOCK, RunDir, runs_in, sets_env
 
 PARAM_BLOCKS = ("agent", "env")
 ALGORITHM = "agent.algorithm.name"
@@ -207,57 +191,32 @@ def below_parents(runs: Sequence[Overview]) -> list[tuple[int, Overview]]:
 
 
 def overview_of_comparison(
-    plan: Path, runs: Sequence[Overview], is_training: bool
+    comparison: ComparisonRecord, runs: Sequence[Overview], is_training: bool
 ) -> Overview:
-    """All trainings of a comparison together, from its plan file. Raises as damaged
-    JSON does."""
-    content = json.loads(read_file(plan))
-    plan_block = content[PLAN_BLOCK]
-    spec = next(iter(content.values()))
-    variants = [content[entry["spec"]] for entry in plan_block["variants"]]
-    seeds = len(plan_block["seeds"])
-    planned = seeds * len(variants)
-    done = [run for run in runs if run.status is RunStatus.DONE]
+    """All trainings of a comparison together. Raises as a `ComparisonRecord` does."""
+    done = sum(run.status is RunStatus.DONE for run in runs)
     training = [run for run in runs if run.status is RunStatus.TRAINING]
-    mode = f"comparison, {len(done)} of {planned} trainings"
-    has_ended = len(done) == planned
-    budget = seeds * sum(variant["env"]["max_frame"] for variant in variants)
-    result_name = safe_name(plan_block["name"])
-    if "rule" in plan_block:
-        result = read_object(plan.parent / AB_RESULT.format(result_name))
-        mode = f"A against B, {count_text(len(done), 'training')}"
-        has_ended = value_at(result, "ended", False)
-    elif "treatment" in plan_block:
-        result = read_object(plan.parent / TREAT_RESULT.format(result_name))
-        treatment = plan_block["treatment"]
-        count = count_text(planned, "training")
-        mode = f"treatment of {Path(treatment['run']).name}, {count}"
-        has_ended = value_at(result, "ended", False)
-        trainings = spec["meta"]["max_run"]
-        if spec["meta"]["distributed"] is False:
-            trainings = spec["meta"]["max_session"]
-        untils = [remedy["until"] for remedy in treatment["remedies"]]
-        budget = trainings * sum(untils)
     status = RunStatus.STOPPED
-    if has_ended:
+    if comparison.has_ended(done):
         status = RunStatus.DONE
     if any(run.status is RunStatus.FAILED for run in runs):
         status = RunStatus.FAILED
     if is_training:
         status = RunStatus.TRAINING
-    elif _is_log_damaged(plan.parent):
+    elif _is_log_damaged(comparison.folder):
         status = RunStatus.DAMAGED
+    budget = comparison.budget
     frames = sum(run.frames for run in runs)
     speed = sum(run.frames_per_s or 0 for run in training)
     return Overview(
-        started=plan_block["started"],
-        name=plan_block["name"],
-        env=spec["env"]["name"],
-        mode=mode,
+        started=comparison.block["started"],
+        name=comparison.block["name"],
+        env=comparison.specs[0]["env"]["name"],
+        mode=comparison.mode_text(done),
         status=status,
         frames=frames,
         budget=budget,
-        seeds=seeds,
+        seeds=comparison.seeds,
         frames_per_s=speed or None,
         seconds_left=_seconds_left(frames, budget, speed) if is_training else None,
         bytes=sum(run.bytes for run in runs),
@@ -297,12 +256,14 @@ def overviews_in(data_dir: Path) -> list[Overview]:
 
 
 def _comparisons_in(data_dir: Path) -> Iterator[Overview]:
-    for plan in sorted(data_dir.glob(f"*/{PLAN_FILE.format('*')}")):
-        folder = plan.parent
+    for folder in folders_in(data_dir):
+        comparison = ComparisonRecord.at(folder)
+        if comparison is None:
+            continue
         overview = damaged_overview(folder)
         with suppress(Exception):  # content that no comparison has written
             runs = [overview_of(run) for run in runs_in(folder)]
-            overview = overview_of_comparison(plan, runs, is_locked(folder))
+            overview = overview_of_comparison(comparison, runs, is_locked(folder))
         yield replace(overview, run=folder.name)
 
 

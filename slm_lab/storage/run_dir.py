@@ -23,18 +23,6 @@ ORDER = "ordered"
 """The key in the origin of a run that was begun after the clock had been set back: the
 time by which it is newer than the runs before it."""
 
-PLAN_BLOCK = "_compare"
-"""The key in the plan file of a comparison, beside the specs, that holds the rest of
-the plan."""
-PLAN_FILE = "{}_compare_specs.json"
-"""The name of the plan file, a spec file with every variant."""
-COMPARISON_LOG = "{}_compare.jsonl"
-"""The name of the event log of a comparison, beside its plan."""
-AB_RESULT = "{}_ab.json"
-TREAT_RESULT = "{}_treat.json"
-"""The names of the files in the folders of a test of A against B, and of a treatment,
-that hold their answers."""
-
 STAMP = "%Y_%m_%d_%H%M%S"
 _STAMP_PATTERN = re.compile(r"_(\d{4}_\d{2}_\d{2}_\d{6})(?:_(\d+))?$")
 

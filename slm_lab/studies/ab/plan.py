@@ -10,13 +10,14 @@ from slm_lab.charts.statistics import CONFIDENCE
 from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.core.process import usable_cores
 from slm_lab.core.recorded import differences
+from slm_lab.records.comparison import AB
 from slm_lab.records.origin import processor
 from slm_lab.records.run_source import RunSource
 from slm_lab.spec.load import warnings_held
 from slm_lab.spec.parse import parse
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.studies.ab.verdict import Verdict
-from slm_lab.studies.compare.plan import Plan, StoppingRule, consecutive_seeds
+from slm_lab.studies.ab.verdict import StoppingRule, Verdict
+from slm_lab.studies.compare.plan import Plan, consecutive_seeds
 from slm_lab.studies.one_training import one_training
 
 DEFAULT_SEEDS = 20
@@ -57,6 +58,7 @@ def make_plan(request: AbRequest) -> Plan:
     _check_comparable(*specs)
     names = list(dict.fromkeys(spec.name for spec in specs))
     return Plan(
+        kind=AB,
         name="_vs_".join(names),
         specs={
             label: _named(spec, f"{spec.name}_{label.lower()}")
@@ -68,8 +70,13 @@ def make_plan(request: AbRequest) -> Plan:
         processor=processor(),
         imports=tuple(dict.fromkeys([*request.a.imports, *request.b.imports])),
         notes=(),
-        rule=rule,
+        terms=rule._asdict(),
     )
+
+
+def rule_of(plan: Plan) -> StoppingRule:
+    """When the test of a plan ends; its `seeds` are the most that it may use."""
+    return StoppingRule(**plan.terms)
 
 
 def _named(spec: Spec, name: str) -> Spec:

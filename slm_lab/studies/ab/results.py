@@ -9,8 +9,7 @@ from slm_lab.core.files import write_atomically, write_json
 from slm_lab.core.text import count_text
 from slm_lab.metrics.trial_state import Status, TrialState
 from slm_lab.records.event_log import StudyState
-from slm_lab.storage.run_dir import AB_RESULT
-from slm_lab.studies.ab.plan import difference_text
+from slm_lab.studies.ab.plan import difference_text, rule_of
 from slm_lab.studies.ab.verdict import Answer, Verdict, verdict_of
 from slm_lab.studies.compare.folder import CompareFolder
 from slm_lab.studies.compare.plan import Planned
@@ -25,10 +24,9 @@ class AbResults:
     """The results of the trainings in a folder, as far as `study_state` has them."""
 
     def __init__(self, folder: CompareFolder, study_state: StudyState) -> None:
-        assert folder.plan.rule is not None
         self._folder = folder
         self._plan = folder.plan
-        self._rule = folder.plan.rule
+        self._rule = rule_of(folder.plan)
         self._study_state = study_state
         self._known: tuple[list[Any], Verdict] | None = None
         """The pairs of the last verdict, and that verdict."""
@@ -119,9 +117,8 @@ class AbResults:
         table = self._folder.path / f"{self._folder.stem}_ab_df.csv"
         content = pairs_table(self.paired_returns()).to_csv(index=False)
         write_atomically(table, content.encode())
-        result = self._folder.path / AB_RESULT.format(self._folder.stem)
-        write_json(result, self.document())
-        return [table, result]
+        write_json(self._folder.result_file, self.document())
+        return [table, self._folder.result_file]
 
     def document(self) -> dict[str, Any]:
         """The result as JSON has it: an end of the interval is null while it is

@@ -7,23 +7,18 @@ from typing_extensions import override
 
 from slm_lab.core.errors import UsageError
 from slm_lab.metrics.trial_state import Params, TrialState
-from slm_lab.records.run_source import RunSource
+from slm_lab.records.comparison import AB
 from slm_lab.spec.load import warnings_held
-from slm_lab.studies.ab.plan import check_enough
+from slm_lab.studies.ab.plan import check_enough, rule_of
 from slm_lab.studies.ab.results import AbResults
-from slm_lab.studies.compare.folder import (
-    CompareFolder,
-    check_kind,
-    params_of,
-    read_plan,
-)
-from slm_lab.studies.compare.plan import Plan, Planned, StoppingRule
-from slm_lab.studies.compare.pooled import PooledTrainings, pool_for
+from slm_lab.studies.compare.folder import CompareFolder, check_kind, read_plan
+from slm_lab.studies.compare.plan import Plan
+from slm_lab.studies.compare.trainings import PlannedTrainings, pool_for
 from slm_lab.studies.pool import Pool
 
 
 @final
-class AbRun(PooledTrainings):
+class AbRun(PlannedTrainings):
     """A test that is run, or resumed, in its folder.
 
     A pair begins only once no outcome of the pairs before it could show which is
@@ -31,8 +26,9 @@ class AbRun(PooledTrainings):
     on how many run at once."""
 
     def __init__(self, folder: CompareFolder, pool: Pool) -> None:
-        """Raises UsageError as `PooledTrainings`, and if the log is damaged."""
+        """Raises UsageError as `PlannedTrainings`, and if the log is damaged."""
         super().__init__(folder, pool)
+        self.pool = pool
         self.results = AbResults(folder, self.study_state)
         self.open_study()
         self.redoes_failed = self.results.verdict.answer is None
@@ -57,10 +53,9 @@ class AbRun(PooledTrainings):
         """Resumes a test with the plug-ins `imports`. It may now use `seeds` of each;
         None: as many as before. Raises UsageError, SpecError."""
         plan = read_plan(folder, imports)
-        check_kind(folder, plan, "ab")
-        assert plan.rule is not None
+        check_kind(folder, plan, AB)
         if seeds is not None:
-            plan = _extended(plan, plan.rule, seeds)
+            plan = _extended(plan, seeds)
         run = cls(CompareFolder(folder, plan), pool_for(plan, jobs))
         if seeds is not None:
             run.compare_folder.keep_seeds()
@@ -72,30 +67,20 @@ class AbRun(PooledTrainings):
         ahead = trial // len(self.plan.specs) - results.settled
         if results.has_ended or ahead >= results.verdict.further:
             return None
-        return params_of(self.planned[trial])
-
-    @override
-    def new_source(self, planned: Planned) -> RunSource:
-        return RunSource(
-            spec_file=str(self.plan.file(self.folder)),
-            spec_name=planned.spec.name,
-            seed=planned.seed,
-            data_dir=self.folder,
-            imports=self.plan.imports,
-        )
+        return super().propose(trial)
 
     @override
     def conclude(self, state: TrialState) -> None:
         self.results.write()
 
 
-def _extended(plan: Plan, rule: StoppingRule, seeds: int) -> Plan:
+def _extended(plan: Plan, seeds: int) -> Plan:
     """The plan with more seeds. Raises UsageError if it has as many already."""
     before = len(plan.seeds)
     if seeds < before:
         raise UsageError(
             f"--seeds {seeds}: {before} were allowed; a resume may only allow more"
         )
-    check_enough(seeds, rule)
+    check_enough(seeds, rule_of(plan))
     first = plan.seeds[0]
     return plan._replace(seeds=tuple(range(first, first + seeds)))

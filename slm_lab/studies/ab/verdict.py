@@ -5,14 +5,13 @@ import math
 from collections.abc import Sequence
 from enum import StrEnum
 from functools import cached_property
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 
 from slm_lab.charts.confidence_sequence import ConfidenceSequence
 from slm_lab.charts.statistics import Interval
 from slm_lab.core.text import count_text, significant
-from slm_lab.studies.compare.plan import StoppingRule
 
 _NEGLIGIBLE = 1e-6
 """Ends of an interval nearer to 0 than this share of the returns are shown as 0."""
@@ -29,6 +28,15 @@ class Answer(StrEnum):
     """The difference is smaller than what matters."""
     UNKNOWN = "unknown"
     """The seeds that were allowed cannot tell."""
+
+
+class StoppingRule(NamedTuple):
+    """When a test of two variants ends before its last seed."""
+
+    confidence: float
+    """The chance, at least, that the interval of the difference is right."""
+    smallest: float | None
+    """A difference in the final return that does not matter yet."""
 
 
 @final

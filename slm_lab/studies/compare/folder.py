@@ -1,5 +1,5 @@
-"""The folder of a comparison, `data/{spec_name}_compare_{time}`: the plan (a spec file
-with every variant), the log of how trainings ended, all run folders, graphs and
+"""The folder of a comparison of any kind, `data/{plan}_{kind}_{time}`: the plan (a spec
+file with every variant), the log of how trainings ended, all run folders, graphs and
 tables."""
 
 import json
@@ -14,6 +14,13 @@ from slm_lab.core.errors import MissingRunError, UsageError, undone_on_failure
 from slm_lab.core.files import write_json
 from slm_lab.core.process import usable_cores
 from slm_lab.metrics.trial_state import Params, Status, TrialState
+from slm_lab.records.comparison import (
+    COMPARISON_LOG,
+    PLAN_BLOCK,
+    PLAN_FILE,
+    ComparisonKind,
+    kind_of,
+)
 from slm_lab.records.event_log import (
     Began,
     Ended,
@@ -35,53 +42,36 @@ from slm_lab.spec.load import load_specs
 from slm_lab.spec.read import read_file
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.result import Ending
-from slm_lab.storage.run_dir import (
-    COMPARISON_LOG,
-    PLAN_BLOCK,
-    PLAN_FILE,
-    RunDir,
-    fresh_folder,
-    safe_name,
-)
+from slm_lab.storage.run_dir import RunDir, fresh_folder, safe_name
 from slm_lab.studies.baseline import RANDOM_RETURNS_FILE
-from slm_lab.studies.compare.plan import (
-    Plan,
-    Planned,
-    StoppingRule,
-    Treatment,
-    TriedRemedy,
-)
+from slm_lab.studies.compare.plan import Plan, Planned
 
 
 def read_plan(
     folder: Path, imports: tuple[str, ...] = (), to_resume: bool = True
 ) -> Plan:
     """The plan in the folder of a comparison. Its plug-ins must be imported. Raises
-    SpecError. Raises UsageError without a plan of this format. `to_resume` raises it
-    also if a comparison was begun on another machine, because speeds are not
-    comparable, and warns of suspicious keys.
+    SpecError. Raises UsageError without a plan of this format. `to_resume` warns of
+    suspicious keys. It raises UsageError also for speeds that another machine has
+    measured.
     """
     file, block = _plan_block(folder)
     check_format(folder, block.get("format"))
+    kind = kind_of(folder, block)
     specs = load_specs(file, warn=to_resume)
     cores = int(block["usable_cores"])
     processor_name = str(block["machine"]["processor"])
-    rule = None
-    if "rule" in block:
-        rule = StoppingRule(**block["rule"])
-    treatment = None
-    if "treatment" in block:
-        treatment = _treatment_of(block["treatment"])
     if to_resume:
         for spec in specs.values():
             check_cluster_allowed(folder, spec, ())
-        if rule is None and treatment is None:
+        if kind.measures_speed:
             _check_machine_is(folder, cores, processor_name)
     by_label = {}
     for entry in block["variants"]:
         spec = specs[entry["spec"]]
         by_label[_label(entry, spec, cores)] = spec
     return Plan(
+        kind=kind,
         name=block["name"],
         specs=by_label,
         seeds=tuple(block["seeds"]),
@@ -90,37 +80,16 @@ def read_plan(
         processor=processor_name,
         imports=imports,
         notes=tuple(block["notes"]),
-        rule=rule,
-        treatment=treatment,
+        terms=kind.terms_of(block),
     )
 
 
-def _treatment_of(entry: dict[str, Any]) -> Treatment:
-    """The treatment that a plan has recorded."""
-    remedies = [
-        TriedRemedy(
-            findings=tuple(remedy["findings"]),
-            settings=tuple(remedy["settings"]),
-            frame=remedy["frame"],
-            since=remedy["since"],
-            until=remedy["until"],
-        )
-        for remedy in entry["remedies"]
-    ]
-    return Treatment(entry["run"], entry["frames"], tuple(remedies))
-
-
-def check_kind(folder: Path, plan: Plan, kind: str) -> None:
+def check_kind(folder: Path, plan: Plan, kind: ComparisonKind) -> None:
     """Raises UsageError, which names the right command, if the plan in a folder is of
     another kind."""
-    if plan.kind == kind:
-        return
-    right = {
-        "compare": f"a comparison: slm-lab compare --resume {folder}",
-        "ab": f"a test of two specs: slm-lab ab --resume {folder}",
-        "treat": "a treatment: repeat slm-lab doctor RUN --treat",
-    }
-    raise UsageError(f"{folder} is {right[plan.kind]}")
+    if plan.kind is not kind:
+        directions = plan.kind.directions.format(folder=folder)
+        raise UsageError(f"{folder} is {directions}")
 
 
 def _label(entry: dict[str, Any], spec: Spec, cores: int) -> str:
@@ -192,7 +161,7 @@ class CompareFolder:
     @classmethod
     def create(cls, data_dir: Path, plan: Plan) -> "CompareFolder":
         """A new folder with the plan, and the known returns of random agents."""
-        stem = f"{safe_name(plan.name)}_{plan.kind}"
+        stem = f"{safe_name(plan.name)}_{plan.kind.word}"
         path = fresh_folder(data_dir, stem, datetime.now())
         with undone_on_failure(lambda: shutil.rmtree(path)):
             write_json(plan.file(path), plan.to_json())
@@ -200,6 +169,11 @@ class CompareFolder:
             if random_returns.is_file():
                 shutil.copyfile(random_returns, path / RANDOM_RETURNS_FILE)
         return cls(path, plan)
+
+    @property
+    def result_file(self) -> Path:
+        """The file with the answer."""
+        return self.path / self.plan.kind.result_name(self.stem)
 
     def keep_seeds(self) -> None:
         """Writes the plan's seeds into its file, which may have fewer. Raises
@@ -222,18 +196,6 @@ class CompareFolder:
             for event in self._earlier_events():
                 log.write(event)
         return log
-
-    def read_state(self) -> StudyState:
-        """The trainings as the log has them. Writes nothing. Raises UsageError if it is
-        damaged."""
-        state = StudyState()
-        if not self._log_file.is_file():
-            for event in self._earlier_events():
-                state.apply(event)
-        for event in EventLog(self._log_file).read():
-            state.apply(event)
-        self.check_folders(state)
-        return state
 
     def check_folders(self, study_state: StudyState) -> None:
         """Raises UsageError unless all folders that the log names lie in this one."""

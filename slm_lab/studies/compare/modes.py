@@ -12,6 +12,7 @@ from typing import NamedTuple
 from slm_lab.charts.speeds import BASELINE, Way
 from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.core.process import usable_cores
+from slm_lab.records.comparison import COMPARE
 from slm_lab.records.origin import processor
 from slm_lab.records.run_source import RunSource
 from slm_lab.spec.checks.nets import GLOBAL_TWIN
@@ -66,6 +67,7 @@ def make_plan(request: CompareRequest) -> Plan:
     check_spaces(where, base)
     check_machine(where, base)
     return Plan(
+        kind=COMPARE,
         name=base.name,
         specs=specs,
         seeds=consecutive_seeds(source.seed, base, request.seeds),
@@ -74,6 +76,7 @@ def make_plan(request: CompareRequest) -> Plan:
         processor=processor(),
         imports=source.imports,
         notes=(*notes, *_load_notes(cores)),
+        terms={},
     )
 
 

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from slm_lab.charts.speeds import Way
+from slm_lab.records.comparison import PLAN_BLOCK, PLAN_FILE, ComparisonKind
 from slm_lab.records.origin import provenance
 from slm_lab.session.seeding import draw_root_seed
 from slm_lab.spec.override import Setting, apply_settings
 from slm_lab.spec.parse import Parsed, parse
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.manifest import FORMAT
-from slm_lab.storage.run_dir import PLAN_BLOCK, PLAN_FILE, safe_name
+from slm_lab.storage.run_dir import safe_name
 
 
 class Variant(NamedTuple):
@@ -56,44 +57,10 @@ def consecutive_seeds(first: int | None, base: Spec, count: int) -> tuple[int, .
     return tuple(range(first, first + count))
 
 
-class StoppingRule(NamedTuple):
-    """When a test of two variants ends before its last seed."""
-
-    confidence: float
-    """The chance, at least, that the interval of the difference is right."""
-    smallest: float | None
-    """A difference in the final return that does not matter yet."""
-
-
-class TriedRemedy(NamedTuple):
-    """One remedy of a treatment."""
-
-    findings: tuple[str, ...]
-    """The findings that it may cure."""
-    settings: tuple[str, ...]
-    """Its changes as `-s` takes them."""
-    frame: int
-    """The total frame at which it leaves the run; 0: it begins anew."""
-    since: int
-    """The total frame until which the run was well."""
-    until: int
-    """The total frame at which it ends."""
-
-
-class Treatment(NamedTuple):
-    """What a treatment treats."""
-
-    run: str
-    """The folder of the run."""
-    frames: int
-    """The total frames of each remedy, after the beginning of the illness."""
-    remedies: tuple[TriedRemedy, ...]
-    """In the order of the variants."""
-
-
 class Plan(NamedTuple):
     """The variants of a comparison and their machine."""
 
+    kind: ComparisonKind
     name: str
     specs: Mapping[str, Spec]
     """The spec of each variant by its label, the baseline's first."""
@@ -103,18 +70,8 @@ class Plan(NamedTuple):
     processor: str
     imports: tuple[str, ...]
     notes: tuple[str, ...]
-    rule: StoppingRule | None = None
-    """Of a test of two variants, whose `seeds` are the most that it may use."""
-    treatment: Treatment | None = None
-    """Of a treatment, whose variants are the remedies. Without either it is a
-    comparison."""
-
-    @property
-    def kind(self) -> str:
-        """The command that began it."""
-        if self.rule is not None:
-            return "ab"
-        return "compare" if self.treatment is None else "treat"
+    terms: Mapping[str, Any]
+    """What only plans of its kind say, as JSON."""
 
     @property
     def baseline(self) -> Spec:
@@ -146,6 +103,7 @@ class Plan(NamedTuple):
         block."""
         block = {
             "format": FORMAT,
+            "kind": self.kind.word,
             "name": self.name,
             "variants": [*self._entries()],
             "seeds": list(self.seeds),
@@ -153,23 +111,14 @@ class Plan(NamedTuple):
             "usable_cores": self.cores,
             "imports": list(self.imports),
             "notes": list(self.notes),
-            **self._purpose,
             **provenance(self.seeds[0]),
         }
+        if self.terms:
+            block[self.kind.terms_key] = dict(self.terms)
         return {
             **{spec.name: spec.to_json() for spec in self.specs.values()},
             PLAN_BLOCK: block,
         }
-
-    @property
-    def _purpose(self) -> dict[str, Any]:
-        """What the plan's block says of the stopping rule or of the treatment."""
-        if self.rule is not None:
-            return {"rule": self.rule._asdict()}
-        if self.treatment is None:
-            return {}
-        remedies = [remedy._asdict() for remedy in self.treatment.remedies]
-        return {"treatment": {**self.treatment._asdict(), "remedies": remedies}}
 
     def _entries(self) -> Iterable[dict[str, Any]]:
         """What the plan's block says of each variant. Earlier versions of the lab read

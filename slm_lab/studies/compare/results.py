@@ -16,10 +16,10 @@ from slm_lab.charts.speeds import (
     window_of,
 )
 from slm_lab.core.text import TextTable
-from slm_lab.metrics.reader import read_existing
 from slm_lab.metrics.trial_state import Status
 from slm_lab.records.event_log import StudyState
-from slm_lab.studies.compare.folder import CompareFolder, read_plan
+from slm_lab.records.run_record import RunRecord
+from slm_lab.studies.compare.folder import CompareFolder
 from slm_lab.studies.compare.plan import Planned
 
 
@@ -34,13 +34,6 @@ class CompareResults:
         self._ways = folder.plan.ways
         self._trainings: dict[int, Training] = {}
         """The finished trainings that have been read; they do not change."""
-
-    @classmethod
-    def read(cls, path: Path) -> "CompareResults":
-        """The results in a folder, maybe of another machine. Takes no lock and writes
-        nothing. Raises UsageError, SpecError."""
-        folder = CompareFolder(path, read_plan(path, to_resume=False))
-        return cls(folder, folder.read_state())
 
     def comparison(self) -> Comparison:
         """What has been measured so far."""
@@ -116,11 +109,8 @@ class CompareResults:
         if planned.number not in self._trainings:
             run_dir = self._folder.run_dir(self._study_state.trials[planned.number])
             assert run_dir is not None
-            files = {
-                session: run_dir.session(0, session).rows
-                for session in range(planned.spec.meta.num_sessions)
-            }
-            rows = list(read_existing(files).values())
+            record = RunRecord(run_dir)
+            rows = [record.rows(session) for session in record.sessions]
             actors = 1
             if way.has_learner:
                 actors = way.workers

@@ -1,49 +1,36 @@
 """A comparison: the trainings of its plan, one after the other in this process."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import final
 
 from typing_extensions import override
 
-from slm_lab.metrics.trial_state import Params, Status, TrialState
-from slm_lab.records.run_source import RunSource
+from slm_lab.metrics.trial_state import Status, TrialState
+from slm_lab.records.comparison import COMPARE
 from slm_lab.spec.load import warnings_held
 from slm_lab.storage.result import TrialResult
-from slm_lab.studies.compare.folder import (
-    CompareFolder,
-    check_kind,
-    params_of,
-    read_plan,
-)
+from slm_lab.studies.compare.folder import CompareFolder, check_kind, read_plan
 from slm_lab.studies.compare.plan import Plan, Planned
 from slm_lab.studies.compare.results import CompareResults
-from slm_lab.studies.pool import SerialSlot, TrialEnd, end_of
+from slm_lab.studies.compare.trainings import PlannedTrainings
+from slm_lab.studies.pool import Request, SerialSlot, TrialEnd, end_of
 from slm_lab.studies.run import Run
-from slm_lab.studies.study import Agenda, Study
 from slm_lab.studies.trial import TrialTask
 
 
 @final
-class CompareRun(Agenda):
+class CompareRun(PlannedTrainings):
     """A comparison that is run, or resumed, in its folder."""
 
     redoes_failed = True
 
     def __init__(self, folder: CompareFolder) -> None:
-        """Raises UsageError when another process works in the folder, or if the log is
-        damaged."""
-        super().__init__()
-        self.plan = folder.plan
-        self.planned = folder.trainings
-        self.num_trials = len(self.planned)
+        """Raises UsageError as `PlannedTrainings`, and if the log is damaged."""
+        super().__init__(folder, SerialSlot(self._train))
         self.results = CompareResults(folder, self.study_state)
-        self._folder = folder
         self._runs: dict[int, Run] = {}
-        self._lock = folder.lock()
-        self.study = Study(self, SerialSlot(self._train), folder.open_log())
-        folder.check_folders(self.study_state)
+        self.open_study()
 
     @classmethod
     def begin(cls, plan: Plan, data_dir: Path) -> "CompareRun":
@@ -56,13 +43,8 @@ class CompareRun(Agenda):
         """Resumes a comparison with the plug-ins `imports`. Raises UsageError,
         SpecError."""
         plan = read_plan(folder, imports)
-        check_kind(folder, plan, "compare")
+        check_kind(folder, plan, COMPARE)
         return cls(CompareFolder(folder, plan))
-
-    @property
-    def folder(self) -> Path:
-        """The folder of the comparison."""
-        return self._folder.path
 
     @property
     def to_run(self) -> list[Planned]:
@@ -101,30 +83,13 @@ class CompareRun(Agenda):
         self.study.run()
 
     @override
-    def propose(self, trial: int) -> Params:
-        return params_of(self.planned[trial])
-
-    @override
-    def label(self, trial: int) -> str:
-        return self.planned[trial].label
+    def request(self, state: TrialState) -> Request:
+        return self.smallest_request
 
     @override
     def task(self, state: TrialState) -> TrialTask:
-        planned = self.planned[state.trial]
-        self._opens(planned)
-        source = RunSource(
-            spec_file=str(self.plan.file(self.folder)),
-            spec_name=planned.spec.name,
-            seed=planned.seed,
-            data_dir=self.folder,
-            imports=self.plan.imports,
-        )
-        begun = self._folder.run_dir(state)
-        if begun is not None and begun.spec_file.is_file():
-            source = replace(
-                source, spec_file=str(begun.spec_file), run=str(begun.root), seed=None
-            )
-        run = Run(source)
+        self._opens(self.planned[state.trial])
+        run = Run(self.source(state))
         self._runs[state.trial] = run
         return run.task
 

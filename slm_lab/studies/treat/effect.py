@@ -11,7 +11,7 @@ from slm_lab.doctor.diagnosis import diagnose
 from slm_lab.doctor.history import median, read_histories
 from slm_lab.doctor.learning import SEVERAL
 from slm_lab.records.run_record import RunRecord
-from slm_lab.studies.compare.plan import TriedRemedy
+from slm_lab.studies.treat.plan import TriedRemedy
 
 LATE = 1 / 3
 """The share of the frames since a run was well, at their end, whose returns are

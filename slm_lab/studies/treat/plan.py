@@ -3,20 +3,21 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from slm_lab.core.errors import LabError, MissingRunError, UsageError
 from slm_lab.core.process import usable_cores
 from slm_lab.core.text import error_summary
 from slm_lab.doctor.finding import Finding
 from slm_lab.doctor.history import FEWEST_FRAMES, reached_frames, read_histories
+from slm_lab.records.comparison import TREAT
 from slm_lab.records.origin import processor
 from slm_lab.records.run_record import RunRecord
 from slm_lab.records.run_source import RunSource
 from slm_lab.spec.load import load_spec, warnings_held
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.run_dir import RunDir
-from slm_lab.studies.compare.plan import Plan, Treatment, TriedRemedy
+from slm_lab.studies.compare.plan import Plan
 from slm_lab.studies.fork import Fork, check_loads, plan_fork
 
 Settings: TypeAlias = tuple[str, ...]
@@ -37,6 +38,60 @@ class TreatRequest(NamedTuple):
     """The total frames that each remedy is tried for."""
     jobs: int | None = None
     """The most cores to use; None: all."""
+
+
+class TriedRemedy(NamedTuple):
+    """One remedy of a treatment."""
+
+    findings: tuple[str, ...]
+    """The findings that it may cure."""
+    settings: tuple[str, ...]
+    """Its changes as `-s` takes them."""
+    frame: int
+    """The total frame at which it leaves the run; 0: it begins anew."""
+    since: int
+    """The total frame until which the run was well."""
+    until: int
+    """The total frame at which it ends."""
+
+
+class Treatment(NamedTuple):
+    """What a treatment treats."""
+
+    run: str
+    """The folder of the run."""
+    frames: int
+    """The total frames of each remedy, after the beginning of the illness."""
+    remedies: tuple[TriedRemedy, ...]
+    """In the order of the plan's variants."""
+
+    @classmethod
+    def of(cls, plan: Plan) -> "Treatment":
+        """The treatment that a plan has recorded."""
+        remedies = [
+            TriedRemedy(
+                findings=tuple(remedy["findings"]),
+                settings=tuple(remedy["settings"]),
+                frame=remedy["frame"],
+                since=remedy["since"],
+                until=remedy["until"],
+            )
+            for remedy in plan.terms["remedies"]
+        ]
+        return cls(plan.terms["run"], plan.terms["frames"], tuple(remedies))
+
+    def to_json(self) -> dict[str, Any]:
+        """What a plan records."""
+        remedies = [remedy._asdict() for remedy in self.remedies]
+        return {**self._asdict(), "remedies": remedies}
+
+    @property
+    def record(self) -> RunRecord:
+        """The run that is treated. Raises MissingRunError if it is gone."""
+        run_dir = RunDir.at(Path(self.run))
+        if run_dir is None:
+            raise MissingRunError(f"{self.run}, which is treated, is gone")
+        return RunRecord(run_dir)
 
 
 @warnings_held()
@@ -72,7 +127,13 @@ def make_plan(
         _tried(settings, fork, cures_of[settings], frames)
         for settings, fork in forks.items()
     ]
+    treatment = Treatment(
+        run=str(record.folder.resolve()),
+        frames=frames,
+        remedies=tuple(remedies),
+    )
     return Plan(
+        kind=TREAT,
         name=record.name,
         specs=dict(_named(forks)),
         seeds=tuple({fork.root_seed for fork in forks.values()}),
@@ -84,11 +145,7 @@ def make_plan(
             f"{' '.join(settings)} cannot be tried: {why}"
             for settings, why in refused.items()
         ),
-        treatment=Treatment(
-            run=str(record.folder.resolve()),
-            frames=frames,
-            remedies=tuple(remedies),
-        ),
+        terms=treatment.to_json(),
     )
 
 
@@ -162,9 +219,9 @@ def _named(forks: dict[Settings, Fork]) -> Iterator[tuple[str, Spec]]:
 def source_of(plan: Plan, number: int, data_dir: Path) -> RunSource:
     """The fork that tries remedy `number` of a plan, with its run folder in
     `data_dir`."""
-    assert plan.treatment is not None
-    record = run_of(plan)
-    remedy = plan.treatment.remedies[number]
+    treatment = Treatment.of(plan)
+    record = treatment.record
+    remedy = treatment.remedies[number]
     source = RunSource(
         spec_file=str(record.run_dir.spec_file),
         spec_name=record.run_dir.spec_name,
@@ -182,13 +239,3 @@ def _forked(
     """A fork of a run at `frame` with a remedy. It trains on this machine."""
     here = ("meta.cluster=null",) if record.cluster is not None else ()
     return replace(source, frame=frame, sets=(*settings, *here))
-
-
-def run_of(plan: Plan) -> RunRecord:
-    """The run that a plan treats. Raises MissingRunError if it is gone."""
-    assert plan.treatment is not None
-    folder = Path(plan.treatment.run)
-    run_dir = RunDir.at(folder)
-    if run_dir is None:
-        raise MissingRunError(f"{folder}, which is treated, is gone")
-    return RunRecord(run_dir)

@@ -13,11 +13,10 @@ from slm_lab.doctor.history import median
 from slm_lab.metrics.trial_state import Status
 from slm_lab.records.event_log import StudyState
 from slm_lab.records.run_record import RunRecord
-from slm_lab.storage.run_dir import TREAT_RESULT, RunDir
+from slm_lab.storage.run_dir import RunDir
 from slm_lab.studies.compare.folder import CompareFolder
-from slm_lab.studies.compare.plan import TriedRemedy
 from slm_lab.studies.treat.effect import Verdict, returns_of, verdict_on
-from slm_lab.studies.treat.plan import run_of
+from slm_lab.studies.treat.plan import Treatment, TriedRemedy
 
 UNTREATED = "as it was"
 """The label of the run that is treated."""
@@ -47,16 +46,15 @@ class TreatResults:
     """The results of the remedies in a folder, as far as `study_state` has them."""
 
     def __init__(self, folder: CompareFolder, study_state: StudyState) -> None:
-        assert folder.plan.treatment is not None
         self._folder = folder
-        self._treatment = folder.plan.treatment
+        self._treatment = Treatment.of(folder.plan)
         self._remedies = self._treatment.remedies
         self._study_state = study_state
 
     @cached_property
     def run(self) -> RunRecord:
         """The run that is treated."""
-        return run_of(self._folder.plan)
+        return self._treatment.record
 
     @property
     def has_ended(self) -> bool:
@@ -145,8 +143,7 @@ class TreatResults:
 
     def write(self, effects: list[Effect] | None = None) -> None:
         """Writes the result, with the effects once they are known. Raises OSError."""
-        result = self._folder.path / TREAT_RESULT.format(self._folder.stem)
-        write_json(result, self.document(effects or []))
+        write_json(self._folder.result_file, self.document(effects or []))
 
     def document(self, effects: list[Effect]) -> dict[str, Any]:
         """The result as JSON has it."""

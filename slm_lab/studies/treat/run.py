@@ -7,27 +7,27 @@ from typing import final
 from typing_extensions import override
 
 from slm_lab.core.errors import LabError
-from slm_lab.metrics.trial_state import Params, TrialState
+from slm_lab.metrics.trial_state import TrialState
 from slm_lab.records.run_source import RunSource
 from slm_lab.storage.run_dir import safe_name
-from slm_lab.studies.compare.folder import CompareFolder, params_of, read_plan
+from slm_lab.studies.compare.folder import CompareFolder, read_plan
 from slm_lab.studies.compare.plan import Plan, Planned
-from slm_lab.studies.compare.pooled import PooledTrainings, pool_for
+from slm_lab.studies.compare.trainings import PlannedTrainings, pool_for
 from slm_lab.studies.pool import Pool
-from slm_lab.studies.treat.plan import source_of
+from slm_lab.studies.treat.plan import Treatment, source_of
 from slm_lab.studies.treat.results import TreatResults
 from slm_lab.studies.trial import TrialTask
 
 
 @final
-class TreatRun(PooledTrainings):
+class TreatRun(PlannedTrainings):
     """A treatment that is run, or resumed, in its folder."""
 
     def __init__(self, folder: CompareFolder, pool: Pool) -> None:
-        """Raises UsageError as `PooledTrainings`, and if the log is damaged."""
+        """Raises UsageError as `PlannedTrainings`, and if the log is damaged."""
         super().__init__(folder, pool)
-        assert folder.plan.treatment is not None
-        self.treatment = folder.plan.treatment
+        self.pool = pool
+        self.treatment = Treatment.of(folder.plan)
         self.results = TreatResults(folder, self.study_state)
         self.open_study()
 
@@ -42,10 +42,6 @@ class TreatRun(PooledTrainings):
         run = cls(CompareFolder.create(data_dir, plan), pool)
         run.results.write()
         return run
-
-    @override
-    def propose(self, trial: int) -> Params:
-        return params_of(self.planned[trial])
 
     @override
     def label(self, trial: int) -> str:
@@ -71,15 +67,17 @@ class TreatRun(PooledTrainings):
 
 def _folder_of(plan: Plan, data_dir: Path) -> Path | None:
     """The newest folder of a treatment of the same plan; None if there is none."""
-    folders = data_dir.glob(f"{safe_name(plan.name)}_{plan.kind}_*")
+    folders = data_dir.glob(f"{safe_name(plan.name)}_{plan.kind.word}_*")
     for folder in sorted(folders, reverse=True):
         try:
             known = read_plan(folder, plan.imports, to_resume=False)
         except LabError:
             continue
-        is_same = [spec.to_json() for spec in known.specs.values()] == [
+        if known.kind is not plan.kind:
+            continue
+        has_same_specs = [spec.to_json() for spec in known.specs.values()] == [
             spec.to_json() for spec in plan.specs.values()
         ]
-        if is_same and known.treatment == plan.treatment:
+        if has_same_specs and Treatment.of(known) == Treatment.of(plan):
             return folder
     return None

@@ -13,9 +13,10 @@ from slm_lab.board.runs_page import grid_part
 from slm_lab.core.errors import UsageError
 from slm_lab.records.annotations import annotate
 from slm_lab.records.catalog import Catalog
+from slm_lab.records.comparison import KINDS
 from slm_lab.records.overview import RunStatus
 from tests.support import ppo
-from tests.unit.records.runs import write_ended, write_run
+from tests.unit.records.runs import write_comparison, write_ended, write_run
 from tests.unit.records.test_catalog import log_two_trials
 
 
@@ -139,6 +140,28 @@ def test_the_page_that_a_search_has_drawn_is_framed_and_loaded_again_after_a_cha
     new_stamp, (second,) = frames()
     assert first != second
     assert stamp != new_stamp
+
+
+RESUMES = {
+    "compare": "slm-lab compare --resume {folder}",
+    "ab": "slm-lab ab --resume {folder}",
+    "treat": "slm-lab doctor /elsewhere/ill --treat --frames 4000 --data {data}",
+}
+"""How a comparison is resumed, by the word of its kind."""
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.word)
+@pytest.mark.parametrize("names_kind", [True, False])
+def test_the_page_of_a_comparison_resumes_it_and_frames_its_page_without_a_result(
+    tmp_path, kind, names_kind
+):
+    folder = write_comparison(tmp_path, kind, names_kind)
+    (folder / f"small_{kind.word}.html").write_text("drawn")
+    parts = run_page.parts(Catalog(tmp_path), Query(run=folder.name))
+    command = RESUMES[kind.word].format(folder=folder, data=tmp_path)
+    assert f"'{command}'" in str(parts["commands"].make())
+    (frame,) = parts["results"].make()
+    assert frame.src.startswith(f"/files/{folder.name}/small_{kind.word}.html?")
 
 
 def test_the_table_has_tags_and_the_keys_that_differ(tmp_path):

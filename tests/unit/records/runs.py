@@ -3,6 +3,7 @@
 import json
 from datetime import UTC, datetime, timedelta
 
+from slm_lab.records.comparison import PLAN_BLOCK, PLAN_FILE
 from slm_lab.storage.run_dir import FOLDERS, RUN_BLOCK, RunDir
 from tests.support import parse, ppo
 from tests.unit.charts.session import write_evaluations, write_session
@@ -62,6 +63,47 @@ def write_ended(
     if endings:
         run.trial_metrics_file(0).write_text(json.dumps(metrics))
     return run
+
+
+TERMS = {
+    "compare": {},
+    "ab": {"confidence": 0.95, "smallest": None},
+    "treat": {
+        "run": "/elsewhere/ill",
+        "frames": 4000,
+        "remedies": [
+            {
+                "findings": ["it is ill"],
+                "settings": ["env.max_t=null"],
+                "frame": 1000,
+                "since": 2000,
+                "until": 6000,
+            }
+        ],
+    },
+}
+"""What only plans of a kind have, by its word."""
+
+
+def write_comparison(data, kind, names_kind=True):
+    """The folder of a comparison of this kind, in which nothing has trained. It has no
+    result file. Plans of earlier versions do not name their kind."""
+    folder = data / f"small_{kind.word}_2026_11_22_030000"
+    folder.mkdir(parents=True)
+    block = {
+        "name": "small",
+        "variants": [{"spec": "small_0", "mode": "false", "workers": 1}],
+        "seeds": [0, 1],
+        "started": "2026-11-22T03:00:00+00:00",
+    }
+    if names_kind:
+        block["kind"] = kind.word
+    if kind.terms_key:
+        block[kind.terms_key] = TERMS[kind.word]
+    spec = parse(ppo(env__max_frame=1000), "small_0").to_json()
+    plan = {"small_0": spec, PLAN_BLOCK: block}
+    (folder / PLAN_FILE.format("small")).write_text(json.dumps(plan))
+    return folder
 
 
 def change_spec(run_dir, change, trial=0):

@@ -6,6 +6,7 @@ A training here is a stand-in with a final return; real ones are in tests/faults
 import json
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,7 +20,7 @@ from slm_lab.storage.run_dir import RunDir
 from slm_lab.studies.ab import run as run_module
 from slm_lab.studies.ab.plan import AbRequest, make_plan
 from slm_lab.studies.ab.run import AbRun
-from slm_lab.studies.compare import pooled
+from slm_lab.studies.compare import trainings
 from slm_lab.studies.compare.run import CompareRun
 from slm_lab.studies.pool import Resources, TrialEnd
 from tests.support import ppo
@@ -99,7 +100,7 @@ def lab(monkeypatch):
     lab = Lab()
 
     def stand_run(source):
-        name = source.spec_name
+        name = source.name()
         seed = source.seed
         if source.run is not None:
             kept = json.loads((source.data_dir / source.run / "seed.json").read_text())
@@ -107,11 +108,11 @@ def lab(monkeypatch):
         folder = source.data_dir / f"{name}_{seed}"
         (folder / "info").mkdir(parents=True, exist_ok=True)
         (folder / "seed.json").write_text(json.dumps({"seed": seed}))
-        RunDir(folder, name).spec_file.write_text(json.dumps({name: {}}))
+        RunDir(folder, name).spec_file.write_text(json.dumps({name: {"env": {}}}))
         task = SimpleNamespace(folder=folder.name, spec_name=name, seed=seed)
         return SimpleNamespace(task=task, release=lambda: None)
 
-    monkeypatch.setattr(pooled, "Run", stand_run)
+    monkeypatch.setattr(trainings, "Run", stand_run)
     monkeypatch.setattr(run_module, "pool_for", lambda plan, jobs: StandPool(lab))
     return lab
 
@@ -201,6 +202,20 @@ def test_a_test_that_is_killed_again_and_again_ends_as_one_that_is_not(
     run.study.run()
     assert outcome(run) == outcome(whole)
     assert len(lab.trained) == trained
+
+
+def test_a_training_is_found_again_whose_spec_has_a_name_that_no_file_may_have(
+    begin, lab, source
+):
+    file = Path(source.spec_file)
+    file.write_text(file.read_text().replace("small", "my small"))
+    run = begin()
+    lab.killed_after = 0
+    with suppress(Killed):
+        run.study.run()
+    resumed = run.source(run.study_state.trials[0])
+    assert resumed.run is not None
+    assert resumed.name() == run.planned[0].spec.name == "my small_a"
 
 
 def test_what_has_its_answer_trains_nothing_more(begin, lab):

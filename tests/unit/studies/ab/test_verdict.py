@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from slm_lab.studies.ab.verdict import Answer, Verdict, verdict_of
-from slm_lab.studies.compare.plan import StoppingRule
+from slm_lab.studies.ab.verdict import Answer, StoppingRule, Verdict, verdict_of
 
 RULE = StoppingRule(confidence=0.95, smallest=None)
 

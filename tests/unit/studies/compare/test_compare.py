@@ -22,7 +22,6 @@ from slm_lab.studies.compare import results as results_module
 from slm_lab.studies.compare import run as run_module
 from slm_lab.studies.compare.modes import CompareRequest, make_plan
 from slm_lab.studies.compare.plan import Variant
-from slm_lab.studies.compare.results import CompareResults
 from slm_lab.studies.compare.run import CompareRun
 from tests.support import ppo
 
@@ -44,7 +43,7 @@ class Stand:
         self.error = "no more memory"
 
     def __call__(self, source):
-        self.asked.append((source.spec_name, source.seed, source.run is not None))
+        self.asked.append((source.name(), source.seed, source.run is not None))
         if self.refuses is not None:
             raise self.refuses
         ending = self.endings.pop(0) if self.endings else DONE
@@ -58,12 +57,14 @@ class StandRun:
         self.error = error if ending is FAIL else None
         self.spec = load_spec(source.spec_file, source.spec_name)
         self.ending = ending
-        root = source.data_dir / (source.run or f"{source.spec_name}_run_{source.seed}")
+        name = self.spec.name
+        root = source.data_dir / (source.run or f"{name}_run_{source.seed}")
         self.task = SimpleNamespace(folder=root.name)
-        self.run_dir = RunDir(root, source.spec_name)
+        self.run_dir = RunDir(root, name)
         (root / "info").mkdir(parents=True, exist_ok=True)
-        saved = {self.spec.name: self.spec.to_json()}
-        self.run_dir.spec_file.write_text(json.dumps(saved))
+        saved = json.dumps({name: self.spec.to_json()})
+        self.run_dir.spec_file.write_text(saved)
+        self.run_dir.trial_spec_file(0).write_text(saved)
 
     def start(self, on_tick):
         writers = self.spec.meta.writers
@@ -232,7 +233,6 @@ def test_resuming_completes_missing_trainings_in_existing_folders(run, stand):
     folders = [path.name for path in run.folder.iterdir() if path.is_dir()]
     assert len(folders) == 4, "the one that was stopped went on in its own folder"
     assert finished(later.results) == [2, 2]
-    assert finished(CompareResults.read(run.folder)) == [2, 2]
 
 
 def test_a_training_that_was_killed_before_it_wrote_anything_restarts(run, stand):
@@ -269,10 +269,9 @@ def earlier(run, **changes):
 def test_the_record_of_an_earlier_version_is_read_and_resumed(run, stand):
     train(run, stand, DONE, STOP)
     earlier(run)
-    assert finished(CompareResults.read(run.folder)) == [1, 0]
-    assert not (run.folder / "small_compare.jsonl").exists(), "a reader writes nothing"
     stand.asked.clear()
     later = reopened(run)
+    assert finished(later.results) == [1, 0]
     assert [why for _, why in later.failures] == ["no room"]
     train(later, stand)
     assert stand.asked == [
@@ -294,7 +293,7 @@ def test_the_record_of_an_earlier_version_is_read_and_resumed(run, stand):
 def test_a_damaged_record_is_refused(run, changes, words):
     earlier(run, **changes)
     with pytest.raises(UsageError, match=words):
-        CompareResults.read(run.folder)
+        reopened(run)
 
 
 def test_only_one_process_works_in_a_comparison(run):

@@ -7,6 +7,7 @@ import pytest
 from slm_lab.charts.speeds import BASELINE, Way
 from slm_lab.core.errors import SpecError, UsageError
 from slm_lab.core.recorded import differences
+from slm_lab.records.comparison import KINDS
 from slm_lab.records.run_source import RunSource
 from slm_lab.spec.load import load_specs
 from slm_lab.spec.modes import MODES
@@ -15,6 +16,7 @@ from slm_lab.studies.compare import modes as modes_module
 from slm_lab.studies.compare.folder import allowed_imports, read_plan
 from slm_lab.studies.compare.modes import CompareRequest, make_plan
 from tests.support import ppo, reinforce, soft
+from tests.unit.records.runs import TERMS
 
 
 @pytest.fixture
@@ -194,6 +196,20 @@ def test_a_plan_is_read_back_as_it_was_written_and_its_file_holds_ordinary_specs
     assert allowed_imports(tmp_path, ("a",), trust=False) == ("a.module", "a")
     specs = load_specs(plan.file(tmp_path))
     assert specs == {spec.name: spec for spec in plan.specs.values()}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.word)
+@pytest.mark.parametrize("names_kind", [True, False])
+def test_a_plan_of_any_kind_is_read_back_also_if_an_earlier_version_wrote_it(
+    plan_of, tmp_path, kind, names_kind
+):
+    plan = plan_of(ppo())._replace(kind=kind, terms=TERMS[kind.word])
+    content = json.loads(json.dumps(plan.to_json()))
+    assert content["_compare"]["kind"] == kind.word
+    if not names_kind:
+        del content["_compare"]["kind"]
+    plan.file(tmp_path).write_text(json.dumps(content))
+    assert read_plan(tmp_path) == plan
 
 
 @pytest.mark.parametrize("label", [None, "with a low λ"])

@@ -1,0 +1,233 @@
+"""A comparison on disk: several trainings, planned together in one folder.
+
+The plan file is a spec file with every variant, and a block of the plan's own. A
+`ComparisonKind` has all in which lists, pages, folders and resumes differ by kind."""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, final
+
+from typing_extensions import override
+
+from slm_lab.core.errors import UsageError
+from slm_lab.core.files import read_file, read_object
+from slm_lab.core.recorded import value_at
+from slm_lab.core.text import count_text
+from slm_lab.records.run_source import RunSource
+from slm_lab.storage.run_dir import safe_name
+
+PLAN_BLOCK = "_compare"
+"""The key in the plan file, beside the specs, that holds the rest of the plan."""
+PLAN_FILE = "{}_compare_specs.json"
+"""The name of the plan file."""
+COMPARISON_LOG = "{}_compare.jsonl"
+"""The name of the event log, beside the plan."""
+
+
+@final
+class ComparisonRecord:
+    """A comparison of any kind on disk, read when an attribute is first used.
+
+    An attribute may raise any exception if the plan file is damaged."""
+
+    def __init__(self, plan_file: Path) -> None:
+        self.plan_file = plan_file
+        self.folder = plan_file.parent
+
+    @classmethod
+    def at(cls, folder: Path) -> "ComparisonRecord | None":
+        """The comparison in a folder; None if it has no plan file."""
+        plan_file = next(folder.glob(PLAN_FILE.format("*")), None)
+        if plan_file is None:
+            return None
+        return cls(plan_file)
+
+    @cached_property
+    def _content(self) -> Mapping[str, Any]:
+        content: Mapping[str, Any] = json.loads(read_file(self.plan_file))
+        return content
+
+    @property
+    def block(self) -> Mapping[str, Any]:
+        """The plan's own block."""
+        block: Mapping[str, Any] = self._content[PLAN_BLOCK]
+        return block
+
+    @property
+    def kind(self) -> "ComparisonKind":
+        """Its kind. Raises UsageError as `kind_of`."""
+        return kind_of(self.folder, self.block)
+
+    @property
+    def terms(self) -> Mapping[str, Any]:
+        """What only plans of its kind say."""
+        return self.kind.terms_of(self.block)
+
+    @property
+    def specs(self) -> Sequence[Mapping[str, Any]]:
+        """The spec of each variant, the baseline's first."""
+        return [self._content[entry["spec"]] for entry in self.block["variants"]]
+
+    @property
+    def seeds(self) -> int:
+        """The number of seeds of each variant, at most."""
+        return len(self.block["seeds"])
+
+    @property
+    def planned(self) -> int:
+        """The number of trainings, at most."""
+        return self.seeds * len(self.specs)
+
+    @property
+    def budget(self) -> int:
+        """The frames of all trainings at their end."""
+        return self.kind.budget(self)
+
+    def mode_text(self, done: int) -> str:
+        """What it is, and how far it has come, when `done` trainings have finished."""
+        return self.kind.mode_text(self, done)
+
+    def has_ended(self, done: int) -> bool:
+        """Whether no training is to follow, when `done` have finished."""
+        if not self.kind.has_result:
+            return done == self.planned
+        stem = safe_name(self.block["name"])
+        result = read_object(self.folder / self.kind.result_name(stem))
+        return value_at(result, "ended", False)
+
+    @property
+    def resume_words(self) -> list[str]:
+        """The words of the command that resumes it."""
+        return self.kind.resume_words(self.folder, self.terms)
+
+
+class ComparisonKind(ABC):
+    """What differs between comparisons, outside of what they train and draw.
+
+    Its page, and its result if it has one, are files `{plan}_{word}`."""
+
+    word: str
+    """Its name in the plan file, in the name of its folder and of files in it."""
+    directions: str
+    """What it is and its command, for a user who gave `{folder}` to another one."""
+    terms_key: str = ""
+    """The key in the plan's block for what only this kind has; empty: nothing."""
+    has_result: bool = True
+    """Whether a result file says that it has ended; else all trainings must finish."""
+    measures_speed: bool = False
+    """Whether it compares speeds, and so resumes only on the machine it began on."""
+
+    @abstractmethod
+    def mode_text(self, comparison: ComparisonRecord, done: int) -> str:
+        """What a list of runs says of it, when `done` trainings have finished."""
+
+    def budget(self, comparison: ComparisonRecord) -> int:
+        """The frames of all trainings at their end."""
+        frames = [spec["env"]["max_frame"] for spec in comparison.specs]
+        return comparison.seeds * sum(frames)
+
+    def resume_words(self, folder: Path, terms: Mapping[str, Any]) -> list[str]:
+        """The words of the command that resumes the one in `folder`."""
+        return [self.word, "--resume", str(folder)]
+
+    @final
+    def terms_of(self, block: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What only this kind has in the block of a plan."""
+        terms: Mapping[str, Any] = block.get(self.terms_key, {})
+        return terms
+
+    @final
+    def result_name(self, stem: str) -> str:
+        """The name of the file with the answer, whose `ended` says if it is final."""
+        return f"{stem}_{self.word}.json"
+
+    @final
+    def page_name(self, stem: str) -> str:
+        """The name of the page that it draws."""
+        return f"{stem}_{self.word}.html"
+
+
+@final
+class _Compare(ComparisonKind):
+    """Modes of parallel training, each under the same seeds."""
+
+    word = "compare"
+    directions = "a comparison: slm-lab compare --resume {folder}"
+    has_result = False
+    measures_speed = True
+
+    @override
+    def mode_text(self, comparison: ComparisonRecord, done: int) -> str:
+        return f"comparison, {done} of {comparison.planned} trainings"
+
+
+@final
+class _Ab(ComparisonKind):
+    """Two specs, with more seeds until it is known which is better."""
+
+    word = "ab"
+    directions = "a test of two specs: slm-lab ab --resume {folder}"
+    terms_key = "rule"
+
+    @override
+    def mode_text(self, comparison: ComparisonRecord, done: int) -> str:
+        return f"A against B, {count_text(done, 'training')}"
+
+
+@final
+class _Treat(ComparisonKind):
+    """Forks of a run, each with a remedy that the doctor advised."""
+
+    word = "treat"
+    directions = "a treatment: repeat slm-lab doctor RUN --treat"
+    terms_key = "treatment"
+
+    @override
+    def mode_text(self, comparison: ComparisonRecord, done: int) -> str:
+        run = Path(comparison.terms["run"]).name
+        return f"treatment of {run}, {count_text(comparison.planned, 'training')}"
+
+    @override
+    def budget(self, comparison: ComparisonRecord) -> int:
+        meta = comparison.specs[0]["meta"]
+        trainings: int = meta["max_run"]
+        if meta["distributed"] is False:
+            trainings = meta["max_session"]
+        return trainings * sum(
+            remedy["until"] for remedy in comparison.terms["remedies"]
+        )
+
+    @override
+    def resume_words(self, folder: Path, terms: Mapping[str, Any]) -> list[str]:
+        run = value_at(terms, "run", "")
+        frames = value_at(terms, "frames", 0)
+        words = ["doctor", run, "--treat", "--frames", str(frames)]
+        if folder.parent != RunSource.data_dir:
+            words += ["--data", str(folder.parent)]
+        return words
+
+
+COMPARE = _Compare()
+AB = _Ab()
+TREAT = _Treat()
+KINDS: tuple[ComparisonKind, ...] = (COMPARE, AB, TREAT)
+
+
+def kind_of(folder: Path, block: Mapping[str, Any]) -> ComparisonKind:
+    """The kind of the comparison in `folder`, whose plan has this block. Raises
+    UsageError for a kind that only another version knows.
+
+    A plan of an earlier version names none: it is known by its terms."""
+    word = block.get("kind")
+    for kind in KINDS:
+        if word == kind.word or (word is None and kind.terms_key in block):
+            return kind
+    if word is None:
+        return COMPARE
+    raise UsageError(
+        f"{folder} is a comparison of the kind {word!r}, which this version does not "
+        "know: update slm-lab"
+    )
