@@ -53,9 +53,9 @@ class ActorCriticParts:
     num_actions: int
     """Discrete actions, or components of a continuous one."""
     policy: PolicyExpectation
-    """Of the actor, over its actions in a state."""
+    """The expectation under the actor, over its actions in a state."""
     next_policy: PolicyExpectation
-    """Of the policy that values the next states."""
+    """The expectation under the policy that values the next states."""
     value_loss_fn: ValueLoss
     generator: torch.Generator
     temperature: Temperature | None = None
@@ -109,8 +109,8 @@ class UpdateDraws(NamedTuple):
 
 
 class CriticObjective(NamedTuple):
-    """The loss of a critic step, and the numbers that it rests on: both (B,) without a
-    gradient, in the critics' own units."""
+    """The loss of a critic step, and the numbers that it rests on. Both numbers are
+    (B,) without a gradient, in the critics' own units."""
 
     loss: Loss
     q: Tensor

@@ -48,8 +48,8 @@ from slm_lab.agent.net.return_distribution import QuantileReturn, ReturnHead
 def choose(parts: AgentParts, records: bool = True) -> None:
     """Lets an agent act and learn in the fastest way that its networks, their devices
     and its losses allow. On a CPU that is by arrays, with gradients that are written
-    out; on a GPU by recorded steps, if it `records`; else by torch as it is. A recorded
-    step keeps the numbers that it was recorded with."""
+    out. On a GPU it is by recorded steps, if `records`. Otherwise torch runs as it is.
+    A recorded step keeps the numbers that it was recorded with."""
     learner = parts.learner
     evaluate_by_arrays(learner)
     if isinstance(parts.actor, PolicyActor):

@@ -126,7 +126,7 @@ class Recorder:
             with recording:
                 try:
                     work()
-                # that at the end of the recording hides it
+                # the error at the end of the recording hides this one
                 except RuntimeError as error:
                     cause = error
                     raise

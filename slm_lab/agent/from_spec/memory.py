@@ -26,7 +26,8 @@ from slm_lab.spec.schema.memory import (
 )
 
 IMITATION = Priority(beta=Schedule(0.1))
-"""Of self-imitation: constant weights, as in section 4.1 of arXiv:1806.05635."""
+"""The priority of self-imitation: constant weights, as in section 4.1 of
+arXiv:1806.05635."""
 
 
 def build_memory(spec: MemorySpec, layout: MemoryLayout) -> Memory[Any]:

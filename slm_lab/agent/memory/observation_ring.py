@@ -1,7 +1,7 @@
 """The observations of a ring of steps: each stored once, stacks of frames as single
 frames.
 
-The index of (row, environment) in the ring is row · N + environment; that of the
+The index of (row, environment) in the ring is row · N + environment. The index of the
 environment's next step is N larger, modulo the size. The final observation of an
 episode would overwrite the first of the next, so it is kept apart.
 
