@@ -145,7 +145,7 @@ class Answers:
         seen: dict[str, str],
     ) -> Any:
         """The parts and the rows of grids that have changed since the browser last
-        asked; the serials of all of them, and the time."""
+        asked. With them come the serials of all parts and grids, and the time."""
         query = Query.parse(search)
         parts = PAGES.get(path, runs_page).parts(self._catalog, query)
         names = [place["part"] for place in ids]

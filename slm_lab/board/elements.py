@@ -82,8 +82,8 @@ def problem(text: str) -> html.P:
 
 
 def page(root: Path, folder: Path, pattern: str) -> list[html.Iframe]:
-    """The page of this name that the run in `folder` has drawn, loaded again after each
-    change; nothing before the first."""
+    """The page that the run in `folder` has drawn under a name of this `pattern`. It is
+    loaded again after each change. Empty before the first page."""
     return [
         html.Iframe(
             src=f"{file_link(root, file)}?{file.stat().st_mtime_ns}",

@@ -110,8 +110,8 @@ def is_allowed(asked: Request) -> bool:
 
 
 def served(root: Path, path: str) -> Path | None:
-    """The file at a path in the folder `root`; None if it lies elsewhere, through links
-    or not, or is of no kind that is served."""
+    """The file at a path in the folder `root`. None if it lies elsewhere, through links
+    or not, or if its kind is not served."""
     try:
         place = Path(os.path.realpath(root / path))
     except ValueError:  # a zero byte

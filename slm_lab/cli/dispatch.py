@@ -134,8 +134,8 @@ def resolve_names(asked: RunSource, verb: Verb) -> RunSource:
 
 
 def _resolve_recipe(asked: RunSource) -> RunSource:
-    """The same with the file, the name and the `sets` of the recipe that it names;
-    unchanged if it names none."""
+    """The same source, with the file, the name and the `sets` of the recipe that it
+    names. Unchanged if it names none."""
     with importing():
         from slm_lab.recipes.recipe import resolve_recipe
     modules = (*asked.imports, *typed_modules(asked.spec_name or ""))

@@ -22,7 +22,7 @@ LARGEST_INDEX = 2**24
 @final
 class MixedActions(spaces.Space[FloatArray]):
     """The space of rows (K,) of float32 with the columns of all parts side by side. A
-    part is Discrete or MultiDiscrete from 0, MultiBinary, or a Box of shape (A,); an
+    part is Discrete or MultiDiscrete from 0, MultiBinary, or a Box of shape (A,). An
     index is a whole number."""
 
     def __init__(self, parts: Sequence[gymnasium.Space[Any]]) -> None:

@@ -26,7 +26,8 @@ LONG_EPISODE = 10_000
 should end."""
 SHORT_SIGHT = 5
 LONG_SIGHT = 100
-"""Steps that a shortsighted agent looks ahead; and those of the usual γ."""
+"""The steps that a shortsighted agent looks ahead, and the steps that an agent with the
+usual γ does."""
 RATES = (
     "agent.net.optim_spec.lr",
     "agent.net.actor_optim_spec.lr",
@@ -342,8 +343,8 @@ def usual_target(history: SessionHistory, verb: str) -> Iterator[Option]:
 
 
 def no_exploration(history: SessionHistory) -> Iterator[Finding]:
-    """ε or τ at its end before a twentieth of the budget, without a rise of the
-    returns: Sutton and Barto 2018, section 2.3."""
+    """ε or τ at its end before a twentieth of the budget, and no rise of the returns
+    (Sutton and Barto 2018, section 2.3)."""
     explored = history.column("explore_var")
     frame = history.column("total_frame")
     known = np.isfinite(explored)
@@ -409,8 +410,7 @@ def clipped(history: SessionHistory) -> Iterator[Finding]:
 
 def blind_critic(history: SessionHistory) -> Iterator[Finding]:
     """Values that explain nothing of the returns: Schulman et al. 2015,
-    arXiv:1506.02438. Equal returns, such as those of a solved task, leave nothing to
-    explain."""
+    arXiv:1506.02438. Equal returns, as in a solved task, leave nothing to explain."""
     explained = history.values("explained_variance", 0.5)
     if len(explained) >= FEW and median(explained) <= 0.05 and not history.rises:
         numbers = f"explained_variance {text(median(explained))} in the second half"
