@@ -8,9 +8,8 @@ SPEED_SHARE = 0.1
 """The minimum share of the run over which the speed is averaged, for a steady time
 left."""
 SPEED_PAUSES = 4
-"""The minimum averaging window, in multiples of the longest pause between two frames:
-an agent makes no steps while it learns for seconds, and unrolls of seconds arrive at
-once."""
+"""The minimum averaging window, in multiples of the longest pause between two frames.
+An agent may learn for seconds without a step, and unrolls of seconds arrive at once."""
 
 
 class Speed:

@@ -38,7 +38,7 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any], RecordConstructorArgs
     has only its newest frame. After a lost life that counts as the end, `reset`
     continues the game and reports `CONTINUES`.
 
-    This class draws sticky actions, frame by frame as ALE does, because ALE does not
+    This class draws sticky actions itself, frame by frame as ALE does. ALE does not
     save the action that it repeats."""
 
     def __init__(self, env: Env, keys: AtariKeys) -> None:
