@@ -56,9 +56,9 @@ class Work(NamedTuple):
 
 @final
 class HangDetector:
-    """Finds which of `sessions` hang: their records on the board stay unchanged
-    although progress was due, see `Due`, for `seconds`, or by default for longer than
-    `limits` allow what they do."""
+    """Finds which of `sessions` hang. The records of such a Session on the board stay
+    unchanged for `seconds` although progress was due (see `Due`). By default `limits`
+    says how long what it does may take."""
 
     def __init__(
         self,
