@@ -71,8 +71,8 @@ def evaluate_latest(
     keep_playing: Callable[[], bool],
 ) -> None:
     """Plays `count` greedy episodes with the latest agent of each Session of a run
-    folder, and keeps the numbers in it; of an evaluation that `keep_playing` ends it
-    keeps nothing. Raises LabError, OSError."""
+    folder, and keeps the numbers in it. It keeps nothing of an evaluation that
+    `keep_playing` ends. Raises LabError, OSError."""
     source = RunSource(
         spec_file=str(run_dir.spec_file),
         spec_name=run_dir.spec_name,

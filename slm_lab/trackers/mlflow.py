@@ -1,5 +1,6 @@
-"""MLflow. Its own variables say where to: `MLFLOW_TRACKING_URI` a server or a database,
-`MLFLOW_EXPERIMENT_NAME` an experiment; by default that of the spec's name."""
+"""MLflow. Its own variables say where to. `MLFLOW_TRACKING_URI` names a server or a
+database, `MLFLOW_EXPERIMENT_NAME` an experiment. By default the experiment has the
+spec's name."""
 
 import json
 import os
@@ -35,7 +36,7 @@ class _Tracked(NamedTuple):
 
 @final
 class MLflow(Tracker):
-    """One MLflow run per Session, below that of their Trial."""
+    """One MLflow run per Session, below the MLflow run of their Trial."""
 
     name: ClassVar = "mlflow"
     module: ClassVar = "mlflow"

@@ -160,7 +160,7 @@ class REDQSpec(EntropyRegularisedSpec):
 
 class TQCSpec(EntropyRegularisedSpec):
     """Truncated quantile critics (arXiv:2005.04269): each critic predicts quantiles of
-    the return, and the largest of all are left out of targets; for continuous
+    the return, and the largest of all are left out of targets. For continuous
     actions."""
 
     PDTYPES = frozenset({"default", "Normal"})

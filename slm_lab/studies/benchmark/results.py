@@ -53,7 +53,7 @@ class RowResult:
 
     @property
     def finished(self) -> list[TrainingRecord]:
-        """Those that have spent their budget. Statistics rest on these."""
+        """The trainings that have spent their budget. Statistics rest on them."""
         return [record for record in self.records if record.ending == "finished"]
 
     @property
@@ -123,7 +123,7 @@ class RowResult:
 
     @property
     def seeds_needed(self) -> int | None:
-        """The seeds with which the interval of the mean is expected to be at most
+        """The number of seeds with which the interval of the mean should reach at most
         `WIDTH` of what was learned, on each side."""
         if not self.final_returns.size:
             return None
@@ -155,8 +155,8 @@ class RowResult:
         return sorted(judged, key=_is_not_comparable)
 
     def seeds(self, zero: float = 0.0, unit: float = 1.0, second: float = 0.0) -> Seeds:
-        """Its trainings with returns as one curve, with its values less `zero`, in
-        units of `unit`; over frames, or over training time in units of `second`."""
+        """Its trainings with returns as one curve. The values are less `zero`, in units
+        of `unit`. They are over frames, or over training time in units of `second`."""
         drawn = [record for record in self.finished if record.curve.frame]
         finals = np.array([record.final_return for record in drawn], np.float64)
         return Seeds(
@@ -168,8 +168,8 @@ class RowResult:
         )
 
     def _measured(self, score: PublishedScore) -> Measured | None:
-        """The result in the measure of a published score: by greedy episodes, or by
-        the returns of the training, if need be of its first frames only."""
+        """The result in the measure of a published score: by greedy episodes, or by the
+        returns of the training. If need be only its first frames count."""
         values = self.final_returns
         frames = self.frames
         kind = ""
