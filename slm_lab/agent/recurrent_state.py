@@ -3,7 +3,8 @@
 With a recurrent net the lab's memories store packed rows in place of observations. A
 row has the observation, the recurrent state before it, and a mark that starts an
 episode (see `net/recurrent.py`). A row is of float32. If the observation is of bytes,
-so is the row: they hold the floats of the state, and the last byte is the mark."""
+so is the row. Bytes then hold the floats of the state, and the last byte is the
+mark."""
 
 import math
 from dataclasses import dataclass

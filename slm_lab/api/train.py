@@ -110,8 +110,8 @@ class AbTest(Started):
 
     @property
     def pairs(self) -> "pd.DataFrame":
-        """A row per seed: the final returns `a` and `b`, their `difference`, and the
-        interval after this seed, from `low` to `high`."""
+        """A row per seed: the final returns `a` and `b`, and their `difference`. `low`
+        and `high` are the interval after this seed."""
         return _csv(self.folder, "*_ab_df.csv")
 
 

@@ -33,7 +33,7 @@ Direction: TypeAlias = Literal[1, -1]
 
 SLOPES = np.array([0.5, 1.5])
 """κ of the bets, whose wealths are averaged. For normal differences a κ near the
-effect, in deviations, is best: there tanh(κ z) is the bet of the likelihood ratio."""
+effect, in deviations, is best. There tanh(κ z) is the bet of the likelihood ratio."""
 CAP = 0.95
 """The largest bet: a share of the wealth. The rest survives a bad guess of s_i."""
 OPENING = 0.8

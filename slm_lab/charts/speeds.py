@@ -370,8 +370,8 @@ def _final_return(row: Any) -> str:
 
 
 def _late(value: float, row: Any, unit: str) -> str:
-    """When the threshold was reached, as text. The number of seeds that reached it
-    follows, unless all did."""
+    """Text that says when the threshold was reached. The number of seeds that reached
+    it follows, unless all did."""
     of = f"{row.reached} of {row.finished}"
     if np.isinf(value):
         if row.reached:

@@ -61,9 +61,9 @@ class ReadTrial(NamedTuple):
 
     @property
     def pair_keys(self) -> list[tuple[str, int]]:
-        """The key that each training shares with the other of its pair: the run that
-        both come from, and their number in it. A fork comes from the run that it has
-        left."""
+        """The key that each training shares with the other of its pair. It is the run
+        that both come from, and their number in it. A fork comes from the run that it
+        has left."""
         fork = self.record.forked_from
         run = self.record.folder.resolve().name if fork is None else fork.run
         return [(run, training.number) for training in self.trainings]

@@ -89,8 +89,8 @@ def diagnose(
     trust: bool,
     judges_short: bool = False,
 ) -> tuple[str, list[Finding], str | None]:
-    """The name of the run, or of the trial of a search, its findings, and why its agent
-    was not looked at. `judges_short` as in `training_findings`. Imports torch. Raises
+    """The name of the run or of the trial, its findings, and why its agent was not
+    looked at. `judges_short` as in `training_findings`. Imports torch. Raises
     UsageError if there is no such run, or its rows are damaged."""
     from slm_lab.doctor import measured
     from slm_lab.records.playable_run import find_agent

@@ -275,9 +275,10 @@ class PolicyGraph(nn.Module):
 
     @override
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Maps the `inputs` to the action (B, *shape of an action), or to every part of
-        it, and to the policy's first output (B, P). A recurrent policy also returns the
-        state (B, H) after the step. Stacked frames are (B, L, ...)."""
+        """Maps the `inputs` to the action (B, *shape of an action) and the policy's
+        first output (B, P). An action with parts is an output for each part. A
+        recurrent policy also returns the state (B, H) after the step. Stacked frames
+        are (B, L, ...)."""
         inputs = dict(zip(self.inputs, tensors, strict=True))
         state = inputs.get(STATE)
         observed = self._observed(inputs)

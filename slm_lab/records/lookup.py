@@ -235,10 +235,10 @@ def find_trial(target: str, data_dir: Path, archive: Path | None = None) -> RunR
 def find_trials(
     target: str, data_dir: Path, notes: list[str] | None = None
 ) -> list[RunRecord]:
-    """The Trials of a run as for `find_folder`, of all run folders in a folder, or one
-    Trial of a search. Raises UsageError if there are none. Raises SpecError for an
-    unreadable spec. With `notes`, a run of a folder that has such a spec is left out
-    and noted there."""
+    """The Trials of a run as for `find_folder`, or of all run folders in a folder. For
+    a trial of a search it is this one alone. Raises UsageError if there are none.
+    Raises SpecError for an unreadable spec. With `notes`, a run of a folder that has
+    such a spec is left out and noted there."""
     folders = filter(os.path.isdir, (Path(target), data_dir / target))
     folder = next(folders, None)
     if folder is not None and RunDir.at(folder) is None:

@@ -221,8 +221,8 @@ class RunRecord:
 
     @cached_property
     def beginning(self) -> dict[str, str]:
-        """What it began with in place of fresh weights, by the option or verb that took
-        it: the weights of another run, or as a fork its state. Empty if it began with
+        """What it began with, by the option or verb that took it. This is the weights
+        of another run, or for a fork the other run's state. Empty if it began with
         fresh weights."""
         begun = {}
         weights = value_at(self.origin, "init_from", {})

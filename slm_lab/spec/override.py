@@ -146,8 +146,8 @@ def _at(holder: Any, key: str) -> Any:
 
 
 def _keys_along(tree: Any, path: str) -> Sequence[str]:
-    """The keys along a dotted path. A key of a block of `tree` may hold dots itself, as
-    the name of a part of an observation does."""
+    """The keys along a dotted path. A key of a block of `tree` may hold dots itself,
+    such as the name of an observation's part."""
     words = path.split(".")
     keys: list[str] = []
     block = tree

@@ -116,8 +116,8 @@ def with_delayed_targets(net: NetSpec, meta: MetaSpec) -> NetSpec:
     process. With "weak" nothing changes. A Hogwild! worker updates its targets after
     each of its own steps. By then the shared weights have taken about W steps.
 
-    Rates that grow by √N change nothing here. As with rates that grow by N, a step of N
-    ranks then stands for N steps of one process (arXiv:2205.10287). A target that
+    Rates that grow by √N change nothing here. As with rates that grow by N, N ranks'
+    step then stands for N steps of one process (arXiv:2205.10287). A target that
     averages makes N updates at once under both rules (arXiv:2307.13813)."""
     count = meta.max_session
     if meta.mode.lock_free:

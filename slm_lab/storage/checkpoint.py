@@ -357,8 +357,8 @@ def _sync_folder(folder: Path) -> None:
 
 ARRAY = "__array__"
 DTYPE = "__dtype__"
-"""The key beside ARRAY with the type of an array that is stored as the bytes of a
-tensor of integers."""
+"""The key beside ARRAY with the type of an array whose bytes are stored as a tensor of
+integers."""
 UNSIGNED = (np.uint16, np.uint32, np.uint64)
 PLAIN = (type(None), bool, int, float, str)
 

@@ -21,7 +21,7 @@ RUN_BLOCK = "_run"
 
 ORDER = "ordered"
 """The key, in a run's origin, of the time by which runs are ordered. A run has it if
-the clock had been set back: by this time it is newer than the runs before it."""
+the clock had been set back. This time makes it newer than the runs before it."""
 
 PLAN_BLOCK = "_compare"
 """The key in the plan file of a comparison, beside the specs, that holds the rest of
@@ -32,8 +32,8 @@ COMPARISON_LOG = "{}_compare.jsonl"
 """The name of the event log of a comparison, beside its plan."""
 AB_RESULT = "{}_ab.json"
 TREAT_RESULT = "{}_treat.json"
-"""The names of the files with the answers of a test of A against B, and of a treatment,
-in their folders."""
+"""The files with the answers of a test of A against B, and of a treatment, in their
+folders."""
 
 STAMP = "%Y_%m_%d_%H%M%S"
 _STAMP_PATTERN = re.compile(r"_(\d{4}_\d{2}_\d{2}_\d{6})(?:_(\d+))?$")

@@ -231,10 +231,10 @@ def _try_to_measure(spec: EnvSpec, seconds: float) -> RandomReturn:
 
 @contextmanager
 def _lock_file(cache: Path) -> Iterator[int]:
-    """The file whose bytes are locked. The first is locked while the cache is written,
-    and each key has one that is locked while it is measured. So two runs measure the
-    same number only once, and wait for no other. The locks belong to the process, and
-    end when it closes the file anywhere."""
+    """The file whose bytes are locked. The first byte is locked while the cache is
+    written. Each key has a byte that is locked while it is measured. So two runs
+    measure the same number only once, and wait for no other. The locks belong to the
+    process, and end when it closes the file anywhere."""
     lock = open_own(cache.with_name(f".{cache.stem}.lock"), os.O_WRONLY | os.O_CREAT)
     try:
         yield lock

@@ -88,11 +88,11 @@ class Start:
     total_frame: int
     """Frames of all its Sessions; 0: it begins at the parent's start."""
     manifests: Mapping[int, Manifest]
-    """By Session."""
+    """The manifest of each Session."""
 
     def copy(self, parent: RunDir, run_dir: RunDir) -> None:
         """Copies the checkpoint of each Session, and the rows up to it, from the
-        folder of the parent to a new one. Raises OSError."""
+        parent's folder to a new one. Raises OSError."""
         for session, manifest in self.manifests.items():
             copy_checkpoint(
                 manifest, parent.session(0, session), run_dir.session(0, session)
@@ -229,7 +229,7 @@ def _check_history(
     parent: RunDir, origin: Mapping[str, Any], spec: Spec, frame: int
 ) -> None:
     """Raises UsageError if the parent has trained by other keys before `frame`, or
-    after: a replay would be another training, and an unchanged fork another run."""
+    after. A replay would be another training, and an unchanged fork another run."""
     left = fork_point(origin)
     if left is not None:
         if not value_at(origin, f"{BLOCK}.is_replayed", False):
@@ -373,8 +373,8 @@ def _repeats(spec: Spec) -> bool:
 
 
 def _frame(asked: int | None, parent: RunDir, spec: Spec) -> int:
-    """The frame of the fork: as asked for, or that of the newest checkpoint. Raises
-    UsageError if the run has not come so far."""
+    """The frame of the fork: as asked for, or the frame of the newest checkpoint.
+    Raises UsageError if the run has not come so far."""
     reached = min(
         max(map(_total, _saved(parent, spec, _members(spec, sessions))), default=0)
         for sessions in spec.meta.trainings
@@ -436,9 +436,9 @@ def nearest_start(parent: RunDir, spec: Spec, sessions: range, frame: int) -> St
 def _saved(
     parent: RunDir, spec: Spec, members: Sequence[int]
 ) -> Iterator[dict[int, Manifest]]:
-    """The checkpoints of a training on the disk, each with all its members. Those of
-    ranks and of virtual time belong together by their number, those of other workers by
-    the total frame."""
+    """The checkpoints of a training on the disk, each with all its members. Checkpoints
+    of ranks, and of workers in virtual time, belong together by their number.
+    Checkpoints of other workers do by the total frame."""
     together: dict[int, dict[int, Path]] = {}
     by_serial = not spec.meta.mode.lock_free or spec.meta.simulate is not None
     for each in members:

@@ -1,5 +1,5 @@
-"""What a spec needs before anything runs. This is an environment that can be made,
-spaces that fit the agent, and the devices and the cluster that it names."""
+"""What a spec needs before anything runs. The environment can be made, the spaces fit
+the agent, and the devices and the cluster that it names are there."""
 
 from collections.abc import Iterator
 

@@ -279,7 +279,7 @@ class Trial:
 def have_ended(
     spec: Spec, run_dir: RunDir, trial: int
 ) -> tuple[list[bool], list[Manifest | None]]:
-    """For each Session: whether it has ended, and its newest checkpoint. A Session has
+    """Whether each Session has ended, and the newest checkpoint of each. A Session has
     ended if its checkpoint is final and its training has spent the budget or reached
     `meta.stop_return`. Actors have no checkpoint and end with their learner."""
     sessions = range(spec.meta.num_sessions)

@@ -105,7 +105,7 @@ class PPO(Learner[Rollout]):
     """Clipped surrogate, value and entropy loss over several epochs of minibatches.
     With a correction, V-trace (arXiv:1802.01561) computes returns and advantages. It
     uses log π and V of one pass over the rollout before the first epoch. The policy of
-    that pass is π_old, and ρ weighs the samples of the older policy that acted (the
+    that pass is π_old. ρ weighs the samples of the older policy that acted (the
     decoupled objective of arXiv:2110.00641). A ratio to the older policy would reach
     the clip before the first step."""
 

@@ -136,8 +136,8 @@ def build_body(
 
 def _reader_of(spec: NetSpec, kind: Any) -> Reader:
     """What makes a net of the class `kind`. If it has the constructor of a net of the
-    lab, even by inheritance, this is the function for the spec's keys. Otherwise it is
-    the class itself."""
+    lab, inherited or not, this is the function for the spec's keys. Otherwise it is the
+    class itself."""
     is_of_the_lab = inspect.isclass(kind) and any(
         kind.__init__ is cls.__init__ for cls in CLASSES
     )
@@ -558,8 +558,8 @@ def arc_problems(
 ) -> list[Problem]:
     """torch's objections to the arcs of `agent`, for observations as the agent sees
     them. `discrete` means that an action is a choice. Some arcs are not tried here,
-    only when they are built. These are arcs behind encoders of parts, and of critics
-    apart from the policy that see an action beside the observation."""
+    only when they are built. These are arcs behind encoders of parts, and arcs of
+    separate critics that see an action beside the observation."""
     problems = {}
     for block, net, role in built_nets(agent):
         spec = net.for_role(role)

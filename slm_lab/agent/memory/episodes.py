@@ -26,8 +26,8 @@ class OnPolicyReplay(SavedFields, Memory[Rollout]):
     episodes are kept for a later batch; to drop them would favour short ones.
 
     With `best_fraction` below one it is the memory of the cross-entropy method. The
-    batch then has only that share of the episodes: the ones of the highest return, as
-    the learner sees rewards."""
+    batch then has only that share of the episodes, of the highest return as the learner
+    sees rewards."""
 
     saved: ClassVar = {"steps": "_steps", "begins": "_starts", "finished": "_finished"}
 

@@ -134,7 +134,7 @@ def discounted_sums(reward: FloatArray, gamma: float) -> FloatArray:
 class PastEpisodes(SavedFields, batch.PastReturns):
     """Joins rollouts into episodes, and stores their steps once they have ended. A
     return is the sum of rewards that followed, eq. 4 of arXiv:1806.05635. It must be a
-    lower bound of what is possible. So the sum ends where the episode was truncated: a
+    lower bound of what is possible. So the sum ends where the episode was truncated. A
     value of the final state would be a guess, kept as a fact. And an episode without a
     positive reward is not stored, because costs that end early look too good. Both are
     as in the authors' code. With `use_cer` the last step of the newest episode is part

@@ -169,7 +169,7 @@ def _check_room(num_envs: int, max_size: int, batch_size: int | None) -> None:
 
 def _check_sequence(key: str, count: int, least: int) -> None:
     """Raises LabError if `count`, the transitions that the key `key` allows, is below
-    `least`. `least` is one sequence of all rows: it must fit in the ring, and be stored
+    `least`. `least` is one sequence of all rows. It must fit in the ring, and be stored
     before the first training event."""
     if count < least:
         raise LabError(

@@ -98,12 +98,12 @@ class PartConverter:
 
 
 class RowConverter:
-    """Converts observations with parts to rows. Where no part is an image, and where a
-    row of bytes would hardly be shorter, a row is `gymnasium.spaces.flatten` as
-    float32. Otherwise it is a row of bytes, with images as the agent sees them and
-    indices as int32. Other numbers keep their own type, or become float32 if that is
-    shorter. With `mask_sizes`, the values of each component of an action, the part
-    `MASK` is the mask."""
+    """Converts observations with parts to rows. A row is `gymnasium.spaces.flatten` as
+    float32 if no part is an image, or if bytes would hardly be shorter. Otherwise it is
+    a row of bytes, with images as the agent sees them and indices as int32. Other
+    numbers keep their own type, or become float32 if that is shorter. With
+    `mask_sizes`, the values of each component of an action, the part `MASK` is the
+    mask."""
 
     def __init__(
         self,

@@ -66,11 +66,11 @@ class Seat(gymnasium.Env[Any, Any]):
 
 @final
 class AgentRows(RawEnvs):
-    """A row for each agent of each copy. The agents of the first copy come first, in
-    the order of its `possible_agents`, then the agents of the next copy.
+    """A row for each agent of each copy. The first copy's agents come first, in the
+    order of its `possible_agents`, then the next copy's.
 
     An agent that leaves ends its episode. Its row is absent until it joins again, or
-    until its copy begins a new episode, after all agents have left. An absent row has
+    until its copy begins a new episode because all agents have left. An absent row has
     an observation that some agent has seen, so that a policy can act on it. Nothing of
     it counts."""
 

@@ -344,8 +344,8 @@ class AlgorithmSpec(ChangingBlock):
         return self
 
     def samples_ratio(self, share: Self, count: int) -> float:
-        """The samples in a gradient step of `count` ranks, which have each its `share`,
-        divided by the samples in a step of a single process."""
+        """The samples in a gradient step of `count` ranks, divided by the samples in a
+        step of a single process. `share` is the algorithm with a rank's share."""
         return count
 
 

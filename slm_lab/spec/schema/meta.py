@@ -519,8 +519,8 @@ class MetaSpec(Block):
         return self.scale == "strong"
 
     def rate_factor(self, samples: float) -> float:
-        """The factor of scaled learning rates. `samples` is the number of samples in a
-        step of all ranks, divided by the number in a step of one process. The factor is
+        """The factor of scaled learning rates. `samples` is how many times as many
+        samples a step of all ranks has as a step of one process. The factor is
         `samples`, as for SGD (arXiv:1706.02677), or its root, as for Adam and RMSprop
         (arXiv:2205.10287)."""
         if self.scale_lr == "sqrt":

@@ -170,7 +170,7 @@ class PPOSpec(MinibatchLearningSpec):
 class VMPOSpec(MinibatchLearningSpec):
     """V-MPO, on-policy maximum a posteriori policy optimisation (arXiv:1909.12238). It
     raises the likelihood of the better half of the actions, weighted by their
-    advantages, within a bound on the policy's change."""
+    advantages. A bound limits the change of the policy."""
 
     HAS_ADVANTAGES = True
     PDTYPES = OF_POLICIES

@@ -96,8 +96,7 @@ class Spec(Block):
 
     def of_session(self, trial: int, session: int) -> Self:
         """The spec as one of the Sessions runs it. Each Session has a block of numbers
-        for its copies: the copies that train, evaluate and film, and the copy that
-        gives a learner its spaces."""
+        for its copies. They train, evaluate, film, and give a learner its spaces."""
         block = self.training_copies + self.meta.rigorous_eval + 2
         return self.numbered((trial * self.meta.num_sessions + session) * block)
 

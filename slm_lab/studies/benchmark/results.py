@@ -123,8 +123,8 @@ class RowResult:
 
     @property
     def seeds_needed(self) -> int | None:
-        """The number of seeds with which the interval of the mean should reach at most
-        `WIDTH` of what was learned, on each side."""
+        """The number of seeds with which the interval of the mean should be small
+        enough. It may reach `WIDTH` of what was learned to each side."""
         if not self.final_returns.size:
             return None
         learned = abs(self.final_returns.mean() - (self.random_return or 0.0))

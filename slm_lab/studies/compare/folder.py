@@ -1,6 +1,6 @@
-"""The folder of a comparison, `data/{spec_name}_compare_{time}`: the plan (a spec file
-with every variant), the log of how trainings ended, all run folders, graphs and
-tables."""
+"""The folder of a comparison, `data/{spec_name}_compare_{time}`. It has the plan (a
+spec file with every variant), the log of how trainings ended, all run folders, graphs
+and tables."""
 
 import json
 import shutil

@@ -57,7 +57,7 @@ def consecutive_seeds(first: int | None, base: Spec, count: int) -> tuple[int, .
 
 
 class StoppingRule(NamedTuple):
-    """When a test of two variants ends before its last seed."""
+    """The rule by which a test of two variants ends before its last seed."""
 
     confidence: float
     """The chance, at least, that the interval of the difference is right."""
@@ -88,7 +88,7 @@ class Treatment(NamedTuple):
     frames: int
     """The total frames of each remedy, after the beginning of the illness."""
     remedies: tuple[TriedRemedy, ...]
-    """In the order of the variants."""
+    """The remedies, in the order of the variants."""
 
 
 class Plan(NamedTuple):
@@ -104,10 +104,10 @@ class Plan(NamedTuple):
     imports: tuple[str, ...]
     notes: tuple[str, ...]
     rule: StoppingRule | None = None
-    """Of a test of two variants, whose `seeds` are the most that it may use."""
+    """The rule of a test of two variants; `seeds` are then the most that it may use."""
     treatment: Treatment | None = None
-    """Of a treatment, whose variants are the remedies. Without either it is a
-    comparison."""
+    """The treatment whose remedies are the variants. Without rule and treatment the
+    plan is a comparison's."""
 
     @property
     def kind(self) -> str:

@@ -98,7 +98,7 @@ def verdict_on(
 def late_returns(
     record: RunRecord, remedy: TriedRemedy, sessions: Collection[int] | None = None
 ) -> FloatArray:
-    """The mean returns of late rows: the last third of the frames between
+    """The mean returns of late rows. Late is the last third of the frames between
     `remedy.since`, when the run was well, and `remedy.until`. A run that did not come
     so far counts up to its own end. Rows are of all Sessions, or of `sessions`. Raises
     UsageError for damaged rows."""

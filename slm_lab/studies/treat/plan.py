@@ -122,7 +122,7 @@ def _fork_before(
     cures: Sequence[Finding],
 ) -> Fork:
     """The fork that tries a remedy. It starts from the newest checkpoint before the
-    illness, if that state can take the remedy, else from the run's start. Raises
+    illness, or from the run's start if that state cannot take the remedy. Raises
     LabError if neither can, or if the remedy changes nothing."""
     spec = load_spec(record.spec_file, record.name, warn=False)
     since = min(finding.since for finding in cures)
