@@ -299,8 +299,7 @@ ENV_TENSORS = {
 scale them."""
 
 LARGE = 1e6
-"""A size of observations and rewards from which on they may be why a loss is not
-finite."""
+"""Observations and rewards from this size on may be why a loss is not finite."""
 
 
 @contextmanager

@@ -25,7 +25,7 @@ REFRESH_SECONDS = 5
 HOST = "127.0.0.1"
 PORT = 8050
 MOST_ASKED = 1 << 20
-"""Bytes of a request."""
+"""The most bytes of a request."""
 _ALARM = """(ticks, answered) => {
     const silent = Date.now() / 1000 - answered > 30;
     return silent ? "no answer: has the board been stopped?" : "";

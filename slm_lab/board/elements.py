@@ -12,7 +12,7 @@ from slm_lab.charts.look import MUTED
 from slm_lab.charts.page import graph
 
 LONGEST = 300
-"""Letters of a cell."""
+"""The most letters of a cell."""
 FONT = "system-ui, -apple-system, 'Segoe UI', sans-serif"
 MARGIN = {"l": 50, "r": 14, "t": 12, "b": 36}
 

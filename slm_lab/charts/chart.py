@@ -208,7 +208,7 @@ class Chart(NamedTuple):
     paper_width: float | None = None
     """The width of a chart for print, in 1/72 inch; None for a screen."""
     about: str = ""
-    """Kept in the file, such as the command that made it."""
+    """A text that the file keeps, such as the command that made it."""
 
     @property
     def columns(self) -> int:

@@ -54,7 +54,8 @@ class Seeds(NamedTuple):
     planned: int
     tasks: tuple[int, ...] = ()
     pair_keys: tuple[tuple[str, int], ...] = ()
-    """What each has in common with the other of its pair, see `ReadTrial.pair_keys`."""
+    """The key that each seed shares with the other of its pair, see
+    `ReadTrial.pair_keys`."""
     are_forks: bool = False
     """Whether they are forks of other runs."""
 

@@ -45,7 +45,7 @@ GROUPING_BLOCKS = ("agent", "env", "meta")
 """The blocks of a spec whose keys may group runs."""
 ALL_KEYS = "those that slm-lab diff shows"
 MOST_NAMED = 6
-"""Keys in a message."""
+"""The most keys in a message."""
 _BOOTSTRAP_SEED = 0
 _AS_FAR = 0.95
 """The share of the longest seed's frames below which a seed counts as shorter."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STATUS_WORDS = {"stopped": "stopped early", "waiting": "not finished"}
-"""Statuses that figures call otherwise."""
+"""The words in figures for statuses whose own words say too little."""
 
 
 class SearchSummary(NamedTuple):

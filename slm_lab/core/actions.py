@@ -45,7 +45,7 @@ class MixedActions(spaces.Space[FloatArray]):
         """The columns that Discrete and MultiDiscrete parts have."""
         bounds = [_bounds(part, size) for part, size in zip(parts, sizes, strict=True)]
         self.low: FloatArray = np.concatenate([low for low, _ in bounds])
-        """(K,) float64, as `high`"""
+        """(K,) float64, the lower bounds; `high` has the upper ones"""
         self.high: FloatArray = np.concatenate([high for _, high in bounds])
 
     @property

@@ -13,7 +13,7 @@ from slm_lab.core.errors import LabError, undone_on_failure
 from slm_lab.core.text import printable
 
 Stamp: TypeAlias = tuple[object, ...]
-"""Changes with what it was made from."""
+"""A value that changes when the files that it was made from change."""
 TAIL_BYTES = 6000
 
 

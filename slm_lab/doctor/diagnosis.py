@@ -272,7 +272,8 @@ def weak_claim(record: RunRecord, histories: Histories) -> Iterator[Finding]:
 
 ENDINGS: tuple[Outcome, ...] = (failed, unfinished, no_rows)
 RESULTS: tuple[Outcome, ...] = (apart, no_better_than_random)
-"""Each the most serious first."""
+"""The checks of how a training ended, and of its result; in each list the most serious
+first."""
 
 
 def _resume(record: RunRecord) -> str:

@@ -19,11 +19,12 @@ Symptom: TypeAlias = Callable[[SessionHistory], Iterator[Finding]]
 
 FEW = 8
 SEVERAL = 20
-"""Rows with values that a judgement of a trend needs, and one of returns."""
+"""The rows with values that a judgement of a trend needs, and a judgement of
+returns."""
 SEVERAL_EPISODES = 3
 LONG_EPISODE = 10_000
-"""Episodes of random actions, and steps where their length is unknown, in which one
-should end."""
+"""An episode should end in the steps of so many episodes of random actions. It should
+end in so many steps where their length is unknown."""
 SHORT_SIGHT = 5
 LONG_SIGHT = 100
 """The steps that a shortsighted agent looks ahead, and the steps that an agent with the

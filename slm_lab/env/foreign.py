@@ -115,7 +115,7 @@ class VectorStep(NamedTuple):
     reward: Any
     """(N,)"""
     terminated: Any
-    """(N,), as the next"""
+    """(N,), like `truncated`"""
     truncated: Any
     info: Mapping[str, Any]
 

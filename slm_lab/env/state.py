@@ -60,8 +60,8 @@ def _load_game(env: Any, state: StateDict) -> None:
 
 KINEMATICS = ("xpos", "xipos")
 """Positions of bodies and of their centres of mass in the last simulated step. Ant and
-Humanoid measure their velocity from them. Recomputed, they would be those after that
-step."""
+Humanoid measure their velocity from them. Recomputed, they would be the positions after
+that step."""
 
 MUJOCO_CLASSES = tuple(str(gymnasium.spec(f"{name}-v5").entry_point) for name in MUJOCO)
 """Environments whose steps depend only on MuJoCo's integration state and `KINEMATICS`.

@@ -232,7 +232,7 @@ class Ends(NamedTuple):
     """The rows where a step ended something."""
 
     over: IntArray
-    """(K,) an episode"""
+    """(K,) the rows where an episode ended"""
     begun: IntArray
     """(K',) the rows whose frames begin anew: rows of ended episodes, and of absent
     agents."""

@@ -271,7 +271,7 @@ class Throughput(NamedTuple):
     staleness_p50: float | None
     """Mean over rows of the median number of updates between pull and push."""
     staleness_p95: float | None
-    """The same of the 95 % quantile."""
+    """Mean over rows of the 95 % quantile of the same number."""
     sync_share: float | None
     """The share of training time spent on exchange with other ranks and waiting for
     them."""

@@ -18,7 +18,7 @@ class Status(StrEnum):
     PAUSED = "paused"
     FINISHED = "finished"
     STOPPED = "stopped"
-    """Early, by the scheduler."""
+    """Stopped early, by the scheduler."""
     FAILED = "failed"
 
     @property

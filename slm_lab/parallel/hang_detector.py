@@ -27,7 +27,7 @@ class Limits(NamedTuple):
 
     step: float
     reset: float | None
-    """None: any time."""
+    """None: a reset may take any time."""
 
     @classmethod
     def of(cls, meta: MetaSpec) -> "Limits":
@@ -44,7 +44,7 @@ class Work(NamedTuple):
     """The key of the spec that sets the limit."""
 
     def hang_reason(self, session: int) -> str:
-        """The message once it has taken longer."""
+        """The message when the work has taken longer."""
         see = ""
         if self.key:
             see = f"; see {self.key}"

@@ -115,10 +115,11 @@ Values: TypeAlias = Mapping[str, Tensor]
 POLICIES = ("actor", "actor_critic", "q")
 """The keys of the networks that `agent.net` describes."""
 AROUND = re.compile(r"\bnet\.|(?<=\bbody\.)tail\.")
-"""What names gain where other layers lie around those that they name, as encoders of
-parts do."""
+"""Matches what a layer's name gains where other layers lie around it, such as encoders
+of parts."""
 OUTPUTS = ("heads", "tails", "scale", *MOMENTS)
-"""Names of what depends on an output: the body of a network is the rest."""
+"""The names of layers and buffers that depend on an output. All others are the body of
+a network."""
 BODY = ".body"
 TUNED = "alpha"
 """The role of SAC's temperature. It is taken where both runs tune it."""

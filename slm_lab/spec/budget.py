@@ -179,7 +179,7 @@ def _rounded(frames: Fraction) -> int:
 
 
 DEV_TRAININGS = 4
-"""Training events, or more if they come in quick succession."""
+"""The training events of a dev run. There are more if they come in quick succession."""
 DEV_ROWS = 8
 DEV_SESSIONS = 2
 DEV_EVAL_ENVS = 2

@@ -59,7 +59,7 @@ LONGEST = 500
 SHARE = 0.1
 """The share of a training's time that the measurement may take at its end."""
 LEAST_SECONDS = 3.0
-"""What it may take after a short training."""
+"""The seconds that it may take after a short training."""
 START_SECONDS = 30.0
 """How much longer its process may take, to start and to make the environment."""
 

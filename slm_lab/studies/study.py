@@ -138,8 +138,8 @@ class Study:
         self._ending: set[int] = set()
         """Trials whose processes have ended but are not yet collected."""
         self._held: dict[int, float] = {}
-        """How long each stopped trial ran that becomes a copy once its donor has
-        saved, by trial."""
+        """The seconds that a stopped trial ran, by trial. Such a trial becomes a copy
+        once its donor has saved."""
         if log is not None:
             for event in log.read():
                 self._replay(event)

@@ -17,10 +17,10 @@ from slm_lab.storage.result import Ending
 from slm_lab.trackers.tracker import About, Point, Tracker
 
 LONGEST_PARAM = 500
-"""Letters of a value, of which earlier servers accept no more."""
+"""The most letters of a value; earlier servers accept no more."""
 MOST_PARAMS = 100
 MOST_METRICS = 1000
-"""Entries of one request."""
+"""The most entries of one request."""
 STATUSES = {
     Ending.FINISHED: "FINISHED",
     Ending.INTERRUPTED: "KILLED",

@@ -253,8 +253,8 @@ def train_on_minibatches(
 
 
 MOST_UNREAD = 64
-"""Batches after which the host asks a GPU whether a step has failed. Until then it
-keeps them."""
+"""The most batches that the host keeps before it asks a GPU whether a step has
+failed."""
 
 
 def _agreed_counts(source: TransitionSource, group: ProcessGroup) -> tuple[int, int]:

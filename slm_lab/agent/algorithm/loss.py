@@ -26,7 +26,7 @@ class ValueLoss:
         self, kind: Callable[..., ElementwiseLoss], arguments: Mapping[str, Any]
     ) -> None:
         self.elementwise: ElementwiseLoss = kind(**arguments, reduction="none")
-        """l"""
+        """The loss l of each sample."""
         self._mean = kind(**arguments, reduction="mean")
 
     def __call__(
@@ -163,7 +163,7 @@ class TopHalf(NamedTuple):
     All are scalars."""
 
     least: Tensor
-    """The least advantage in it"""
+    """The least advantage in D̃"""
     size: Tensor
     """|D̃|; more than half where several advantages equal the least"""
     log_sum: Tensor

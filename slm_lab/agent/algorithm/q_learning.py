@@ -41,11 +41,11 @@ class QDraws(NamedTuple):
     """The random numbers of a gradient step."""
 
     noise: Tensor | None = None
-    """(1, …) of noisy layers, for Q(s, a)"""
+    """(1, …) noise of the noisy layers, for Q(s, a)"""
     next_noise: Tensor | None = None
-    """(1, …) of the online network in the next states"""
+    """(1, …) noise of the online network in the next states"""
     target_noise: Tensor | None = None
-    """(1, …) of the target network"""
+    """(1, …) noise of the target network"""
     levels: Tensor | None = None
     """(B, N) the probabilities τ of the quantiles that learn"""
     next_levels: Tensor | None = None

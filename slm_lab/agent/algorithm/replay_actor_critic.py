@@ -94,12 +94,11 @@ class UpdateDraws(NamedTuple):
     """The numbers (M,) of the critics whose smallest target is bootstrapped from; None:
     of all."""
     masks: Tensor | None = None
-    """(B, …) of the critics' dropout, for the actions taken; None, as below: no
-    dropout"""
+    """(B, …) masks of the critics' dropout, for the actions taken; None: no dropout"""
     next_masks: Tensor | None = None
-    """(B, …) of the target networks' dropout, in the next states"""
+    """(B, …) masks of the target networks' dropout, in the next states"""
     actor_masks: Tensor | None = None
-    """(B, …) of the critics' dropout, for the actor's actions"""
+    """(B, …) masks of the critics' dropout, for the actor's actions"""
 
     def on(self, device: torch.device) -> "UpdateDraws":
         """The same numbers on a device."""

@@ -21,8 +21,8 @@ class Update(NamedTuple):
     """(B,) the error of the prediction for each sample, valid until the next step. None
     if the algorithm has no predictions whose errors a memory asks for."""
     was_left_out: bool | Tensor = False
-    """Whether no step was taken. Of a step on a GPU a scalar there, valid until the
-    next step."""
+    """Whether no step was taken. After a step on a GPU it is a scalar tensor there,
+    valid until the next step."""
 
 
 GradientStep: TypeAlias = Callable[..., Update]

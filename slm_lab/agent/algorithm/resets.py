@@ -20,7 +20,7 @@ class ResetSync:
     def reset(self, due: int, done: int, begin_anew: Callable[[], None]) -> int:
         """Brings the networks to reset number `due`, after `done` resets. `begin_anew`
         gives the networks of this process their new weights. Returns the number of
-        resets that they have behind them."""
+        resets of the networks so far."""
         if due > done:
             begin_anew()
         return max(due, done)
@@ -44,7 +44,7 @@ class Resets(SavedFields):
         self._build = build
         self.sync = ResetSync()
         self.done = 0
-        """The resets that the networks have behind them."""
+        """The number of resets of the networks so far."""
 
     def reset(self, train_state: TrainState, frame: int) -> bool:
         """Resets the networks if that is due at the trial's clock `frame`; returns

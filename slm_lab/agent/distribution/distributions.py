@@ -23,7 +23,7 @@ class Distribution(ABC):
     """A batch of distributions over actions."""
 
     num_bounds: int = 1
-    """K: the parts of it whose change can be bounded, each for itself."""
+    """K, the number of its parts whose changes can be bounded separately."""
 
     @abstractmethod
     def sample(self, generator: torch.Generator) -> Tensor:

@@ -59,7 +59,7 @@ ExplorationPolicy: TypeAlias = Callable[
 param_dim) and the exploration variable. Returns their log-probabilities (B,) too."""
 
 ALLOWED = MASKED_LOGIT / 2
-"""Logits and Q-values of allowed actions are greater."""
+"""Logits and Q-values of allowed actions are greater than this."""
 
 MIN_TEMPERATURE = 1e-6
 """The lowest temperature: at zero, where a schedule may end, Boltzmann is greedy."""
@@ -173,7 +173,7 @@ class Exploration(NamedTuple):
     kind: type[Distribution]
     """The distribution whose parameters it takes."""
     needs: str
-    """What an agent must be for it, for messages."""
+    """What the agent must be like, as a phrase for messages."""
 
 
 OF_CHOICES = "chooses one of n actions"

@@ -32,7 +32,7 @@ torch's time."""
 FEW_NUMBERS = 4096
 """Below this many numbers NumPy takes less time than torch, whatever the activation."""
 FEW_MULTIPLICATIONS = 2**20
-"""NumPy multiplies matrices with at most so many multiplications."""
+"""The most multiplications in a product of matrices that NumPy computes."""
 
 
 class Kernel(NamedTuple):
@@ -95,7 +95,8 @@ class ArrayLayer:
     gradients."""
 
     max_multiplications = FEW_MULTIPLICATIONS
-    """Beyond so many in one product, torch multiplies."""
+    """The most multiplications in a product by NumPy. torch computes larger
+    products."""
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
         self.weight: FloatArray = weight.detach().numpy()

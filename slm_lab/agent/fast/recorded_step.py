@@ -107,8 +107,8 @@ class Recorder:
 
     def __init__(self, device: torch.device) -> None:
         self.stream = new_stream(device)
-        """Autograd and libraries keep what belongs to a stream, so that warm-up is on
-        it, too."""
+        """The stream of recordings and of the warm-up. Both are on one, because
+        autograd and libraries keep what belongs to a stream."""
         self._pool: Any = None
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:

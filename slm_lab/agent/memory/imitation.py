@@ -25,7 +25,7 @@ class ReturnRing(SavedFields, AppendLog):
 
     saved: ClassVar = {"count": "count", "last_block": "_last_block"}
     overwritten = np.arange(0)
-    """None: new steps have the indices of those they overwrite."""
+    """Empty, because new steps get the indices of the steps that they overwrite."""
 
     def __init__(self, size: int, gamma: float, layout: MemoryLayout) -> None:
         self.size = self.capacity = size

@@ -248,7 +248,7 @@ class SumTree:
         self.priorities: FloatArray = self._nodes[
             self._first_leaf : self._first_leaf + size
         ]
-        """(size,), to read."""
+        """(size,) the priorities, only to be read."""
         self._pending: list[IntArray] = []
         """Leaves whose parents are out of date."""
 

@@ -218,8 +218,8 @@ class EmptyLinear(Empty, nn.Linear):
 
 
 WIDE = 64
-"""Torch multiplies narrower matrices faster, because NumPy's gradient is a Python
-function."""
+"""The least side of matrices that NumPy multiplies. torch multiplies narrower ones
+faster, because NumPy's gradient is a Python function."""
 
 
 class _NumPyProduct(torch.autograd.Function):

@@ -23,7 +23,7 @@ class ReturnDistribution(ABC):
     action."""
 
     size: int
-    """K."""
+    """K, the number of outputs for one action."""
 
     @abstractmethod
     def mean(self, outputs: Tensor) -> Tensor:

@@ -38,7 +38,7 @@ COUNTER = "num_batches"
 """A buffer of this name counts samples. Workers that merge add up their counts."""
 DIRECTIONS = ("_u", "_v")
 """Buffers of these names are unit vectors (the singular vectors of `spectral_norm`).
-Their mean is not one, so that workers that merge each keep their own."""
+The mean of unit vectors is no unit vector. So workers that merge keep their own."""
 
 
 SavedLayout: TypeAlias = Sequence[Sequence[Any]]

@@ -283,7 +283,8 @@ class TrainState:
             optimizer.failed = self.failed
         self.targets: tuple[FlatParameters, ...] = ()
         self.group: ProcessGroup = SoloGroup()
-        """The ranks whose samples count, too."""
+        """The ranks whose samples also count in statistics, such as the moments of
+        advantages."""
 
     @property
     def lr(self) -> float:

@@ -61,7 +61,8 @@ class ActionConverter:
         self.start: Array | None = None
         """The first discrete action; None: 0."""
         self.joint: Joint | None = None
-        """What splits a number of a combination; None: actions are none."""
+        """Splits the number of a combination into the components' values. None: actions
+        are no such numbers."""
         if isinstance(raw_space, spaces.Box) and np.issubdtype(
             raw_space.dtype, np.floating
         ):

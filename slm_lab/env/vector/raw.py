@@ -29,8 +29,8 @@ NUMBERS = "slm_lab.last_numbers"
 
 RESETTING = 1
 STEPPING = 2
-"""The marks of a copy while its `reset` runs, and in a worker process its `step`; else
-0."""
+"""The marks of a copy while its `reset` or `step` runs; a step is marked only in a
+worker process. Otherwise the mark is 0."""
 
 
 class CopyMarks(NamedTuple):

@@ -38,7 +38,7 @@ class PublishedScore(NamedTuple):
     """The environment's name there."""
     mean: float
     std: float | None
-    """Over seeds, or over the episodes of a single run."""
+    """The deviation over seeds, or over the episodes of a single run."""
     frames: int
     seeds: int
     score: str
