@@ -134,8 +134,8 @@ def _field(path: str) -> str:
 def _row(
     entry: CatalogEntry, started: str, varied: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Values to sort by, and the texts that are shown. `started` keeps a row below the
-    row of its outer run, and a fork below the run that it has left. The grid's sort is
+    """Values to sort by, and the texts that are shown. `started` keeps a row below its
+    outer run's row, and a fork below the run that it has left. The grid's sort is
     stable."""
     run = entry.overview
     outer, _, folder = entry.name.rpartition("/")

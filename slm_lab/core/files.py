@@ -109,7 +109,7 @@ def may_be_read(folder: Path) -> bool:
 
 
 def folders_in(folder: Path) -> list[Path]:
-    """Sorted; none if it cannot be read."""
+    """The folders in `folder`, sorted; empty if it cannot be read."""
     with suppress(OSError), os.scandir(folder) as inside:
         return sorted(folder / entry.name for entry in inside if entry.is_dir())
     return []

@@ -143,7 +143,7 @@ class SessionHistory(NamedTuple):
 
 
 def median(values: FloatArray) -> float:
-    """NaN without values."""
+    """The median; NaN without values."""
     if len(values):
         return float(np.median(values))
     return float("nan")

@@ -1,5 +1,5 @@
 """What a spec needs before anything runs. The environment can be made, the spaces fit
-the agent, and the devices and the cluster that it names are there."""
+the agent, and the devices and the cluster are there."""
 
 from collections.abc import Iterator
 

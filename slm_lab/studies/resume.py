@@ -142,8 +142,8 @@ def _recorded_spec(spec: object) -> Any:
 
 @contextmanager
 def alone(source: RunSource) -> Iterator[None]:
-    """Within, a run begins. If it has to be the only one of its name, no other may
-    begin meanwhile. Raises UsageError if one has just begun."""
+    """A context in which a run begins. If it has to be the only one of its name, no
+    other may begin meanwhile. Raises UsageError if one has just begun."""
     if not source.resume or source.label is None:
         yield
         return

@@ -256,8 +256,8 @@ class ModeContract(Contract):
     def test_a_fork_repeats_it(
         self, case: ModeCase, whole: Training, tmp_path: Path
     ) -> None:
-        """The fork begins from the checkpoint that is kept at half of the budget, with
-        a replay up to three quarters."""
+        """The fork begins from the checkpoint at half of the budget, with a replay up
+        to three quarters."""
         members = self.members(case)
         frame = 3 * case.max_frame // 4
         (sessions,) = whole.spec.meta.trainings

@@ -136,7 +136,7 @@ def build_body(
 
 def _reader_of(spec: NetSpec, kind: Any) -> Reader:
     """What makes a net of the class `kind`. If it has the constructor of a net of the
-    lab, inherited or not, this is the function for the spec's keys. Otherwise it is the
+    lab, maybe inherited, this is the function for the spec's keys. Otherwise it is the
     class itself."""
     is_of_the_lab = inspect.isclass(kind) and any(
         kind.__init__ is cls.__init__ for cls in CLASSES

@@ -50,11 +50,11 @@ class ReturnRing(SavedFields, AppendLog):
 
     @property
     def num_present(self) -> int:
-        """The same: episodes have only steps of agents."""
+        """The same as `num_stored`, because episodes have only steps of agents."""
         return self.num_stored
 
     def is_absent(self, indices: IntArray) -> None:
-        """None: all are steps of agents."""
+        """Always None, because all are steps of agents."""
 
     @property
     def newest(self) -> IntArray:

@@ -356,7 +356,7 @@ def hidden_gain(activation: ActivationClass | None) -> float:
 
 
 def reject_single_samples(net: nn.Module, block: str) -> None:
-    """Every batch normalisation in `net` raises LabError when it learns from one
+    """Makes every batch normalisation in `net` raise LabError when it learns from one
     sample. `block` is the net's block in the spec file. The moments of one number are
     meaningless, and torch's own error does not name the spec's keys."""
     for module in net.modules():

@@ -93,8 +93,8 @@ class LayerNoise(ABC):
 
     @contextmanager
     def applied(self, noise: Tensor | None) -> Iterator[None]:
-        """Within, the layers compute with this noise, outside without. None changes
-        nothing."""
+        """Inside this context the layers compute with this noise, outside without. None
+        changes nothing."""
         if noise is None:
             yield
             return

@@ -197,7 +197,8 @@ class Critics:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Within, gradients flow through to the actions; the weights need none."""
+        """Inside this context gradients flow through to the actions, and the weights
+        need none."""
         views = self.optimizer.flat.views
         for view in views:
             view.requires_grad_(False)

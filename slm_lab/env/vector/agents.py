@@ -70,9 +70,9 @@ class AgentRows(RawEnvs):
     order of its `possible_agents`, then the next copy's.
 
     An agent that leaves ends its episode. Its row is absent until it joins again, or
-    until its copy begins a new episode because all agents have left. An absent row has
-    an observation that some agent has seen, so that a policy can act on it. Nothing of
-    it counts."""
+    until its copy begins a new episode. A copy does so when all agents have left. An
+    absent row has an observation that some agent has seen, so that a policy can act on
+    it. Nothing of it counts."""
 
     def __init__(
         self,

@@ -167,7 +167,7 @@ class Stateful(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Whether a reset has begun and has not ended."""
 
     def show_in(self, marks: CopyMarks | None) -> None:
-        """Has `marks` show what this copy does."""
+        """Lets `marks` show what this copy does."""
         self._marks = marks_in(marks, self._index + 1)
 
     @override

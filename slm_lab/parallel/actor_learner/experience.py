@@ -279,8 +279,8 @@ class ReplayExperience(ActorExperience):
 
     @override
     def learned(self) -> None:
-        """One unroll may allow many training events; publishes weights while none
-        arrives."""
+        """Publishes weights while no unroll arrives, because one unroll may allow many
+        training events."""
         if self._is_free and self._unroll is None:
             self._publish_and_give_back()
 

@@ -117,7 +117,8 @@ class RowResult:
 
     @property
     def work(self) -> tuple[str, str, str, bool]:
-        """What rows have in common that differ in the number of their workers."""
+        """The key that rows share if they differ only in the number of their
+        workers."""
         first = self.first
         return first.algorithm, first.env, first.mode, first.is_virtual
 

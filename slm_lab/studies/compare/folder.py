@@ -59,7 +59,7 @@ def read_plan(
     """The plan in the folder of a comparison. Its plug-ins must be imported. Raises
     SpecError. Raises UsageError without a plan of this format. `to_resume` raises it
     also if a comparison was begun on another machine, because speeds are not
-    comparable, and warns of suspicious keys.
+    comparable. It warns of suspicious keys too.
     """
     file, block = _plan_block(folder)
     check_format(folder, block.get("format"))

@@ -122,8 +122,8 @@ def _fork_before(
     cures: Sequence[Finding],
 ) -> Fork:
     """The fork that tries a remedy. It starts from the newest checkpoint before the
-    illness, or from the run's start if that state cannot take the remedy. Raises
-    LabError if neither can, or if the remedy changes nothing."""
+    illness. If that state cannot take the remedy, it starts from the run's start.
+    Raises LabError if neither can, or if the remedy changes nothing."""
     spec = load_spec(record.spec_file, record.name, warn=False)
     since = min(finding.since for finding in cures)
     sessions = spec.meta.trainings[0]
