@@ -16,8 +16,8 @@ For an effect θ, a bet on the pair i multiplies a wealth of 1 by 1 + g_i with
 where s_i is the deviation of d that the pairs before i predict. g_i is odd in d_i − θ,
 so its mean is 0 if θ is the effect. The wealth is then a martingale. The chance that it
 ever reaches 2 / (1 − confidence) is at most (1 − confidence) / 2 (Ville's inequality).
-Such a θ is excluded. The other half is for the bets −g_i, on a smaller effect. The
-wealth falls with θ, so the effects that are left are an interval.
+A θ whose wealth reaches it is excluded. The other half is for the bets −g_i, on a
+smaller effect. The wealth falls with θ, so the effects that are left are an interval.
 """
 
 import math

@@ -444,7 +444,7 @@ def _arrays_of_torch(factory: EnvFactory, seed: int) -> RawEnvs:
 
 
 def _make_pickled(make_single: bytes, log: Path | None) -> Env:
-    """One environment in a worker process. To load its class imports the module of the
+    """One environment in a worker process. Loading its class imports the module of the
     class. What this import prints goes to the log as well."""
     with printing_to(log):
         make: Callable[[], Env] = pickle.loads(make_single)

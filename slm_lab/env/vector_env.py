@@ -211,9 +211,9 @@ class VectorEnv(HasState):
     @override
     def load_state_dict(self, state: StateDict) -> bool:
         """Continues from `state`. Returns whether its episodes go on. They do not
-        without `exact_state`, and if it was saved after a failure. They also do not if
-        a fork has forgotten them ("raw" is None). Raises CheckpointError if it does not
-        fit."""
+        without `exact_state`, nor if the state was saved after a failure. Neither do
+        they if a fork has forgotten them ("raw" is None). Raises CheckpointError if it
+        does not fit."""
 
     @abstractmethod
     def close(self) -> None:

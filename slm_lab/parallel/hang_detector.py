@@ -58,7 +58,7 @@ class Work(NamedTuple):
 class HangDetector:
     """Finds which of `sessions` hang. The records of such a Session on the board stay
     unchanged for `seconds` although progress was due (see `Due`). By default `limits`
-    says how long what it does may take."""
+    bounds the time that its present work may take."""
 
     def __init__(
         self,

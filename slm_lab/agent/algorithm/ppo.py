@@ -94,8 +94,8 @@ def moved_against_noise(
     action: Tensor, alpha: float, generator: torch.Generator
 ) -> Tensor:
     """a − z for actions (B, A), with z uniform in [−α, α]. Algorithm 1 of
-    arXiv:2212.07536 adds z to the mean of a normal policy. This is the same: π(a; μ +
-    z, σ) = π(a − z; μ, σ). `generator` is on the CPU."""
+    arXiv:2212.07536 adds z to the mean of a normal policy. This is the same:
+    π(a; μ + z, σ) = π(a − z; μ, σ). `generator` is on the CPU."""
     unit = torch.rand(action.shape, generator=generator)
     noise = alpha * (2 * unit - 1)
     return action - moved(noise, action.device)

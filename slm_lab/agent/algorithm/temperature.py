@@ -50,8 +50,8 @@ class Temperature:
 
 @final
 class TunedTemperature(Temperature):
-    """α rises while the entropy is below its target and falls while it is above. A
-    training event takes one gradient step on ln α (H − H̄). This is eq. 18 of
+    """α rises while the entropy is below its target and falls while it is above.
+    `update` takes one gradient step on ln α (H − H̄). This is eq. 18 of
     arXiv:1812.05905 with ln α for α, as in its authors' code. Its optimizer keeps ln α
     between two bounds."""
 

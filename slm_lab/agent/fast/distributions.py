@@ -269,8 +269,8 @@ class ArraySample(NamedTuple):
 
 def squashed_sample(params: FloatArray, noise: Tensor) -> ArraySample:
     """The sample of `TanhNormal` for standard normal noise (B, A). `params` are mean
-    and log σ side by side, (B, 2 A). With u = μ + σε and a = tanh u: ∂a/∂u = 1 − a², ∂
-    log π/∂u = 2a, and ∂ log π/∂ log σ = 2aσε − 1."""
+    and log σ side by side, (B, 2 A). With u = μ + σε and a = tanh u: ∂a/∂u = 1 − a²,
+    ∂ log π/∂u = 2a, and ∂ log π/∂ log σ = 2aσε − 1."""
     epsilon = noise.numpy()
     mean, log_std = np.split(params, 2, -1)
     bounded = log_std.clip(*LOG_STD_RANGE)

@@ -118,8 +118,8 @@ def quantile_loss(
     quantiles: Tensor, levels: Tensor, target: Tensor, kappa: float
 ) -> Tensor:
     """Σ_i E_j |τ_i − [u_ij < 0]| L_κ(u_ij) / κ with u_ij = T_j − θ_i, (B,). The
-    arguments are quantiles θ (B, K), their levels τ (K,) or (B, K), and samples T (B,
-    M)."""
+    arguments are quantiles θ (B, K), their levels τ (K,) or (B, K), and samples T
+    (B, M)."""
     error = target.unsqueeze(-2) - quantiles.unsqueeze(-1)  # (B, K, M)
     size = error.abs()
     if kappa > 0:

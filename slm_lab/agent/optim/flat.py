@@ -30,7 +30,7 @@ do."""
 
 MOMENTS_WINDOW = 1_000_000
 """Samples that such moments look back over. Older samples fade, so that old targets do
-not scale new ones. It also keeps counts exact: beyond 2²⁴ float32 no longer counts
+not scale new ones. Fading also keeps counts exact: beyond 2²⁴ float32 no longer counts
 single samples."""
 
 

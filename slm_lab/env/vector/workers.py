@@ -126,9 +126,9 @@ def run_worker(
 ) -> None:
     """The target of a worker: Gymnasium's, but a failing constructor is reported, too.
     The shared `marks` show what the copy does, and its arguments follow the shared
-    `clock`. It ends without a word if the process that it works for has died. It then
-    ends what the environment has started. Gymnasium passes a `semaphore` from 1.4
-    on."""
+    `clock`. It ends without a word if the process that it works for has died. In any
+    case it kills at its end what the environment has started. Gymnasium passes a
+    `semaphore` from 1.4 on."""
     more = {"semaphore": None} if semaphore else {}
     with suppress(BrokenPipeError, ConnectionResetError, EOFError):
         try:
