@@ -48,9 +48,9 @@ def run_for_caller() -> None:
 
 def _end_at_stop_signals() -> None:
     """Exits with 130 at Ctrl-C, SIGTERM or a closed terminal, while there is nothing to
-    save. While a command runs, `report_errors` handles them. The end of the interpreter
-    ignores them: it would restore their defaults, and an ended command would seem to be
-    killed."""
+    save. While a command runs, `report_errors` handles them. They are ignored while the
+    interpreter ends. It would restore their defaults, and a command that has ended
+    would seem to be killed."""
     atexit.register(_ignore_stop_signals)
     for number in STOP_SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP

@@ -26,7 +26,7 @@ class Agent(SavedFields):
         memory: Memory[Any] | None,
         numbers: ScheduledNumbers | None = None,
     ) -> None:
-        """`numbers` are those of its algorithm that change over the run. Raises
+        """`numbers` are the numbers of the algorithm that change over the run. Raises
         LabError if the learner cannot change them."""
         self.actor = actor
         self.learner = learner

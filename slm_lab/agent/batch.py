@@ -152,9 +152,9 @@ class Rollout:
 
     def without(self, absent: Tensor, packed: bool) -> "Rollout":
         """The rollout without the steps that are `absent` (T, N), as one column (T', 1)
-        of what each environment did. Where the rollout ended, so does the episode, as
-        truncated: there, too, the state after the last step has a value. `packed` rows
-        of recurrent nets start a sequence where an environment's steps begin."""
+        of what each environment did. Where the rollout ended, the episode ends as
+        truncated, because the state after the last step has a value. `packed` rows of
+        recurrent nets start a sequence where an environment's steps begin."""
         n, t = (~absent).T.nonzero(as_tuple=True)
         place = torch.full(absent.shape, -1)
         place[t, n] = torch.arange(len(t))
@@ -252,8 +252,8 @@ class TransitionSource(TransitionSampler):
 
     @property
     def num_owed(self) -> int | None:
-        """Batches due so far, with those of this event; None: every event has as
-        many."""
+        """Batches due so far, this event's included; None: every event has the same
+        number."""
         return None
 
     @property
@@ -299,8 +299,7 @@ ENV_TENSORS = {
 scale them."""
 
 LARGE = 1e6
-"""A size of observations and rewards from which on they may be why a loss is not
-finite."""
+"""Observations and rewards from this size on may be why a loss is not finite."""
 
 
 @contextmanager

@@ -40,10 +40,11 @@ def build_agent(
     this layout and these actions.
 
     `scratch` is a folder for temporary files. `correction` is for rollouts of a policy
-    older than the learner's. `normalization` is that of the environments, for memories
-    that store raw values. `make_memory` replaces the memory that the spec asks for.
-    With `steps_on_device` the environment's steps are tensors on the networks' device,
-    see `AlgorithmSpec.KEEPS_STEPS_ON_DEVICE`. For `may_be_absent` see `MemoryLayout`.
+    older than the learner's. `normalization` is what the environments do to values, for
+    memories that store them raw. `make_memory` replaces the memory that the spec asks
+    for. With `steps_on_device` the environment's steps are tensors on the networks'
+    device, see `AlgorithmSpec.KEEPS_STEPS_ON_DEVICE`. For `may_be_absent` see
+    `MemoryLayout`.
 
     Raises LabError when a part is unknown, not built yet, or does not fit the
     spaces."""

@@ -1,9 +1,10 @@
 """The recurrent state of running episodes, packed beside observations.
 
-With a recurrent net the lab's memories store packed rows in place of observations: the
-observation, the recurrent state before it, and a mark that starts an episode (see
-`net/recurrent.py`). A row is of float32. If the observation is of bytes, the row is of
-bytes too, which hold the floats of the state; the last byte is the mark."""
+With a recurrent net the lab's memories store packed rows in place of observations. A
+row has the observation, the recurrent state before it, and a mark that starts an
+episode (see `net/recurrent.py`). A row is of float32. If the observation is of bytes,
+so is the row. Bytes then hold the floats of the state, and the last byte is the
+mark."""
 
 import math
 from dataclasses import dataclass
@@ -67,8 +68,8 @@ def obs_columns(num_numbers: int, dtype: np.dtype[np.generic]) -> int:
 
 
 def pack_obs(obs: Array, state: FloatArray, starts: BoolArray) -> Array:
-    """Observations (N, ...), states (N, H) and start marks (N,) side by side: (N, D + H
-    + 1) of float32, or a row of bytes."""
+    """Observations (N, ...), states (N, H) and start marks (N,) side by side. The
+    result is (N, D + H + 1) of float32, or rows of bytes."""
     numbers = obs.reshape(len(obs), -1)
     if obs.dtype != BYTE:
         return np.concatenate([numbers, state, starts[:, None]], 1, dtype=np.float32)

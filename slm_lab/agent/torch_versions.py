@@ -26,8 +26,8 @@ traces it."""
 
 def named(module: Any, name: str) -> Any:
     """The class or function `name` of a module of torch. Raises LabError if the
-    installed torch is older than it: a spec is checked without torch, against the names
-    of the newest."""
+    installed torch is older than it. A spec is checked without torch, against the names
+    of the newest torch."""
     found = getattr(module, name, None)
     if found is None:
         raise LabError(f"torch {torch.__version__} has no {name}: use a newer torch")

@@ -97,8 +97,8 @@ class Agent:
 
         `kwargs` are further arguments of the environment, such as
         `render_mode="human"`. The caller closes it. If the policy remembers its
-        episode, a reset of the environment calls `reset` of this agent too, unless the
-        last batch had several observations."""
+        episode, a reset of the environment calls `reset` of this agent too. It does not
+        after a batch of several observations."""
         env = self._adapter.make_env(**kwargs)
         if self._remembers:
             return _OwnEnv(env, self)
@@ -109,7 +109,8 @@ class Agent:
 
         Args:
             obs: An element of `observation_space`, or a batch with one more axis in
-                front (of every part, if it has parts). The shape decides.
+                front. If observations have parts, every part has that axis. The shape
+                decides.
             deterministic: The most likely action; else a draw from the policy, with the
                 exploration at the end of the training.
             mask: The allowed actions, or B of them, if the environment tells these in
@@ -307,9 +308,9 @@ def load(
     <Agent PPO on CartPole-v1, best at frame ... of ...>
 
     Args:
-        run: A `Run`; a run folder; its name in `data`, or a unique prefix of it;
-            "latest", the newest run in `data`; FOLDER:tN for a trial of a search, which
-            is its best one by default; a shared run, FILE.zip.
+        run: A `Run`, a run folder, its name in `data` or a unique prefix of the name.
+            "latest" is the newest run in `data`. FOLDER:tN is a trial of a search, by
+            default the best one. FILE.zip is a shared run.
         which: "best" or "latest"; by default the best, or the latest if there is no
             best.
         session: The number of the Session; by default the first that saved an agent.

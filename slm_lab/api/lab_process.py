@@ -41,7 +41,7 @@ stop."""
 class LabProcess:
     """A command of the lab in its own process, which gets a record of its options.
 
-    So Sessions are watched, and Ctrl-C saves them, whatever this program does; it may
+    So Sessions are watched, and Ctrl-C saves them, whatever this program does. It may
     be a script without a `__main__` guard, a notebook or a test. If this program ends,
     the process saves and stops. Its output appears where `print` writes, a live picture
     in a notebook too."""

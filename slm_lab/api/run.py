@@ -120,7 +120,7 @@ class Run(Started):
         return graph(chart)
 
     def agent(self, **options: Any) -> "Agent":
-        """A trained agent of this run; `options` are those of `slm_lab.load`."""
+        """A trained agent of this run; `options` are the options of `slm_lab.load`."""
         from slm_lab.api.agent import load  # imports torch
 
         defaults = {"data": self._archive.parent, "trust": self.is_own}

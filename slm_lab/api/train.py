@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SpecSource: TypeAlias = str | Path | Mapping[str, Any] | Spec
-"""A spec file, or the name of a shipped one; a spec as a dict, or a file's content; a
+"""A spec file, the name of a shipped one, a spec or a file's content as a dict, or a
 Spec."""
 NO_SPEC = "spec: must be a file, the name of a shipped one, a dict or a Spec"
 
@@ -111,8 +111,8 @@ class AbTest(Started):
 
     @property
     def pairs(self) -> "pd.DataFrame":
-        """A row per seed: the final returns `a` and `b`, their `difference`, and the
-        interval after it, from `low` to `high`."""
+        """A row per seed: the final returns `a` and `b`, and their `difference`. `low`
+        and `high` are the interval after this seed."""
         return _csv(self.folder, "*_ab_df.csv")
 
 
@@ -165,7 +165,7 @@ def train(
             runs count. True: the run of this `label`, if there is one; else a new run
             begins.
         schedules: What the schedules of a run to resume do with another
-            `env.max_frame`: keep their shares of it ("stretch") or their frames
+            `env.max_frame`. They keep their shares of it ("stretch") or their frames
             ("hold").
         init_from: A run whose weights and normalisers the new run begins with, as
             `--init-from`.
@@ -179,8 +179,8 @@ def train(
             empty.
         on_checkpoint: `on_checkpoint(run, session, frame)`.
         on_end: `on_end(run)`, also if the training has failed.
-        callbacks: An object with some of these three as methods, its class, the name of
-            an installed one or of a tracker, or a list of these.
+        callbacks: An object with some of these three as methods, or its class. Also the
+            name of an installed callback or of a tracker, or a list of all these.
 
     Callbacks run in this process, on what was written. They may call `run.stop()`.
 
@@ -252,10 +252,10 @@ def fork(
     >>> branch.rows.total_reward[:10].equals(run.rows.total_reward[:10])
     True
 
-    `frame` is the frame of the whole training, by default that of the newest
+    `frame` is the frame of the whole training, by default the frame of the newest
     checkpoint. `meta.keep_checkpoints` keeps some to fork from; without one before
     `frame` the run is replayed. Callbacks are called for rows after the fork. Other
-    arguments and errors are those of `train`."""
+    arguments and errors are as in `train`."""
     refuse_during_import("slm_lab.fork")
     called = Callbacks(listed(callbacks))
     source = replace(
@@ -297,7 +297,7 @@ def search(
     """Searches over a spec's `search` block, as `slm-lab run SPEC NAME search`.
 
     `keep` is the number of the best trials whose checkpoints are kept, by default all.
-    Other arguments and errors are those of `train`.
+    Other arguments and errors are as in `train`.
 
     >>> trials = {"meta.max_trial": 2}
     >>> found = slm_lab.search("small.json", sets=trials, keep=1, quiet=True)
@@ -344,7 +344,7 @@ def compare(
         resume: The folder of a comparison; then no other argument about the plan is
             allowed.
 
-    Other arguments and errors are those of `train`.
+    Other arguments and errors are as in `train`.
 
     >>> options = {"modes": ["all_reduce"], "workers": [1], "seeds": 1, "quiet": True}
     >>> len(slm_lab.compare("small.json", **options).trainings)
@@ -400,7 +400,7 @@ def ab(
         resume: The folder of a test; `seeds` may then allow more, and no other argument
             about the plan is allowed.
 
-    Other arguments and errors are those of `train`.
+    Other arguments and errors are as in `train`.
 
     >>> changes = {"agent.algorithm.gamma": 0.9}
     >>> test = slm_lab.ab("small.json", sets=changes, seeds=6, quiet=True)

@@ -25,7 +25,7 @@ REFRESH_SECONDS = 5
 HOST = "127.0.0.1"
 PORT = 8050
 MOST_ASKED = 1 << 20
-"""Bytes of a request."""
+"""The most bytes of a request."""
 _ALARM = """(ticks, answered) => {
     const silent = Date.now() / 1000 - answered > 30;
     return silent ? "no answer: has the board been stopped?" : "";
@@ -145,7 +145,7 @@ class Answers:
         seen: dict[str, str],
     ) -> Any:
         """The parts and the rows of grids that have changed since the browser last
-        asked; the serials of all of them, and the time."""
+        asked. With them come the serials of all parts and grids, and the time."""
         query = Query.parse(search)
         parts = PAGES.get(path, runs_page).parts(self._catalog, query)
         names = [place["part"] for place in ids]

@@ -12,7 +12,7 @@ from slm_lab.charts.look import MUTED
 from slm_lab.charts.page import graph
 
 LONGEST = 300
-"""Letters of a cell."""
+"""The most letters of a cell."""
 FONT = "system-ui, -apple-system, 'Segoe UI', sans-serif"
 MARGIN = {"l": 50, "r": 14, "t": 12, "b": 36}
 
@@ -82,8 +82,8 @@ def problem(text: str) -> html.P:
 
 
 def page(root: Path, folder: Path, pattern: str) -> list[html.Iframe]:
-    """The page of this name that the run in `folder` has drawn, loaded again after each
-    change; nothing before the first."""
+    """The page that the run in `folder` has drawn under a name of this `pattern`. It is
+    loaded again after each change. Empty before the first page."""
     return [
         html.Iframe(
             src=f"{file_link(root, file)}?{file.stat().st_mtime_ns}",

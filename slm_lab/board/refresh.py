@@ -31,8 +31,8 @@ class Made(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """A part in memory, the stamp that it was made with, and the time until which it is
-    not made again."""
+    """A part in memory, the stamp that it was made with, and the earliest time to make
+    it again."""
 
     stamp: Stamp
     due: float

@@ -153,7 +153,7 @@ def _comparison(catalog: Catalog, entry: CatalogEntry) -> Any:
 
 
 def _commands(entry: CatalogEntry, query: Query) -> Any:
-    """Commands to copy for what a user may do next; they name one trial of a search if
+    """Commands to copy for what a user may do next. They name one trial of a search if
     the page shows one."""
     # pasted into a terminal, control characters act as keys
     if not str(entry.folder).isprintable():
@@ -167,9 +167,9 @@ def _commands(entry: CatalogEntry, query: Query) -> Any:
 
 
 def _next_commands(entry: CatalogEntry, trial: str) -> dict[str, str]:
-    """Commands by their purpose, for a run, a search or a comparison; about one `trial`
-    of a search if it is named. They have `--import` for the modules that files of the
-    run name."""
+    """Commands by their purpose, for a run, a search or a comparison. If a `trial` of a
+    search is named, they are about that trial. They have `--import` for the modules
+    that files of the run name."""
     place = str(entry.folder)
     target = place
     if trial:

@@ -131,8 +131,9 @@ def _field(path: str) -> str:
 def _row(
     entry: CatalogEntry, started: str, varied: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Values to sort by, and the texts that are shown. `started` keeps it below its
-    outer run, and a fork below the run that it has left: the grid's sort is stable."""
+    """Values to sort by, and the texts that are shown. `started` keeps a row below its
+    outer run's row, and a fork below the run that it has left. The grid's sort is
+    stable."""
     run = entry.overview
     outer, _, folder = entry.name.rpartition("/")
     shown_name = folder
@@ -165,7 +166,7 @@ def _plain(value: Any) -> Any:
 
 
 def _columns(varied: Sequence[str]) -> list[dict[str, Any]]:
-    """The columns of the grid, with those of hyperparameters after "changed"."""
+    """The columns of the grid. The columns of hyperparameters stand after "changed"."""
     names = short_names(varied)
     params = [
         {

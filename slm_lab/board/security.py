@@ -20,8 +20,8 @@ from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 logger = logging.getLogger(__name__)
 
 MOST_CONNECTIONS = 64
-"""Open connections. A further one closes the oldest, so slow clients cannot block
-others."""
+"""The most open connections. A further one closes the oldest, so slow clients cannot
+block others."""
 MOST_SECONDS = 30
 """The time that a connection may send nothing."""
 
@@ -44,8 +44,8 @@ _POLICY_OF_FILES = (
     "'unsafe-inline'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; img-src data: "
     "blob:; frame-ancestors 'self'"
 )
-"""A page of a run may come from anywhere: it draws, alone, and reads or sends
-nothing."""
+"""The Content-Security-Policy of a run's files, which may come from anywhere. A page
+may run scripts to draw, but reads and sends nothing."""
 
 
 def secure(server: Flask, root: Path, script_hashes: Sequence[str]) -> None:
@@ -110,8 +110,8 @@ def is_allowed(asked: Request) -> bool:
 
 
 def served(root: Path, path: str) -> Path | None:
-    """The file at a path in the folder `root`; None if it lies elsewhere, through links
-    or not, or is of no kind that is served."""
+    """The file at a path in the folder `root`. None if it lies elsewhere, through links
+    or not, or if its kind is not served."""
     try:
         place = Path(os.path.realpath(root / path))
     except ValueError:  # a zero byte

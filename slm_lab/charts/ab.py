@@ -1,5 +1,5 @@
-"""The chart of a test of A against B: the final returns of each seed, and how the
-interval of their difference narrows."""
+"""The chart of a test of A against B. It shows the final returns of each seed, and how
+the interval of their difference narrows."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -41,7 +41,7 @@ class PairedReturns(NamedTuple):
     b: FloatArray
     """(n,)"""
     interval: Interval
-    """Of B − A, after each seed: (n,), infinite where nothing is known."""
+    """The interval of B − A after each seed, (n,); infinite where nothing is known."""
     confidence: float
     smallest: float | None
     """A difference that does not matter."""

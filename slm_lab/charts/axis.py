@@ -141,7 +141,7 @@ def trailing_mean(
     width: float,
     fewest: float = FEWEST,
 ) -> FloatArray:
-    """(G,): at each x of `grid` the weighted mean of the values in (x − width, x], NaN
+    """(G,) the weighted mean, at each x of `grid`, of the values in (x − width, x]; NaN
     if there are none. A window with fewer than `fewest` episodes is extended back to
     that many. Values of several Sessions may share an x. `weights` (R,): the number of
     episodes behind each value."""

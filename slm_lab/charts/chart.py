@@ -21,7 +21,7 @@ BAR_WIDTH = 0.74
 HOLLOW = 0.18
 """The strength of colour inside a hollow bar."""
 GROUP_GAP = 0.7
-"""Between two groups of bars, in bars."""
+"""The gap between two groups of bars, in widths of a bar's place."""
 GREY = 6
 """The colour of what other curves are compared with."""
 
@@ -208,7 +208,7 @@ class Chart(NamedTuple):
     paper_width: float | None = None
     """The width of a chart for print, in 1/72 inch; None for a screen."""
     about: str = ""
-    """Kept in the file, such as the command that made it."""
+    """A text that the file keeps, such as the command that made it."""
 
     @property
     def columns(self) -> int:

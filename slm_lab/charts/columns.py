@@ -54,8 +54,9 @@ def column_panels(
     x: str,
     window_share: float,
 ) -> ColumnPanels:
-    """The columns over the axis of the word `x`, smoothed over a share of the frames,
-    with a line for each Session in `names`. Each of the `rows` has some."""
+    """A panel for each column, over the axis of the word `x`, with a line for each
+    Session in `names`. Lines are smoothed over a share of the frames. No entry of
+    `rows` is empty."""
     longest = max(float(table["wall_t"][-1]) for table in rows.values())
     over = axis.x_axis(x, longest)
     panels = dict[axis.Axis, Panel]()

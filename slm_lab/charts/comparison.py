@@ -37,8 +37,8 @@ MOST_BANDS = 5
 _PALEST = 0.4
 """The opacity of the fewest workers; the most have the full colour."""
 _POINTS = 400
-"""The points of a curve: a panel of the dashboard has few more pixels, and all lines in
-it are to be as thick."""
+"""Points per curve. A panel of the dashboard has few more pixels, and with equally many
+points all lines look equally thick."""
 _STARVED = 0.9
 """Cores used by one process below which a note says so."""
 _NO_VALUES = "no values"

@@ -1,11 +1,11 @@
 """A confidence sequence for the effect of B over A, from pairs of final returns.
 
-It may be looked at after every pair: the chance that it ever leaves out the true effect
+It may be looked at after every pair. The chance that it ever leaves out the true effect
 is at most 1 − confidence. So a test may stop as soon as it shows something.
 
 It bets, as §4 of arXiv:2010.09686 (Waudby-Smith and Ramdas 2024) does for bounded
-values. Returns have no bounds that are known before. In place of them, the differences
-are taken to be symmetric about the effect (§5 of arXiv:2009.03167, Ramdas, Ruf, Larsson
+values. Returns have no bounds that are known before. Instead the differences are
+assumed to be symmetric about the effect (§5 of arXiv:2009.03167, Ramdas, Ruf, Larsson
 and Koolen 2020). Where A and B are the same, this is no assumption: swapping the two
 returns of a pair changes nothing.
 
@@ -13,10 +13,10 @@ For an effect θ, a bet on the pair i multiplies a wealth of 1 by 1 + g_i with
 
     g_i = CAP tanh(κ (d_i − θ) / s_i),   d_i = b_i − a_i,
 
-where s_i is the deviation of d that the pairs before i let expect. g_i is odd in
-d_i − θ, so its mean is 0 if θ is the effect. The wealth is then a martingale, and
-reaches 2 / (1 − confidence) at any time with a chance of (1 − confidence) / 2 at most
-(Ville's inequality). Such a θ is excluded. The other half is for the bets −g_i, on a
+where s_i is the deviation of d that the pairs before i predict. g_i is odd in d_i − θ,
+so its mean is 0 if θ is the effect. The wealth is then a martingale. The chance that it
+ever reaches 2 / (1 − confidence) is at most (1 − confidence) / 2 (Ville's inequality).
+A θ whose wealth reaches it is excluded. The other half is for the bets −g_i, on a
 smaller effect. The wealth falls with θ, so the effects that are left are an interval.
 """
 
@@ -32,8 +32,8 @@ Direction: TypeAlias = Literal[1, -1]
 """What is bet on: 1, an effect above θ; -1, one below."""
 
 SLOPES = np.array([0.5, 1.5])
-"""κ of the bets, whose wealths are averaged. A κ near the effect in deviations is best
-for normal differences: there tanh(κ z) is the bet of the likelihood ratio."""
+"""κ of the bets, whose wealths are averaged. For normal differences a κ near the
+effect, in deviations, is best. There tanh(κ z) is the bet of the likelihood ratio."""
 CAP = 0.95
 """The largest bet: a share of the wealth. The rest survives a bad guess of s_i."""
 OPENING = 0.8
@@ -42,7 +42,7 @@ pairs can reach 95 %."""
 _FIRST_SCALED = 2
 """The first pair, from 0, that has two pairs before it."""
 _PRECISION = 1e-9
-"""Of an end of the interval, in units of the spread of the returns."""
+"""The precision of an end of the interval, in units of the spread of the returns."""
 
 
 @final
@@ -138,8 +138,9 @@ class ConfidenceSequence:
 
 
 def _expected_deviations(a: FloatArray, b: FloatArray) -> FloatArray:
-    """(n,): for each pair, the deviation of its difference that the earlier pairs let
-    expect: that of A and that of B, as of independent seeds. 0 where it is unknown."""
+    """(n,) the deviation of each pair's difference that the earlier pairs predict. The
+    variances of A and of B are added, as if their seeds were independent. 0 where it is
+    unknown."""
     before = np.arange(len(a))
     is_known = before >= _FIRST_SCALED
     count = np.maximum(before, _FIRST_SCALED)

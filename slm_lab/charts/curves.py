@@ -12,7 +12,7 @@ it."""
 
 
 def decimate(values: Line, max_points: int = MAX_POINTS) -> Line:
-    """At most `max_points` of the points, evenly chosen, the first and last among
+    """Keeps at most `max_points` of the points, evenly chosen, the first and last among
     them."""
     count = values.x.size
     if count <= max_points:
@@ -24,8 +24,9 @@ def decimate(values: Line, max_points: int = MAX_POINTS) -> Line:
 def solid_and_dashed(
     look: Curve, over: Spread, middle: FloatArray, band: Band, num_lines: int
 ) -> list[Curve]:
-    """Splits `middle` (G,) into a solid curve with a band where all lines have data,
-    and a dashed one where only some have. Both are styled like `look`."""
+    """Splits `middle` (G,) into two curves. One is solid and has a band, where all
+    lines have data. The other is dashed, where only some have data. Both are styled
+    like `look`."""
     full = over.sessions == num_lines
     curves: list[Curve] = []
     if full.any():

@@ -24,7 +24,7 @@ class Diff(NamedTuple):
 
     tables: dict[str, TextTable]
     results: Results
-    """Those of the runs that have any."""
+    """The results of the runs that have some."""
 
 
 def diff(a: str, b: str, data_dir: Path) -> Diff:
@@ -49,8 +49,9 @@ def diff(a: str, b: str, data_dir: Path) -> Diff:
 def difference_tables(
     names: Sequence[str], trials: Sequence[RunRecord]
 ) -> dict[str, TextTable]:
-    """How the specs of Trials differ, and what they ran on: tables of dotted paths with
-    a column for each Trial, and values as JSON; – where a Trial has none."""
+    """How the specs of Trials differ, and what they ran on. The tables have a row for
+    each dotted path and a column for each Trial. Values are JSON, and "–" where a Trial
+    has none."""
     blocks: dict[str, list[Mapping[str, Any]]] = {
         "Differences of the specs": [
             {**trial.spec, **trial.beginning} for trial in trials

@@ -62,7 +62,7 @@ class PairedDifference(NamedTuple):
     of: str
     than: str
     mean: float
-    """Of the first label's less the second's."""
+    """The mean of the first label's return less the second's."""
     interval: tuple[float, float]
     """95 %, from the pairs."""
     unpaired: tuple[float, float]

@@ -23,8 +23,8 @@ _WIDTHS = (0.15, 0.4, math.inf)
 """The widths of the kernel, as shares of the Trials: a bend, a slow turn, a straight
 line."""
 _STEADY = 1e-3
-"""The share of the kernel's mass that is added to its spread: neighbours at one place
-have a mean, not a slope."""
+"""The share of the kernel's mass that is added to its spread. So neighbours at one
+place get a mean, not a slope."""
 _SEED = 0
 
 
@@ -144,8 +144,8 @@ def _by_holm(importances: Sequence[Importance]) -> list[Importance]:
 
 
 def skill(forecaster: FloatArray, targets: FloatArray) -> FloatArray:
-    """How much better the forecaster (n, n) predicts a target than the mean of the
-    other targets does, for each column of `targets` (n, P): (P,)."""
+    """(P,) how much better the forecaster (n, n) predicts a target than the mean of the
+    other targets does. It has one number for each column of `targets` (n, P)."""
     n = len(targets)
     missed = ((targets - forecaster @ targets) ** 2).sum(axis=0)
     by_mean = ((targets - targets.mean(axis=0)) ** 2).sum(axis=0) * (n / (n - 1)) ** 2

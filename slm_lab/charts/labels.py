@@ -29,8 +29,9 @@ class Named(NamedTuple):
 
 
 def labels(trainings: Sequence[Named]) -> list[str]:
-    """A label each: the name alone if no other has it; else with the keys in which the
-    specs of that name differ; else with the stamp."""
+    """A label for each training: the name alone if no other training has it. Otherwise
+    the keys follow in which the specs of that name differ. If that is not enough, the
+    stamp follows too."""
     namesakes: dict[str, list[Named]] = {}
     for training in trainings:
         namesakes.setdefault(training.name, []).append(training)

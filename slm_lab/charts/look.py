@@ -3,8 +3,8 @@
 import math
 from typing import NamedTuple
 
-# The colours of Okabe and Ito, which people with any colour vision tell apart, without
-# yellow, and with a dark grey for black.
+# The colours of Okabe and Ito, which people with any colour vision tell apart. Yellow
+# is left out, and dark grey stands for black.
 OKABE_ITO = (
     "#0072B2",
     "#D55E00",
@@ -26,8 +26,8 @@ HUGE = 1e12  # and axes beyond this, too
 
 
 class Stroke(NamedTuple):
-    """How a line is drawn: its width in points, the word of matplotlib and of plotly
-    for its dashes, its opacity, and its place in a legend."""
+    """How a line is drawn: its width in points, its opacity, and its place in a legend.
+    Its dashes have a word for matplotlib and one for plotly."""
 
     width: float
     linestyle: str

@@ -40,7 +40,7 @@ def draw_multi_trial_graphs(
 ) -> list[Path]:
     """Draws a line for each Trial over `total_frame`, the mean over its Sessions;
     returns the paths. `rows` has the rows of every Session, by Trial. If a Trial
-    repeats one training, `run_of` has the run of each Session; its line is then the
+    repeats one training, `run_of` has the run of each Session. Its line is then the
     mean over runs, each the mean of its workers. Files are
     `{prefix}_multi_trial_graph_{mean_returns,mean_returns_ma}_vs_frames.png` and
     `.html`. Raises OSError."""

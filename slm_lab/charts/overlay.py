@@ -54,9 +54,8 @@ class Seeds(NamedTuple):
     planned: int
     tasks: tuple[int, ...] = ()
     pair_keys: tuple[tuple[str, int], ...] = ()
-    """What each has in common with the other of its pair.
-
-    See `TrialCurves.pair_keys`."""
+    """The key that each seed shares with the other of its pair, see
+    `TrialCurves.pair_keys`."""
     are_forks: bool = False
     """Whether they are forks of other runs."""
 
@@ -94,9 +93,9 @@ def overlay_chart(
     log_x: bool = False,
 ) -> Chart:
     """A panel for each heading, over one legend. Groups with one label have one colour
-    in all. `lines` are the name and the height of dashed lines; one with the heading of
-    a panel is for that panel alone. `width` is in points, of a chart for paper.
-    `with_profile` adds a panel with the performance profiles."""
+    in all. `lines` are the name and the height of dashed lines. A line whose name is
+    the heading of a panel is drawn in that panel alone. `width` is in points, of a
+    chart for paper. `with_profile` adds a panel with the performance profiles."""
     colours: list[str] = []
     if len(panels) > 1:
         every = [group.label for groups in panels.values() for group in groups]
@@ -148,8 +147,8 @@ def _rows(panels: Sequence[Panel], most: int) -> Cells:
 
 
 def _profile(groups: Sequence[Seeds], generator: np.random.Generator) -> Panel:
-    """The share of seeds whose final return is above each threshold, with a 95 %
-    bootstrap interval: performance profiles, §4.2 of arXiv:2108.13264."""
+    """Performance profiles, §4.2 of arXiv:2108.13264. They show the share of seeds
+    whose final return is above each threshold, with a 95 % bootstrap interval."""
     returns = [finals for group in groups for finals in group.of_tasks]
     ends = np.concatenate([[0.0, 1.0], *returns])
     thresholds = np.linspace(ends.min(), ends.max(), _STEPS)
@@ -174,10 +173,10 @@ def overlay(
     generator: np.random.Generator,
     colours: Sequence[str] = (),
 ) -> Overlay:
-    """A curve for each group, in order: with `mean` and two seeds or more a band of one
-    standard deviation, with `iqm` a 95 % bootstrap interval; dashed, and without a
-    band, where some seeds have no values. A group's colour is its label's place in
-    `colours`, or its own place."""
+    """A curve for each group, in order. With `mean` and two seeds or more it has a band
+    of one standard deviation. With `iqm` the band is a 95 % bootstrap interval. Where
+    some seeds have no values the curve is dashed and has no band. A group's colour is
+    its label's place in `colours`, or its own place."""
     counts = {len(group.lines) for group in groups}
     curves: list[Curve] = []
     order = colours or [group.label for group in groups]

@@ -77,8 +77,8 @@ _LOW_ROW = 210
 _BAR_ROW = 40  # pixels of a horizontal bar
 _MANY_DOTS = 4000  # from which on a browser draws them by WebGL
 
-# A panel reports the pointer once for the pointer itself, and once more for each call
-# below, which has no event of the mouse.
+# A panel reports the pointer once for the pointer itself. It reports it once more for
+# each call below, which has no event of the mouse.
 _HOVER_ALL = """
 const graph = document.getElementById("{plot_id}");
 const panels = graph._fullLayout._subplots.cartesian;
@@ -229,8 +229,8 @@ def graph(chart: Chart, layout: Mapping[str, Any] | None = None) -> Any:
 
 
 def content(chart: Chart) -> dict[str, Any]:
-    """The traces ("data") and the layout of a chart, which plotly has not validated:
-    its own classes take several times as long."""
+    """The traces ("data") and the layout of a chart. plotly has not validated them,
+    because its own classes take several times as long."""
     subtitle = {"text": markup(chart.subtitle), "font": {"color": look.MUTED}}
     hover = "closest"
     if chart.legend:

@@ -45,7 +45,7 @@ GROUPING_BLOCKS = ("agent", "env", "meta")
 """The blocks of a spec whose keys may group runs."""
 ALL_KEYS = "those that slm-lab diff shows"
 MOST_NAMED = 6
-"""Keys in a message."""
+"""The most keys in a message."""
 _BOOTSTRAP_SEED = 0
 _AS_FAR = 0.95
 """The share of the longest seed's frames below which a seed counts as shorter."""
@@ -65,8 +65,8 @@ class Plotted(NamedTuple):
 
 
 class Method(NamedTuple):
-    """A curve: Trials whose specs differ only in the seed, in one environment; or those
-    that have the same value of a key."""
+    """A curve: Trials in one environment whose specs differ only in the seed, or Trials
+    with the same value of a key."""
 
     env: str
     trials: tuple[TrialCurves, ...]
@@ -145,8 +145,8 @@ def _arrange(
     methods: Sequence[Method], request: PlotRequest
 ) -> tuple[dict[str, list[Seeds]], list[str]]:
     """The curves of each panel, by its environment; "" is the only panel. And notes.
-    Raises UsageError if two curves of one environment have one label, or if no curve
-    has a place on a logarithmic axis."""
+    Raises UsageError if two curves of one environment have one label. It does so too if
+    no curve has a place on a logarithmic axis."""
     panels = {"": [method.seeds for method in methods]}
     notes: list[str] = []
     is_apart = bool(request.by or request.scores)
@@ -225,8 +225,9 @@ def grouped(
 
 
 def resolve_key(trials: Sequence[TrialCurves], word: str) -> str:
-    """The dotted path in the specs of Trials that a word means: itself, or the only one
-    that ends with it. Raises UsageError if there is none, or several."""
+    """The dotted path in the specs of Trials that a word means. This is the word
+    itself, or the only path that ends with it. Raises UsageError if there is none, or
+    several."""
     paths = list(dict.fromkeys(path for trial in trials for path in _values(trial)))
     if word in paths:
         return word
@@ -430,9 +431,9 @@ def _nothing_of(
 
 
 def _joined(trials: Sequence[TrialCurves]) -> list[list[TrialCurves]]:
-    """Groups Trials into curves: runs whose specs differ only in the seed form one, if
-    they began with the same weights. Runs with the same seed stay separate, and so does
-    a trial of a search, which may be selected for its luck."""
+    """Groups Trials into curves. Runs whose specs differ only in the seed form one
+    curve, if they began with the same weights. Runs with the same seed stay separate.
+    So does a trial of a search, which may be selected for its luck."""
     groups: dict[tuple[str, int], list[TrialCurves]] = {}
     for trial in trials:
         spec = json.dumps(_without_seeds(trial.record), sort_keys=True)
@@ -555,8 +556,8 @@ def _envs(methods: Sequence[Method]) -> list[str]:
 def normalised(
     trials: Sequence[TrialCurves], scores: Mapping[str, float]
 ) -> list[TrialCurves]:
-    """The Trials in units in which the Random agent's return is 0, and the score of
-    their environment 1; the score of "" belongs to the only environment. Raises
+    """The Trials in units in which the Random agent's return is 0 and the score of
+    their environment 1. The score of "" belongs to the only environment. Raises
     UsageError if one is unknown."""
     envs = list(dict.fromkeys(trial.env for trial in trials))
     if len(envs) == 1 and "" in scores:

@@ -42,8 +42,9 @@ _MANY = 4000  # dots, whose texts have to be short
 
 
 class SearchCharts(NamedTuple):
-    """The charts of a search: its `head`, `dots` of every metric over every variable,
-    the importance of each, parallel axes of all, and the best Trials."""
+    """The charts of a search: its `head`, and `dots` of every metric over every
+    variable. Then the importance of each variable, parallel axes of all, and the best
+    Trials."""
 
     head: Chart
     dots: Chart

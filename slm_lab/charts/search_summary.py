@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STATUS_WORDS = {"stopped": "stopped early", "waiting": "not finished"}
-"""Statuses that figures call otherwise."""
+"""The words in figures for statuses whose own words say too little."""
 
 
 class SearchSummary(NamedTuple):
@@ -76,10 +76,10 @@ def status_text(trials: Sequence[TrialState]) -> str:
 
 
 def experiment_table(experiment: SearchSummary) -> "pd.DataFrame":
-    """A row for each Trial, the best first: trial, status, score, frame, wall_t (s),
-    restarts, one column per variable by its dotted path, one per metric, the
-    `error_summary`. Missing values, and results of a failed Trial, are None; lists,
-    blocks, booleans and null are JSON."""
+    """A row for each Trial, the best first. Its columns are trial, status, score,
+    frame, wall_t (s) and restarts. Then one per variable by its dotted path, one per
+    metric, and the `error_summary`. Missing values, and results of a failed Trial, are
+    None; lists, blocks, booleans and null are JSON."""
     import pandas as pd
 
     trials = ranked(experiment.trials)

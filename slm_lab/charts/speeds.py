@@ -50,7 +50,7 @@ class Way(NamedTuple):
 
     @classmethod
     def on(cls, cores: int, mode: str, workers: int) -> "Way":
-        """So many workers on so many cores."""
+        """Training in the mode `mode` with so many workers on so many cores."""
         return cls(
             mode,
             workers,
@@ -370,8 +370,8 @@ def _final_return(row: Any) -> str:
 
 
 def _late(value: float, row: Any, unit: str) -> str:
-    """When the threshold was reached; with the number of seeds that reached it, unless
-    all did."""
+    """Text that says when the threshold was reached. The number of seeds that reached
+    it follows, unless all did."""
     of = f"{row.reached} of {row.finished}"
     if np.isinf(value):
         if row.reached:

@@ -67,9 +67,9 @@ def bootstrap_interval(
 
 
 def seeds_for_width(values: Sequence[float], width: float) -> int | None:
-    """The seeds with which the 95 % interval of the mean is expected to reach at most
-    `width` to each side, by the sample deviation s of `values` (S,): (1.96 s / width)²,
-    at least two. None of a single seed, and of a width of zero."""
+    """The number of seeds with which the 95 % interval of the mean should reach at most
+    `width` to each side. It is (1.96 s / width)² by the sample deviation s of `values`
+    (S,), at least two. None for a single seed, and for a width of zero."""
     if len(values) < 2 or width <= 0:
         return None
     errors = NORMAL_QUANTILE * float(np.std(values, ddof=1)) / width
@@ -95,9 +95,9 @@ def difference_interval(
 def probability_of_improvement(
     x: Sequence[FloatArray], y: Sequence[FloatArray]
 ) -> float:
-    """P(X > Y) of one more seed each, ties by half: the Mann–Whitney U over its size,
-    §4.3; the mean over tasks. x has (S,) and y (S',) independent seeds of two
-    algorithms for each task."""
+    """P(X > Y) for one more seed of each, where ties count by half. It is the
+    Mann–Whitney U over its size, §4.3, as the mean over tasks. x has (S,) and y (S',)
+    independent seeds of two algorithms for each task."""
     shares = [_wins(a[:, None], b[None, :]).mean() for a, b in zip(x, y, strict=True)]
     return float(np.mean(shares))
 

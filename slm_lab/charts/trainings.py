@@ -61,8 +61,9 @@ class TrialCurves(NamedTuple):
 
     @property
     def pair_keys(self) -> list[tuple[str, int]]:
-        """What the other of a pair has in common with each training: the run that they
-        come from, and their place in it. A fork comes from the run that it has left."""
+        """The key that each training shares with the other of its pair. It is the run
+        that both come from, and their number in it. A fork comes from the run that it
+        has left."""
         fork = self.record.forked_from
         run = self.record.folder.resolve().name if fork is None else fork.run
         return [(run, training.number) for training in self.trainings]

@@ -124,7 +124,7 @@ def draw_trial_graphs(
     plotly.js from the folder `scripts`, as in `write_chart`.
 
     `rows` and `evaluations` have an entry for every Session, without rows if there are
-    none yet. If one training was repeated, `run_of` has the run of each Session; mean
+    none yet. If one training was repeated, `run_of` has the run of each Session. Mean
     and band are then over runs, each the mean of its Sessions.
 
     Files are `{prefix}_trial_graph_{y}_vs_{x}.png` and `.html`: returns against each

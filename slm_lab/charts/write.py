@@ -14,7 +14,8 @@ from slm_lab.charts.picture import Form, render_png, render_print
 from slm_lab.core.files import write_atomically
 
 RESERVE = 4
-"""Times the size of plotly.js that must be free before it is written."""
+"""How many times the size of plotly.js must be free on the disk before it is
+written."""
 
 
 def write_chart(

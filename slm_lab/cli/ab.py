@@ -53,9 +53,9 @@ def ab(request: AbRequest, caller: Caller) -> int:
 
 
 def specs_of(words: Sequence[str]) -> tuple[SpecWords, SpecWords]:
-    """What the words of the command name as A and as B: each is FILE, FILE NAME or ALGO
-    ENV, two of one file FILE NAME NAME. A single spec is both. Raises UsageError,
-    SpecError."""
+    """The specs that the words of the command name as A and as B. Each is FILE, FILE
+    NAME or ALGO ENV; two of one file are FILE NAME NAME. A single spec is both. Raises
+    UsageError, SpecError."""
     specs: list[SpecWords] = []
     rest = list(words)
     while rest:

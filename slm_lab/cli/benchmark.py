@@ -67,9 +67,9 @@ def report(data: Path, out: Path, as_json: bool) -> int:
 
 
 def gate(request: BenchmarkRequest, data: Path | None) -> int:
-    """Judges the results in `data`, or those of a suite that it trains afresh: whether
-    every training of a row reaches the row's bound. Returns the exit code. Raises
-    LabError."""
+    """Judges whether every training of a row reaches the row's bound. It judges the
+    results in `data`, or trains a suite afresh and judges its results. Returns the exit
+    code. Raises LabError."""
     console = screen.wide_console(quiet=request.source.output != "text")
     if data is not None and request.suite is not None:
         raise UsageError(

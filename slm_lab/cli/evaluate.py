@@ -146,7 +146,8 @@ def film_episodes(
 
 
 def describe_episode(episode: FinishedEpisodes, number: int) -> str:
-    """An episode of one environment as text; of several agents, those of each."""
+    """An episode of one environment as text; with several agents, the episode of
+    each."""
     returns = episode.episode_return
     steps = f"{episode.episode_length.max():,} steps"
     if len(returns) == 1:

@@ -15,7 +15,7 @@ class Example(NamedTuple):
     """Files to copy."""
 
     place: str
-    """Where the source has them. A wheel has them in `slm_lab/examples`."""
+    """The path of the files in the source. A wheel has them in `slm_lab/examples`."""
     purpose: str
     then: str
     """The command that comes next, with the `target` of the copy and its `parent`."""
@@ -71,7 +71,7 @@ def copy_example(name: str, out: Path | None) -> None:
 
 def _next_command(name: str, target: Path) -> str:
     """The command that comes next, for where the copy is."""
-    # pip takes a bare name for that of a package.
+    # pip takes a bare name for the name of a package.
     path = target if target.is_absolute() else f"./{target}"
     command = EXAMPLES[name].then.format(target=path, parent=target.parent)
     return command.removeprefix("cd . && ")

@@ -85,7 +85,7 @@ app.add_typer(spec_app, name="spec")
 DEMO = ("demo", "ppo_cartpole")
 """The spec file and name of a run without any."""
 LONGEST_COMMAND = 2000
-"""Letters of the command that the files of a plot hold."""
+"""The most letters of the command that the files of a plot hold."""
 _EPILOG = (
     "Exit codes: 0 success, 1 failed, 2 bad input, 3 no such run, 130 stopped by "
     "Ctrl-C, SIGTERM or SIGHUP."

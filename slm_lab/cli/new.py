@@ -67,7 +67,7 @@ def _print_facts(screen: Console, env: str, facts: EnvFacts) -> None:
 
 
 MOST_NAMED = 6
-"""Agents that are named."""
+"""The most agents that are named."""
 
 
 def _some(agents: Sequence[str]) -> str:

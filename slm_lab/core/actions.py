@@ -22,7 +22,7 @@ LARGEST_INDEX = 2**24
 @final
 class MixedActions(spaces.Space[FloatArray]):
     """The space of rows (K,) of float32 with the columns of all parts side by side. A
-    part is Discrete or MultiDiscrete from 0, MultiBinary, or a Box of shape (A,); an
+    part is Discrete or MultiDiscrete from 0, MultiBinary, or a Box of shape (A,). An
     index is a whole number."""
 
     def __init__(self, parts: Sequence[gymnasium.Space[Any]]) -> None:
@@ -45,7 +45,7 @@ class MixedActions(spaces.Space[FloatArray]):
         """The columns that Discrete and MultiDiscrete parts have."""
         bounds = [_bounds(part, size) for part, size in zip(parts, sizes, strict=True)]
         self.low: FloatArray = np.concatenate([low for low, _ in bounds])
-        """(K,) float64, as `high`"""
+        """(K,) float64, the lower bounds; `high` has the upper ones"""
         self.high: FloatArray = np.concatenate([high for _, high in bounds])
 
     @property

@@ -19,8 +19,8 @@ LONGEST_MESSAGE = 2000
 """Letters of a value, of its path, and of what is allowed there, in the line of a
 problem."""
 LONGEST_WORD = 1000
-"""Letters of a word in a message, such as a name or a path that the user typed, from
-which on it is cut to LONGEST_VALUE."""
+"""The most letters of a word in a message, such as a name or a path that the user
+typed. A longer word is cut to LONGEST_VALUE."""
 
 
 class LabError(Exception):
@@ -209,8 +209,8 @@ OF_THE_SYSTEM = (
     ),
     *(errno.ENOLCK, errno.EOPNOTSUPP),
 )
-"""Error numbers of a full disk, missing permission, a name that no file can have, a
-disk or network that fails, and a file system without locks."""
+"""Error numbers of a disk that is full, missing permission, a name that no file can
+have, a disk or network that fails, a file system without locks."""
 
 
 def system_message(error: Exception) -> str | None:

@@ -13,7 +13,7 @@ from slm_lab.core.errors import LabError, undone_on_failure
 from slm_lab.core.text import printable
 
 Stamp: TypeAlias = tuple[object, ...]
-"""Changes with what it was made from."""
+"""A value that changes when the files that it was made from change."""
 TAIL_BYTES = 6000
 
 
@@ -109,7 +109,7 @@ def may_be_read(folder: Path) -> bool:
 
 
 def folders_in(folder: Path) -> list[Path]:
-    """Sorted; none if it cannot be read."""
+    """The folders in `folder`, sorted; empty if it cannot be read."""
     with suppress(OSError), os.scandir(folder) as inside:
         return sorted(folder / entry.name for entry in inside if entry.is_dir())
     return []

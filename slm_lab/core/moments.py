@@ -30,9 +30,9 @@ def merged(
     """`total` merged with a process's update from `before` to `after`; all (S,), a new
     array. `moments` are the slices of running moments, [count, mean (D), M2 (D)] each;
     merged, they cover the samples of both. With a `window`, older samples count as at
-    most that many, see `faded`. All other values, decaying averages, move towards
-    `after` by the fraction `share`: they stay between the two, as a variance must. If
-    `total` equals `before`, the result equals `after` bitwise."""
+    most that many, see `faded`. All other values are decaying averages, and move
+    towards `after` by the fraction `share`. They stay between the two, as a variance
+    must. If `total` equals `before`, the result equals `after` bitwise."""
     if np.array_equal(total, before):
         return after.copy()
     result: FloatArray = total + share * (after - total)

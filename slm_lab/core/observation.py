@@ -31,8 +31,8 @@ class Part:
     end: int
     """The column after its last one."""
     sizes: tuple[int, ...] = ()
-    """The number of values of each index, if it has indices, from 0; of a mask those of
-    each component of an action; else empty."""
+    """The number of values of each index, from 0, if it has indices. A mask has the
+    number of values of each component of an action. Otherwise empty."""
     channels_last: bool = False
     """Whether it is an image (H, W, C) as the environment gives it, not (C, H, W)."""
 
@@ -94,7 +94,7 @@ class ObservationLayout:
 
     @property
     def float_parts(self) -> tuple[Part, ...]:
-        """The parts that can be normalised: those of float32, but the mask."""
+        """The parts that can be normalised: all of float32, except the mask."""
         return tuple(
             part
             for part in self.parts

@@ -95,8 +95,9 @@ def refuse_during_import(command: str) -> None:
 
 
 def _refuse_namesake(module: str) -> None:
-    """Raises UsageError if Python would import an installed module, or one of its own,
-    in place of a file of this name in the working directory. Imports nothing."""
+    """Raises UsageError if the working directory has a file of this name, but Python
+    would import another module. This may be an installed module, or one of Python's
+    own. Imports nothing."""
     package = module.partition(".")[0]
     file_name = f"{package}.py"
     module_spec = None
@@ -158,7 +159,7 @@ def module_in(name: str) -> str:
 
 def code_name(env_name: str) -> str | None:
     """The name of an environment with the module of its code before a colon, if it has
-    one; None if the lab itself finds it, in envpool or what the extra of PettingZoo
+    one. None if the lab itself finds it: in envpool, or in what the extra of PettingZoo
     installs."""
     if env_name.startswith((ENVPOOL, PLAYGROUND)):
         return None
@@ -171,8 +172,8 @@ def code_name(env_name: str) -> str | None:
 
 
 def zoo_module(name: str) -> str:
-    """The module of "pettingzoo:MODULE". That of a family of PettingZoo may leave out
-    the package, as in "pettingzoo:sisl.pursuit_v5"."""
+    """The module of "pettingzoo:MODULE". A module of PettingZoo's own families may
+    leave out the package, as in "pettingzoo:sisl.pursuit_v5"."""
     module = name.removeprefix(PETTINGZOO)
     if module.partition(".")[0] in ZOO_FAMILIES:
         return f"pettingzoo.{module}"
@@ -224,7 +225,7 @@ def _places(module: str) -> Iterator[Path]:
 
 def look_in_working_directory(folder: str | None = None) -> None:
     """Adds the working directory of this or another process to `sys.path`, as the last
-    entry: a file in it, maybe downloaded, is never imported in place of an installed
+    entry. So a file in it, maybe downloaded, is never imported in place of an installed
     package."""
     here = folder or str(Path.cwd())
     if here not in sys.path:

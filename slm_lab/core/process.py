@@ -76,9 +76,9 @@ def safe_path() -> Iterator[None]:
 
 @contextmanager
 def main_module_hidden() -> Iterator[None]:
-    """Hides the main module from multiprocessing. Every process that it starts
-    meanwhile would import it again: a script without a guard would run in each, and the
-    command line takes a quarter of a second."""
+    """Hides the main module from multiprocessing. Every process that multiprocessing
+    starts meanwhile would import it again. A script without a guard would run in each,
+    and the command line takes a quarter of a second."""
     main = sys.modules["__main__"]
     attributes = {
         name: value
@@ -157,8 +157,8 @@ _POSITIONS = 2**16
 
 @final
 class _TorchSeeding(MetaPathFinder):
-    """Seeds torch's global generators, on import if torch is imported later: an
-    environment may need it, though the worker that steps it does not. On a CPU torch
+    """Seeds torch's global generators, on import if torch is imported later. An
+    environment may need torch, though the worker that steps it does not. On a CPU torch
     uses only 32 bits of a seed; the `position` in the stream adds 16."""
 
     def __init__(self, seed: int, position: int) -> None:
@@ -208,8 +208,8 @@ def global_generators_seeded(seed: int) -> Iterator[None]:
 
 
 def kill_descendants(spared: Collection[int | None] = ()) -> None:
-    """Kills what this process has started, such as simulators, but for `spared`: at its
-    normal end, as `kill_with_children` does at any other (Linux)."""
+    """Kills what this process has started, such as simulators, except `spared`. It is
+    for a normal end, as `kill_with_children` is for any other (Linux)."""
     for pid in {*_descendants(os.getpid())}.difference(spared):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -237,7 +237,7 @@ def _in_other_sessions() -> Iterator[int]:
 
 
 def exit_reason(code: int) -> str:
-    """Why a process of environments ended without an answer, for the end of a message;
+    """Why a process of environments ended without an answer, for the end of a message.
     "" if its exit code does not tell."""
     if code == 1:  # as Python ends after an exception
         return ": the error above, or its environment or a library called os._exit"
@@ -313,7 +313,7 @@ def ignore_terminal() -> None:
 def keep_freed_memory() -> None:
     """Lets the process keep up to KEPT bytes of freed memory, if the C library is
     glibc. By default glibc returns blocks above 128 KiB to the system at once, and new
-    ones must be zeroed again: convolutions free and allocate tens of megabytes in every
+    ones must be zeroed again. Convolutions free and allocate tens of megabytes in every
     minibatch."""
     if sys.platform != "linux":
         return
@@ -352,8 +352,8 @@ LOG_LEVEL = "SLM_LAB_LOG_LEVEL"
 """The environment variable with the level of the Sessions' logs."""
 SOCKET = "SLM_LAB_CALLER"
 PICTURES = "SLM_LAB_PICTURES"
-"""The environment variables that a calling program sets: the file descriptor of its
-socket, and whether its notebook shows live pictures."""
+"""The environment variables that a calling program sets. They hold the file descriptor
+of its socket, and whether its notebook shows live pictures."""
 IMPORTED_BY_PARENT = "SLM_LAB_IMPORTED_CODE"
 """The environment variable with the module that a parent is importing, while it
 does."""
@@ -382,8 +382,8 @@ def running_import_of(module: str) -> Iterator[None]:
 
 
 def imported_code() -> str | None:
-    """The user's module that is being imported here, by a parent, or as the main module
-    of a process of multiprocessing; None outside an import. In a process that
+    """The user's module that is being imported: here, by a parent, or as the main
+    module of a process of multiprocessing. None outside an import. In a process that
     `slm_lab.train` started every thread belongs to the import."""
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         return "the main script"

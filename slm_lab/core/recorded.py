@@ -1,7 +1,7 @@
 """A run's record of the world, as JSON that all readers of the lab accept.
 
 Arguments of environments, command lines, paths, notes and versions may be anything. The
-bounds here are narrower than those of the readers in `spec.limits`."""
+bounds here are narrower than the bounds of the readers in `spec.limits`."""
 
 import re
 from collections.abc import Mapping
@@ -24,9 +24,9 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 def recordable(value: object, most: int = MOST_VALUES) -> Any:
-    """`value` as bounded JSON of about `most` values: short texts without halves of
-    surrogate pairs, finite numbers, keys that are strings. What JSON lacks becomes
-    text; "…" marks a cut."""
+    """`value` as bounded JSON of about `most` values. Texts are short and have no
+    halves of surrogate pairs, numbers are finite, keys are strings. What JSON lacks
+    becomes text; "…" marks a cut."""
     return _Recorder(most).record(value, 0)
 
 
@@ -38,9 +38,9 @@ def recordable_text(text: str, longest: int = LONGEST_TEXT) -> str:
 
 
 def value_at(tree: Any, path: str, default: Any = None) -> Any:
-    """The value at a dotted path of recorded JSON, which may be damaged; `default` if
-    there is none of its type. A default that is a float stands for any finite number,
-    None for any value."""
+    """The value at a dotted path of recorded JSON, which may be damaged. `default` if
+    there is no value of the default's type. A default that is a float stands for any
+    finite number, None for any value."""
     for name in path.split("."):
         tree = tree.get(name) if isinstance(tree, Mapping) else None
     if isinstance(default, float):

@@ -120,7 +120,7 @@ class Registry:
         return part
 
     def package(self, name: str) -> str | None:
-        """The installed package that offers a part, with its version; None for a part
+        """The installed package that offers a part, with its version. None for a part
         of the lab, of an imported module, or without a name."""
         for point in self._installed().get(name, ()):
             if point.dist is not None:

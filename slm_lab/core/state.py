@@ -31,8 +31,8 @@ PLAIN = (type(None), bool, int, float, str, np.generic)
 
 
 class SavedFields(HasState):
-    """An object whose state is some of its fields: numbers, strings, None, arrays,
-    NumPy's generators, objects with state, and lists and dicts."""
+    """An object whose state is some of its fields. They may be numbers, strings, None,
+    arrays, NumPy's generators, objects with state, and lists and dicts."""
 
     saved: ClassVar[Mapping[str, str]] = {}
     """The name of the field for each key of the state."""

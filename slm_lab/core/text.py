@@ -97,9 +97,9 @@ def duration_text(seconds: float) -> str:
 
 
 def error_summary(error: str) -> str:
-    """The line of an error that says what happened: in a traceback the line of its last
-    exception, such as "ValueError: …", without notes; else the first line. A leading
-    "Session 0: " is kept."""
+    """The line of an error that says what happened. In a traceback it is the line of
+    the last exception, such as "ValueError: …", without notes. Otherwise it is the
+    first line. A leading "Session 0: " is kept."""
     whole = error.strip()
     match = _SESSION.match(whole)
     session = ""

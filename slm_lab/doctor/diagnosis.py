@@ -49,9 +49,9 @@ def findings_of(
 def training_findings(
     record: RunRecord, histories: Histories, judges_short: bool = False
 ) -> Iterator[Finding]:
-    """The findings about the rows and the result; a finding of several Sessions comes
-    once, and has remedies if more than half of them have it. A short training gets the
-    findings that it shows at once, with `judges_short` all of them."""
+    """The findings about the rows and the result. A finding of several Sessions comes
+    once, and has remedies if more than half of the Sessions have it. A short training
+    gets the findings that it shows at once, with `judges_short` all of them."""
     long = {
         session: history
         for session, history in histories.items()
@@ -89,8 +89,8 @@ def diagnose(
     trust: bool,
     judges_short: bool = False,
 ) -> tuple[str, list[Finding], str | None]:
-    """The name of the run, or of the trial of a search; its findings; and why its agent
-    was not looked at. `judges_short` as in `training_findings`. Imports torch. Raises
+    """The name of the run or of the trial, its findings, and why its agent was not
+    looked at. `judges_short` as in `training_findings`. Imports torch. Raises
     UsageError if there is no such run, or its rows are damaged."""
     from slm_lab.doctor import measured
     from slm_lab.records.playable_run import find_agent
@@ -272,7 +272,8 @@ def weak_claim(record: RunRecord, histories: Histories) -> Iterator[Finding]:
 
 ENDINGS: tuple[Outcome, ...] = (failed, unfinished, no_rows)
 RESULTS: tuple[Outcome, ...] = (apart, no_better_than_random)
-"""Each the most serious first."""
+"""The checks of how a training ended, and of its result; in each list the most serious
+first."""
 
 
 def _resume(record: RunRecord) -> str:

@@ -37,7 +37,7 @@ class Finding(NamedTuple):
     """The total frame until which all was well; 0: it is ill from its start."""
 
     def document(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The finding as a dict for JSON."""
         remedies = [list(remedy.settings) for remedy in self.remedies]
         return {**self._asdict(), "remedies": remedies}
 
@@ -78,14 +78,14 @@ class Option(NamedTuple):
     """More words of the advice, after the key."""
 
     def advice(self, spec: Mapping[str, Any]) -> str:
-        """As text; empty if it does not fit."""
+        """The advice as text; empty if the option does not fit the spec."""
         for path in self.paths:
             if self._fits(spec, path):
                 return f"{self.verb} {path}{self.words}"
         return ""
 
     def remedies(self, spec: Mapping[str, Any]) -> Iterator[Remedy]:
-        """One for each value to try."""
+        """One remedy for each value to try."""
         present = [
             (path, value_at(spec, path))
             for path in self.paths

@@ -78,8 +78,8 @@ class SessionHistory(NamedTuple):
         return part[np.isfinite(part)]
 
     def episode_lengths(self) -> FloatArray:
-        """The mean steps of the episodes in each tenth of the rows, of those in which
-        an episode ended."""
+        """The mean steps of the episodes in each tenth of the rows in which an episode
+        ended."""
         ends = np.linspace(0, len(self.rows), PARTS + 1).round().astype(int)
         ends = np.unique(np.maximum(ends, 1)) - 1
         with np.errstate(invalid="ignore"):  # damaged rows may have infinite numbers
@@ -94,7 +94,8 @@ class SessionHistory(NamedTuple):
 
     def growth(self, column: str, factor: float, least: float) -> str:
         """How far the size of a column grew from the first to the last quarter, as
-        text; empty if by less than `factor` times `least` or what it was."""
+        text. Empty if it stayed below `factor` times its first size, or times `least`
+        if that is larger."""
         early, late = (
             np.abs(self.values(column, begin, begin + 0.25)) for begin in (0, 0.75)
         )
@@ -108,8 +109,8 @@ class SessionHistory(NamedTuple):
         )
 
     def growth_begins(self, column: str) -> float:
-        """The total frame of the last row before the size of a column is ten times what
-        it was in the first quarter."""
+        """The total frame of the last row before a column grows to ten times its size
+        in the first quarter."""
         sizes = np.abs(self.column(column))
         usual = median(np.abs(self.values(column, 0.0, 0.25)))
         grown = np.flatnonzero(sizes > 10 * usual)
@@ -131,8 +132,8 @@ class SessionHistory(NamedTuple):
 
     @property
     def rises(self) -> bool:
-        """Whether the returns of the last quarter are well above those of the first
-        share of the rows, or far above the first few."""
+        """Whether the returns of the last quarter are well above the returns of the
+        first share of the rows. It is true too if they are far above the first few."""
         returns = self.values("mean_return")
         first = median(returns[:FIRST_ROWS])
         share = max(FIRST_ROWS, round(FIRST_SHARE * len(returns)))
@@ -142,7 +143,7 @@ class SessionHistory(NamedTuple):
 
 
 def median(values: FloatArray) -> float:
-    """NaN without values."""
+    """The median; NaN without values."""
     if len(values):
         return float(np.median(values))
     return float("nan")

@@ -19,14 +19,16 @@ Symptom: TypeAlias = Callable[[SessionHistory], Iterator[Finding]]
 
 FEW = 8
 SEVERAL = 20
-"""Rows with values that a judgement of a trend needs, and one of returns."""
+"""The rows with values that a judgement of a trend needs, and a judgement of
+returns."""
 SEVERAL_EPISODES = 3
 LONG_EPISODE = 10_000
-"""Episodes of random actions, and steps where their length is unknown, in which one
-should end."""
+"""An episode should end in the steps of so many episodes of random actions. It should
+end in so many steps where their length is unknown."""
 SHORT_SIGHT = 5
 LONG_SIGHT = 100
-"""Steps that a shortsighted agent looks ahead; and those of the usual γ."""
+"""The steps that a shortsighted agent looks ahead, and the steps that an agent with the
+usual γ does."""
 RATES = (
     "agent.net.optim_spec.lr",
     "agent.net.actor_optim_spec.lr",
@@ -342,8 +344,8 @@ def usual_target(history: SessionHistory, verb: str) -> Iterator[Option]:
 
 
 def no_exploration(history: SessionHistory) -> Iterator[Finding]:
-    """ε or τ at its end before a twentieth of the budget, without a rise of the
-    returns: Sutton and Barto 2018, section 2.3."""
+    """ε or τ that is at its end before a twentieth of the budget, while returns do not
+    rise (Sutton and Barto 2018, section 2.3)."""
     explored = history.column("explore_var")
     frame = history.column("total_frame")
     known = np.isfinite(explored)
@@ -409,8 +411,7 @@ def clipped(history: SessionHistory) -> Iterator[Finding]:
 
 def blind_critic(history: SessionHistory) -> Iterator[Finding]:
     """Values that explain nothing of the returns: Schulman et al. 2015,
-    arXiv:1506.02438. Equal returns, such as those of a solved task, leave nothing to
-    explain."""
+    arXiv:1506.02438. Equal returns, as in a solved task, leave nothing to explain."""
     explained = history.values("explained_variance", 0.5)
     if len(explained) >= FEW and median(explained) <= 0.05 and not history.rises:
         numbers = f"explained_variance {text(median(explained))} in the second half"

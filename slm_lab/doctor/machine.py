@@ -21,7 +21,7 @@ LEAST_SHARED = 2**28
 LEAST_DISK = 2**30
 LEAST_FILES = 1024
 OF_SEVERAL = ("all", "bench", "dev", "tests")
-"""Extras that are not for one part of the lab."""
+"""Extras that serve no single part of the lab."""
 
 
 class MachinePart(NamedTuple):

@@ -118,9 +118,9 @@ def tiny_observations(adapter: PolicyAdapter) -> Iterator[Finding]:
 
 
 def wide_bounds(adapter: PolicyAdapter) -> Iterator[Finding]:
-    """Actions that do the same from far inside the bounds on, because the environment
-    clips them: Fujita and Maeda 2018, arXiv:1802.07564. It tries corners of the action
-    space, and halves them until one does something else."""
+    """Actions whose effect stops changing far inside the bounds, because the
+    environment clips them (Fujita and Maeda 2018, arXiv:1802.07564). It tries corners
+    of the action space, and halves them until one does something else."""
     space = adapter.env_action_space
     if not isinstance(space, Box) or not np.isfinite([space.low, space.high]).all():
         return

@@ -1,4 +1,4 @@
-"""Between an environment's own observations and actions, and a policy's."""
+"""Converts between an environment's own observations and actions, and a policy's."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, final
@@ -39,11 +39,11 @@ class Batch(NamedTuple):
 class PolicyAdapter:
     """Converts the observations and actions of environments that someone else steps.
     `layout` and `action_space` are the policy's; `env_observation_space` and
-    `env_action_space` those of `make_env`."""
+    `env_action_space` are the spaces of `make_env`."""
 
     def __init__(self, spec: EnvSpec, needed: Collection[str] | None = None) -> None:
-        """`needed` are the parts of an observation that the policy sees, None: all;
-        others may be missing, or None in their place. Raises the errors of
+        """`needed` are the parts of an observation that the policy sees; None: all.
+        Other parts may be missing, or have None in their place. Raises the errors of
         `env.make.make_env`."""
         self._spec = spec
         self._needed = needed
@@ -199,8 +199,8 @@ def _check_one_mask_each(parts: Sequence[tuple[Any, AnySpace, Array]]) -> None:
 def _rows(
     path: tuple[str, ...], space: AnySpace, array: Array, lead: tuple[int, ...]
 ) -> Array:
-    """The part at `path` of a batch with the first axis `lead`, (B,), or of one
-    observation, `lead` (), as (B, *shape). Raises ValueError if it is none."""
+    """The part at `path` as (B, *shape). `lead` is (B,) for a batch, and () for one
+    observation. Raises ValueError if `array` has another shape."""
     shape = space.shape or ()
     fits = array.shape == (*lead, *shape)
     # an axis of length 1 more or less works in training, too

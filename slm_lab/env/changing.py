@@ -43,8 +43,8 @@ class FrameClock:
 @final
 class ChangingEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Makes an environment anew at a reset if its arguments have other values than
-    before. The new one is seeded by a generator that the first seed of a reset seeds;
-    so a run with the same seed repeats."""
+    before. The new one is seeded by a generator, which the first seed of a reset seeds.
+    So a run with the same seed repeats."""
 
     def __init__(
         self,

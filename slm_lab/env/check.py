@@ -113,7 +113,7 @@ def _check_kwargs(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
         refused = batch_problems(spec, entry)
         if refused:
             return refused
-        mode = "sync"  # the arguments are those of a single environment
+        mode = "sync"  # its arguments are a single environment's
     if is_atari(entry):
         return [
             *_game_schedules(spec),

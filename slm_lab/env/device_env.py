@@ -173,9 +173,9 @@ class EpisodeLog:
 
 
 def fits_on_device(conversions: Conversions, envs: TensorEnvs) -> bool:
-    """Whether a `DeviceEnv` makes all of these conversions: observations are float32
-    vectors that are neither joined nor normalised, actions a number or a Box, rewards
-    not normalised."""
+    """Whether a `DeviceEnv` makes all of these conversions. Observations must be
+    float32 vectors that are neither joined nor normalised. Actions must be a number or
+    a Box, and rewards not normalised."""
     space = envs.observation_space
     return (
         isinstance(space, spaces.Box)
@@ -193,8 +193,8 @@ def fits_on_device(conversions: Conversions, envs: TensorEnvs) -> bool:
 class DeviceEnv(VectorEnv):
     """Tensor environments with the conversions of `HostEnv`, on their device. In a
     `Step` every array is a tensor there. `finished` is read once in `STEPS_PER_READ`
-    steps, with the episodes of all of them; nothing else is copied to the host. The
-    state is that of a `HostEnv` of the same environments."""
+    steps, with the episodes of all of them. Nothing else is copied to the host. The
+    state has the form of the state of a `HostEnv` with the same environments."""
 
     def __init__(
         self, envs: TensorEnvs, conversions: Conversions, reward: RewardScaling

@@ -1,5 +1,5 @@
-"""What the optional dependencies of the lab install: its import where it is used, with
-an error that has the command."""
+"""Imports what the optional dependencies of the lab install, at the place where it is
+used. The error of a missing one has the command that installs it."""
 
 import importlib
 import importlib.util

@@ -1,8 +1,8 @@
 """Vector environments of other packages: which autoreset mode one has, and one copy of
 it as a single environment.
 
-They start a new episode in the step after the end (NEXT_STEP), in the same step
-(SAME_STEP), or when `reset` is told so (DISABLED)."""
+In mode NEXT_STEP a new episode starts in the step after the end, in SAME_STEP in the
+same step. In mode DISABLED it starts when `reset` is told so."""
 
 import copy
 import inspect
@@ -115,7 +115,7 @@ class VectorStep(NamedTuple):
     reward: Any
     """(N,)"""
     terminated: Any
-    """(N,), as the next"""
+    """(N,), like `truncated`"""
     truncated: Any
     info: Mapping[str, Any]
 
@@ -200,8 +200,8 @@ def final_info(
 
 
 def single_info(info: Mapping[str, Any]) -> dict[str, Any]:
-    """The info of one copy from that of a vector environment of one, without last
-    observations."""
+    """The info of one copy, from the info of a vector environment of one copy. It has
+    no last observations."""
     single: dict[str, Any] = {}
     for key, value in without_flags(info).items():
         marks = info.get(f"_{key}")

@@ -123,8 +123,8 @@ def _checked(
     env: Env, call: Callable[[], Any], fault_of: Callable[[Any, AnySpace], str | None]
 ) -> Any:
     """Returns the result of `call`. Wrappers may fail on results that break the
-    interface: then, and if the result is at fault, the fault of the environment below
-    them counts."""
+    interface. Then the fault of the environment below them counts, as it does if the
+    result is at fault."""
     try:
         result = call()
     except (ValueError, TypeError, AttributeError) as error:

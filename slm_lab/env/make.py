@@ -102,9 +102,9 @@ ACTION_KINDS: dict[type[gymnasium.Space[Any]], ActionKind] = {
 
 
 class EnvFactory(NamedTuple):
-    """A checked spec, its registered environment, the keys of an Atari game, None if it
-    is none, the text log, and the schedules of arguments. It makes single environments,
-    in worker processes too. What a simulator prints at its import and construction goes
+    """Makes single environments from a checked spec, in worker processes too. `entry`
+    is the registered environment. `game` has the keys of an Atari game, and is None for
+    any other environment. What a simulator prints at its import and construction goes
     to the log, if there is one."""
 
     spec: EnvSpec
@@ -152,8 +152,8 @@ class EnvFactory(NamedTuple):
             return self.read(env)
 
     def read(self, env: Env) -> Env:
-        """`env` with all that is read of it as one observation: its mask and its parts;
-        and the numbers of `info_keys`. Raises SpecError as `join_parts`."""
+        """`env` with mask and parts joined to one observation, and with the numbers of
+        `info_keys`. Raises SpecError as `join_parts`."""
         spec = self.spec
         env = LastInfo(env, spec.info_keys) if spec.info_keys else env
         mask_sizes: tuple[int, ...] = ()
@@ -223,8 +223,8 @@ class EnvFactory(NamedTuple):
             key: value for key, value in arguments.items() if key not in of_a_pool
         }
         entry = _unchecked(self.entry)
-        # As those of the entry: `make` has arguments of its own, which these may be
-        # called like.
+        # They are passed as arguments of the entry, because `make` may have an argument
+        # of the same name.
         entry = dataclasses.replace(entry, kwargs={**entry.kwargs, **kwargs})
         with known_warnings_ignored():
             log_mujoco_warnings(entry)
@@ -252,8 +252,8 @@ def make_env(
     uses the discount `gamma` per step. A `film` records the images of a single
     environment in mode "sync". Processes of environments seed their global generators
     from `process_seed`, by default `seed`. Copies are RESETTING in `marks` while they
-    are made or reset; those of a native vector environment only while they are made.
-    Raises SpecError for unknown arguments and unsupported environments, and
+    are made or reset. Copies of a native vector environment are so only while they are
+    made. Raises SpecError for unknown arguments and unsupported environments, and
     MissingExtraError for a simulator that is not installed."""
     factory = EnvFactory.of(spec)
     shown = marks_in(marks, spec.num_envs)
@@ -444,8 +444,8 @@ def _arrays_of_torch(factory: EnvFactory, seed: int) -> RawEnvs:
 
 
 def _make_pickled(make_single: bytes, log: Path | None) -> Env:
-    """One environment in a worker process. To load its class is to import the module of
-    it, and what this prints goes to the log as well."""
+    """One environment in a worker process. Loading its class imports the module of the
+    class. What this import prints goes to the log as well."""
     with printing_to(log):
         make: Callable[[], Env] = pickle.loads(make_single)
     return make()
@@ -608,8 +608,8 @@ def _num_frames(
 
 
 def log_mujoco_warnings(entry: GymnasiumSpec) -> None:
-    """Sends MuJoCo's warnings to the log if `entry` uses it, instead of printing them
-    and writing MUJOCO_LOG.TXT in the working directory. An existing warning function of
+    """Sends MuJoCo's warnings to the log if `entry` uses it. MuJoCo itself prints them
+    and writes MUJOCO_LOG.TXT in the working directory. An existing warning function of
     the process is kept."""
     if isinstance(entry.entry_point, str):
         importlib.import_module(entry.entry_point.partition(":")[0])

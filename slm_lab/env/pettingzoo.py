@@ -182,16 +182,16 @@ class TeamStep(NamedTuple):
     """One step of a parallel environment, by agent."""
 
     acted: dict[Any, AgentStep]
-    """Of the agents that have acted."""
+    """The results of the agents that have acted."""
     joined: dict[Any, Joined]
-    """Of those that act from now on, and have not before."""
+    """The first observations of agents that act from now on, and have not before."""
 
 
 @final
 class Team(gymnasium.Env[Any, Any]):
     """A parallel environment. `reset` returns a `Joined` for each agent that acts,
     `step` a `TeamStep`, and whether all agents have left. Every episode has a seed of
-    its own, drawn from `np_random`: many environments draw one themselves otherwise,
+    its own, drawn from `np_random`. Without it many environments draw one themselves,
     which nobody could repeat."""
 
     def __init__(self, env: ParallelEnv, name: str) -> None:
@@ -203,7 +203,7 @@ class Team(gymnasium.Env[Any, Any]):
         self.render_mode = getattr(env, "render_mode", None)
         self.possible_agents = self._named()
         self.agents: tuple[Any, ...] = ()
-        """Those that act in the next step."""
+        """The agents that act in the next step."""
         self.limit: int | None = None
         """Steps after which all agents are truncated; None: never."""
         self.elapsed = 0
@@ -397,7 +397,7 @@ class AgentMaker:
 
     module: str
     mask_place: str | None = None
-    """Where the masks of the others are; None: at `MASK`, if there are any."""
+    """The place of the other agents' masks; None: `MASK`, if there are any masks."""
 
     def __call__(self, **arguments: Any) -> "OneAgent":
         """The environment."""
@@ -412,8 +412,8 @@ class AgentMaker:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """That of the class of the environment. Raises AttributeError if it is not
-        known, as of a function: Gymnasium asks for the attribute."""
+        """The metadata of the environment's class. Raises AttributeError if it is
+        unknown, as for a function. Gymnasium asks for the attribute."""
         module = importlib.import_module(self.module)
         for thing in (self._maker, getattr(module, "raw_env", None)):
             metadata = getattr(thing, "metadata", None)
@@ -481,7 +481,7 @@ class OneAgent(gymnasium.Env[Any, Any]):
         return self._masks.sample(self._masks.read(found))
 
     def _place_in(self, seen: Joined) -> str | None:
-        """Where a mask of the usual name is; None without one."""
+        """The place of a mask of the usual name; None without one."""
         if action_sizes(self.action_space) is None:
             return None
         if MASK in seen.info:

@@ -1,5 +1,5 @@
-"""The environments that envpool alone has, by their names in a spec: "envpool:ID",
-"playground/TASK", and any id of envpool with the backend "envpool"."""
+"""The environments that envpool alone has, by their names in a spec. These are
+"envpool:ID", "playground/TASK", and any id of envpool with the backend "envpool"."""
 
 import ctypes
 import sys
@@ -120,9 +120,10 @@ def import_envpool() -> Any:
 
 @cache
 def opengl_fault() -> str | None:
-    """Why MuJoCo would end the process when envpool draws it; None if it would not. It
-    finds OpenGL only if the system's libraries were loaded before its module, because
-    envpool brings its own under other names. So the first call loads them."""
+    """Why MuJoCo would end the process when envpool draws it; None if it would not.
+    MuJoCo finds OpenGL only if the system's libraries were loaded before its module.
+    envpool brings libraries of its own under other names. So the first call loads
+    them."""
     if any(name.startswith(MUJOCO) for name in sys.modules):
         return "envpool was imported before slm_lab; import slm_lab first"
     try:

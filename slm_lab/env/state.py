@@ -1,9 +1,8 @@
 """Exact state of single Gymnasium environments: one adapter per family.
 
 Nothing is pickled: several simulators pickle without an error, but differ once
-restored. An environment can be saved exactly if its own class and the classes of all
-its wrappers have an adapter below. A subclass has none, because it may have more
-state."""
+restored. An environment can be saved exactly if its class and the classes of all its
+wrappers have an adapter below. A subclass has none, because it may have more state."""
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -61,8 +60,8 @@ def _load_game(env: Any, state: StateDict) -> None:
 
 KINEMATICS = ("xpos", "xipos")
 """Positions of bodies and of their centres of mass in the last simulated step. Ant and
-Humanoid measure their velocity from them. Recomputed, they would be those after that
-step."""
+Humanoid measure their velocity from them. Recomputed, they would be the positions after
+that step."""
 
 MUJOCO_CLASSES = tuple(str(gymnasium.spec(f"{name}-v5").entry_point) for name in MUJOCO)
 """Environments whose steps depend only on MuJoCo's integration state and `KINEMATICS`.
@@ -214,8 +213,8 @@ def has_exact_state(env: Env) -> bool:
 
 
 def save_env_state(env: Env) -> StateDict:
-    """The generator, None if it cannot be saved; the running episode if it can be saved
-    exactly; and the arguments that change."""
+    """The state of the generator, or None if it cannot be saved, and the arguments that
+    change. The running episode too, if it can be saved exactly."""
     state: StateDict = {"rng": _generator_state(env), "episode": None}
     changing = changing_env(env)
     if changing is not None:

@@ -77,8 +77,8 @@ class Step(NamedTuple):
     """(N,) the rows whose agent did not act, which are no step: it has left, or has not
     joined yet. They count as terminated. None: all acted"""
     begun: BoolArray | None = None
-    """(N,) the rows of copies whose agents all began new episodes after the step; None
-    where each row is a copy"""
+    """(N,) the rows of copies whose agents all began new episodes after the step. None
+    where each row is a copy."""
 
     @property
     def num_frames(self) -> int:
@@ -154,7 +154,7 @@ def shown_agents(agents: tuple[str, ...]) -> tuple[str, ...]:
 class VectorEnv(HasState):
     """N environments of one kind, stepped together; an ended episode is reset in the
     same step. `observation_space` and `action_space` are the agent's spaces of ONE
-    environment: observations are float32 (images uint8), bounded continuous actions are
+    environment. Observations are float32 (images uint8), bounded continuous actions are
     in [-1, 1]^A. For other attributes see `Conversions`."""
 
     num_envs: int
@@ -210,9 +210,10 @@ class VectorEnv(HasState):
     @abstractmethod
     @override
     def load_state_dict(self, state: StateDict) -> bool:
-        """Continues from `state`. Returns whether its episodes go on: not without
-        `exact_state`, not if it was saved after a failure, and not if a fork has
-        forgotten them ("raw" is None). Raises CheckpointError if it does not fit."""
+        """Continues from `state`. Returns whether its episodes go on. They do not
+        without `exact_state`, nor if the state was saved after a failure. Neither do
+        they if a fork has forgotten them ("raw" is None). Raises CheckpointError if it
+        does not fit."""
 
     @abstractmethod
     def close(self) -> None:
@@ -231,9 +232,10 @@ class Ends(NamedTuple):
     """The rows where a step ended something."""
 
     over: IntArray
-    """(K,) an episode"""
+    """(K,) the rows where an episode ended"""
     begun: IntArray
-    """Those whose frames begin anew: of ended episodes, and of absent agents."""
+    """(K',) the rows whose frames begin anew: rows of ended episodes, and of absent
+    agents."""
 
 
 @final
@@ -376,9 +378,9 @@ class HostEnv(VectorEnv):
     def _follow(
         self, before: Array, frames: Array, last: Array | None, ends: Ends
     ) -> tuple[Array, Array]:
-        """The last observations of a step, and those to act on next, both (N, ...).
-        `before` (N, ...) are the joined observations of the previous step, `last` (K,
-        ...) the last frames of the ended episodes."""
+        """The last observations of a step, and the observations to act on next, both
+        (N, ...). `before` (N, ...) are the joined observations of the previous step,
+        `last` (K, ...) the last frames of the ended episodes."""
         ended = frames
         if last is not None:
             ended = frames.copy()

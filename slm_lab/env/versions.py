@@ -65,10 +65,10 @@ MOST_ARGUMENTS = 100_000
 
 
 def code_digest(spec: EnvSpec) -> str:
-    """A digest of what the environment's `step` and `reset` depend on besides the spec:
-    arguments of its registration; the files of its modules, its wrappers' and all that
-    they import; versions of installed packages among these. Raises as `find_env`, and
-    what an import raises."""
+    """A digest of what the environment's `step` and `reset` depend on besides the spec.
+    It covers the arguments of its registration. It covers the files of its modules, its
+    wrappers' modules and all that they import. Of installed packages among these it
+    covers the versions. Raises as `find_env`, and what an import raises."""
     entry = find_env(spec)
     registered = recordable(
         [entry.max_episode_steps, entry.kwargs], most=MOST_ARGUMENTS

@@ -1,5 +1,5 @@
 """`env.wrappers`: classes or functions of other packages that wrap each single
-environment; and the keyword arguments that a class or function accepts."""
+environment. It also finds the keyword arguments that a class or function accepts."""
 
 import inspect
 import sys
@@ -58,8 +58,9 @@ class Argument(NamedTuple):
         return self.fault(0) is None or self.fault(0.5) is None
 
     def is_whole(self, values: Sequence[float]) -> bool:
-        """Whether these values, and those between them, must be whole numbers: by the
-        annotation, or else if the default and all `values` are."""
+        """Whether these values, and all values between them, must be whole numbers. The
+        annotation decides. Without one they must if the default and all `values` are
+        whole."""
         allowed = self._plain_types()
         if allowed is not None:
             return int in allowed and float not in allowed

@@ -90,8 +90,8 @@ class SeenPart(NamedTuple):
 
 
 def _parts_seen(policy: Policy, module: nn.Module) -> dict[str, SeenPart]:
-    """The parts that the encoders in `module` see, by name; none for a policy that sees
-    an observation as a whole."""
+    """The parts that the encoders in `module` see, by name. Empty for a policy that
+    sees an observation as a whole."""
     bodies = [body for body in module.modules() if isinstance(body, PartsBody)]
     rows = policy.adapter.rows
     layout = policy.adapter.layout
@@ -149,7 +149,7 @@ class PartGraph(nn.Module):
 
     @override
     def forward(self, action: Tensor) -> Tensor:
-        """The agent's actions (B, …) → those of the environment, (B, *shape)."""
+        """The agent's actions (B, …) → the environment's actions, (B, *shape)."""
         if "strides" in self._buffers:
             strides = self.get_buffer("strides")
             action = action[:, None] // strides % self.get_buffer("sizes")
@@ -275,9 +275,10 @@ class PolicyGraph(nn.Module):
 
     @override
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Maps the `inputs` to the action (B, *shape of an action), or to every part of
-        it, and the policy's first output (B, P); of a recurrent policy also the state
-        (B, H) after the step. Stacked frames are (B, L, ...)."""
+        """Maps the `inputs` to the action (B, *shape of an action) and the policy's
+        first output (B, P). An action with parts is an output for each part. A
+        recurrent policy also returns the state (B, H) after the step. Stacked frames
+        are (B, L, ...)."""
         inputs = dict(zip(self.inputs, tensors, strict=True))
         state = inputs.get(STATE)
         observed = self._observed(inputs)
@@ -499,8 +500,8 @@ def export_agent(
 ) -> Difference | None:
     """Writes the agent `saved` of `run` to `path`, whose suffix chooses the format. A
     graph first acts beside the agent; None for a zip file. Raises UsageError for
-    another suffix, an unwritable path, or without `force` a file that exists;
-    MissingExtraError, LabError if the two differ or the policy has no graph."""
+    another suffix, an unwritable path, or without `force` a file that exists. Raises
+    MissingExtraError. Raises LabError if the two differ or the policy has no graph."""
     if path.suffix not in (*GRAPHS, ".zip"):
         raise UsageError(f"{path}: must end in {', '.join(GRAPHS)} or .zip")
     if os.path.isfile(path) and not force:

@@ -45,8 +45,8 @@ GRAPH = "_trial_graph_mean_returns_ma_vs_frames.png"
 def shared_files(
     run: PlayableRun, saved: AgentCheckpoint, file: str, repo: str | None = None
 ) -> dict[str, bytes]:
-    """A run folder with one agent: its files, and a card that names the archive `file`
-    and the `repo` on the Hub. A trial of a search becomes a single run."""
+    """The files of a run folder with one agent. A card names the archive `file` and the
+    `repo` on the Hub. A trial of a search becomes a single run."""
     with naming(run.record.place, run.record.folder), TemporaryDirectory() as parent:
         folder = Path(parent)
         _fill(folder, run, saved)

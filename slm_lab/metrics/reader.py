@@ -57,8 +57,8 @@ def read_rows(path: str | Path) -> Rows:
     """The complete rows of a CSV, with the columns that earlier versions lack. Omits a
     last line without a line end, which is still being written. A file without a header
     has no rows. Raises OSError if there is no file. Raises DamagedRowsError, with line
-    and column, for a cell without a number, a line with too few or too many cells, and
-    an invalid header."""
+    and column, for a cell without a number. It does so too for a line with too few or
+    too many cells, and for an invalid header."""
     Path(path).stat()
     return RowFile(Path(path)).read()
 
@@ -88,8 +88,8 @@ def parse_row(columns: Sequence[str], line: bytes) -> list[float | None]:
 def _completed(
     columns: tuple[str, ...], values: FloatArray
 ) -> tuple[tuple[str, ...], FloatArray]:
-    """Columns and values (C, R) of a file of an earlier version, with the columns it
-    lacks: empty ones, because such files have no means over episodes."""
+    """Columns and values (C, R) of a file of an earlier version, with the columns that
+    it lacks. These are empty, because such files have no means over episodes."""
     if "final_return" in columns or "total_reward" not in columns:
         return columns, values
     empty = np.full((len(_ADDED), values.shape[1]), np.nan)

@@ -56,9 +56,9 @@ class RecentEpisodes(HasState):
         self._returns.clear()
 
     def final(self, total_frame: int) -> MeanReturn:
-        """The final return of a training that ends at `total_frame`: the mean over the
-        episodes of the last `WINDOW_SHARE` of the budget, or over the last `FEWEST` if
-        these are fewer."""
+        """The final return of a training that ends at `total_frame`. It is the mean
+        over the episodes of the last `WINDOW_SHARE` of the budget, or over the last
+        `FEWEST` if these are fewer."""
         count = self._count(total_frame)
         return MeanReturn(self._mean(count), count)
 

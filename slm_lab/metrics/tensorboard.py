@@ -12,10 +12,10 @@ _NO_SCALARS = ("frame", "wall_t")  # the step and the time of every event
 @final
 class TensorBoardExporter:
     """Copies one session CSV into event files in `log_dir`, incrementally. An event's
-    step is the row's `frame`, its time `started_at` (seconds since the epoch; by
-    default the last row is now) plus `wall_t`. A new event file gets all rows, after a
-    purge of earlier events, in two cases. A resumed run cut the CSV back, or `log_dir`
-    has events of an earlier exporter."""
+    step is the row's `frame`, its time `started_at` plus `wall_t`. `started_at` is in
+    seconds since the epoch; by default the last row is now. A new event file gets all
+    rows, after a purge of earlier events, in two cases. A resumed run cut the CSV back,
+    or `log_dir` has events of an earlier exporter."""
 
     def __init__(
         self, csv_path: str | Path, log_dir: str | Path, started_at: float | None = None

@@ -38,12 +38,13 @@ _EPISODE_LENGTH = "episode_length"
 
 @final
 class Tracker(SavedFields):
-    """Collects the numbers of one Session between two rows, and those over the whole
-    training. `max_frame` is the budget in total frames. This Session is one of the
-    `workers` that spend it, each of which writes rows. `extra_columns` follow the base
-    columns: names from `row.COLUMNS`, or other `Column`s. The Tracker itself fills
+    """Collects the numbers of one Session between two rows, and the numbers over the
+    whole training. `max_frame` is the budget in total frames. This Session is one of
+    the `workers` that spend it, each of which writes rows. `extra_columns` follow the
+    base columns: names from `row.COLUMNS`, or other `Column`s. The Tracker itself fills
     `episode_length`; learner reports fill other extra columns. Columns for `info_keys`,
-    as in `env.info_keys`, come last, and then those for the returns of `agents`."""
+    as in `env.info_keys`, come after them. The columns for the returns of `agents` come
+    last."""
 
     saved: ClassVar = {
         "last_frame": "last_frame",
@@ -106,7 +107,7 @@ class Tracker(SavedFields):
         total_frame: int,
     ) -> None:
         """Adds K > 0 episodes that ended at `total_frame`; arrays are (K,).
-        `episode_return` is raw reward; `info`, (K, I), has a column for each of
+        `episode_return` is raw reward. `info`, (K, I), has a column for each of
         `info_keys` and `agents`, with NaN for no number. Raises LabError if a return is
         not finite."""
         _check_finite(episode_return, env_index)
@@ -251,8 +252,8 @@ class Tracker(SavedFields):
         self._close(last_row, self.last_frame, self.last_wall_t)
 
     def _report_missing_info(self) -> None:
-        """Reports a column of `info_keys` once, when episodes had no number for it; on
-        the screen too if none had one."""
+        """Reports a column of `info_keys` once, when episodes had no number for it. If
+        none had one, it reports on the screen too."""
         ended = len(self._returns_since_row)
         for name in self._info_columns:
             known = self._counts[name]

@@ -2,7 +2,7 @@
 `docs/metrics.md` has the formulas in print.
 
 The final return is in the last row, see `RecentEpisodes`. For the other metrics, R_i is
-`total_reward` of the i-th row that has one, R_rand the random agent's mean return, and
+`total_reward` of the i-th row that has one, and R_rand the random agent's mean return.
 s_i = R_i − R_rand. An undefined metric is None, with its reason in `reasons`."""
 
 from collections.abc import Callable, Mapping, Sequence
@@ -129,9 +129,9 @@ def trial_metrics(
     run_of: Sequence[int] | None = None,
     why_unknown: str = NOT_MEASURED,
 ) -> TrialMetrics:
-    """The metrics of a Trial from the rows of its Sessions. `run_of` has the run of
-    each in a repeated training: consistency and deviation are over runs, each the mean
-    of its Sessions."""
+    """The metrics of a Trial from the rows of its Sessions. In a repeated training
+    `run_of` has the run of each Session. Consistency and deviation are then over runs,
+    each the mean of its Sessions."""
     sessions = [session_metrics(table, random_return, why_unknown) for table in rows]
     scalars: dict[str, Scalar] = {}
     rests_on: dict[str, int] = {}
@@ -271,7 +271,7 @@ class Throughput(NamedTuple):
     staleness_p50: float | None
     """Mean over rows of the median number of updates between pull and push."""
     staleness_p95: float | None
-    """The same of the 95 % quantile."""
+    """Mean over rows of the 95 % quantile of the same number."""
     sync_share: float | None
     """The share of training time spent on exchange with other ranks and waiting for
     them."""

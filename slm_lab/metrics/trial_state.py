@@ -18,7 +18,7 @@ class Status(StrEnum):
     PAUSED = "paused"
     FINISHED = "finished"
     STOPPED = "stopped"
-    """Early, by the scheduler."""
+    """Stopped early, by the scheduler."""
     FAILED = "failed"
 
     @property
@@ -31,8 +31,9 @@ class Status(StrEnum):
 @dataclass
 class TrialState:
     """The state of a trial after all events so far. `score` is what the search
-    maximises: the mean over the Sessions of `final_return`, or of `recent_return` where
-    the scheduler has stopped the trial. `seconds` is its training time."""
+    maximises: the mean of `final_return` over the Sessions. Where the scheduler has
+    stopped the trial it is the mean of `recent_return`. `seconds` is its training
+    time."""
 
     trial: int
     params: Params

@@ -97,9 +97,9 @@ def _set_environment(environ: Mapping[str, str]) -> None:
 
 
 def start(process: BaseProcess) -> None:
-    """Starts a process that inherits blocked stop signals until it calls
-    `ignore_terminal`; else Ctrl-C would end its imports with a traceback. Raises
-    OSError at a limit of the system."""
+    """Starts a process with stop signals blocked until it calls `ignore_terminal`.
+    Otherwise Ctrl-C would end its imports with a traceback. Raises OSError at a limit
+    of the system."""
     start_fork_server()
     with stop_signals_blocked(), safe_path():
         try:
@@ -110,8 +110,8 @@ def start(process: BaseProcess) -> None:
 
 def end(process: BaseProcess) -> None:
     """Kills a process, if it was started and still runs, and waits until it is gone.
-    One that waits for a disk is left: it ends when the disk answers, and the end of
-    this process does not wait."""
+    A process that waits for a disk is left alone. It ends when the disk answers, and
+    this process does not wait for it at its end."""
     if process.pid is None:
         return
     kill_with_children(process)

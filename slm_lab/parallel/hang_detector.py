@@ -27,7 +27,7 @@ class Limits(NamedTuple):
 
     step: float
     reset: float | None
-    """None: any time."""
+    """None: a reset may take any time."""
 
     @classmethod
     def of(cls, meta: MetaSpec) -> "Limits":
@@ -44,7 +44,7 @@ class Work(NamedTuple):
     """The key of the spec that sets the limit."""
 
     def hang_reason(self, session: int) -> str:
-        """The message once it has taken longer."""
+        """The message when the work has taken longer."""
         see = ""
         if self.key:
             see = f"; see {self.key}"
@@ -56,9 +56,9 @@ class Work(NamedTuple):
 
 @final
 class HangDetector:
-    """Finds which of `sessions` hang: their records on the board stay unchanged
-    although progress was due, see `Due`, for `seconds`, or by default for longer than
-    `limits` allow what they do."""
+    """Finds which of `sessions` hang. The records of such a Session on the board stay
+    unchanged for `seconds` although progress was due (see `Due`). By default `limits`
+    bounds the time that its present work may take."""
 
     def __init__(
         self,

@@ -65,8 +65,8 @@ class Runner(ABC):
 
 
 Restart: TypeAlias = Callable[[SessionTask, SessionResult, bool], SessionTask | None]
-"""The task that replaces a failed Session, from its task, its result and whether it
-made frames; None if it would fail again."""
+"""Makes the task that replaces a failed Session, from its task, its result and whether
+it made frames. None if it would fail again."""
 
 
 def replacement(
@@ -92,8 +92,8 @@ def resumed(
 class Supervisor:
     """Runs tasks until all have ended.
 
-    A failed Session is restarted by `restart`, if given, up to `max_restart` times
-    each; one that hangs has failed, see `watch`. If a `vital` one fails, all end.
+    If `restart` is given, it restarts a failed Session up to `max_restart` times. A
+    Session that hangs has failed, see `watch`. If a `vital` one fails, all end.
 
     After a stop for which the user waits, Sessions that have not begun are killed.
     Those that do not end their step within `stop_seconds` are killed too, unless they
@@ -169,8 +169,8 @@ class Supervisor:
         why: str | None = None,
         limit: float | None = None,
     ) -> None:
-        """Kills those of `sessions` that hang, see `HangDetector`; by default the
-        limits are the spec's. `why` replaces the reported reason. `due(i)` is of
+        """Kills the Sessions among `sessions` that hang, see `HangDetector`. By default
+        the limits are the spec's. `why` replaces the reported reason. `due(i)` is of
         `sessions[i]`. A Session that waits for a disk does not hang."""
         if self._limits is None:
             return

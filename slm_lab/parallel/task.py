@@ -38,7 +38,7 @@ class SessionTask:
     replaces: str | None = None
     """Why the process that this one replaces died."""
     until: int | None = None
-    """The total frame of its training at which the Session saves and stops; None: it
+    """The total frame of its training at which the Session saves and stops. None: it
     trains to the end of the budget."""
     restarted_because: str | None = None
     """Why all Sessions of the training restart from their last checkpoint."""

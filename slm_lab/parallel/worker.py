@@ -137,9 +137,9 @@ def note_in_log(file: Path, lines: Iterable[str]) -> None:
 
 
 def _seeds(task: SessionTask, board: StatusBoard) -> SessionSeeds:
-    """The task's seeds. Those of global generators depend on the frame at which it
-    begins, because their state is not saved: with the same ones a resume would repeat
-    the first draws."""
+    """The task's seeds. The seeds of global generators depend on the frame at which the
+    Session begins. Their state is not saved, and with the same seeds a resume would
+    repeat the first draws."""
     manifest = None
     if task.resume:
         manifest = read_manifest(task.paths.manifest)

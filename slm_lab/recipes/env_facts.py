@@ -78,8 +78,8 @@ class EnvFacts:
     notes: tuple[str, ...]
     """The messages of Gymnasium's checker, and the obstacles to learning."""
     agents: tuple[str, ...] = ()
-    """The agents of one copy, whose random play is that of the first; empty if it has
-    one alone."""
+    """The agents of one copy; empty if it has only one. Random play is the play of the
+    first."""
 
     @property
     def frames_per_s(self) -> float:
@@ -143,9 +143,9 @@ def _space_text(space: gymnasium.Space[Any]) -> str:
 
 
 def _mask_hints(env: gymnasium.Env[Any, Any]) -> Iterator[str]:
-    """The advice on a mask of actions that an environment gives: a part of its
-    observation, or an entry of its info, of this name and with a number for each value
-    of an action."""
+    """The advice to use a mask of actions that the environment gives. A mask is a part
+    of the observation, or an entry of the info, with such a name. It has a number for
+    each value of an action."""
     values = action_sizes(env.action_space)
     if values is None:
         return

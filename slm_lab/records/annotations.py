@@ -86,8 +86,8 @@ def check_note(note: str | None) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Within, no other process annotates the run. A training may run: it locks a file,
-    not the folder. Raises UsageError if the folder cannot be locked."""
+    """Inside this context no other process annotates the run. A training may run: it
+    locks a file, not the folder. Raises UsageError if the folder cannot be locked."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:

@@ -230,7 +230,7 @@ class EventLog:
     def read(self) -> Iterator[Event]:
         """The events, in order. Raises UsageError if a line is no event, or if its
         checksum does not match. A log that an earlier version began has lines with
-        checksums of its kind, or without any, and then lines of this version."""
+        checksums of another kind, or without any. Lines of this version follow them."""
         lines = self._whole_lines()
         proposed: set[int] = set()
         chain = None
@@ -317,8 +317,8 @@ def _content(line: bytes, number: int) -> bytes:
 
 
 def _chained(line: bytes, before: bytes) -> tuple[bytes, bytes]:
-    """The event of a line of an earlier version, and its checksum, which also covers
-    the checksum of the line `before`. Raises ValueError on a wrong one."""
+    """The event of a line of an earlier version, and the line's checksum. It also
+    covers the checksum of the line `before`. Raises ValueError on a wrong one."""
     match = _CHAIN.fullmatch(line)
     if match is None:
         raise ValueError(_CHANGED)

@@ -71,8 +71,8 @@ class Parent:
 @final
 @dataclass(frozen=True)
 class Initial:
-    """The weights and statistics that a run begins with: the content of their file, and
-    the record of them in the run's spec file."""
+    """The weights and statistics that a run begins with. It has the content of their
+    file, and their record in the run's spec file."""
 
     state: StateDict
     about: Mapping[str, Any]
@@ -107,9 +107,9 @@ def find_parent(
     session: int | None,
     data_dir: Path,
 ) -> Parent:
-    """An agent of the run that `find_folder` finds, for a new run to begin with; by
-    default the agent of the first Session with a checkpoint. Imports nothing that the
-    run names. Raises UsageError, CheckpointError."""
+    """An agent of the run that `find_folder` finds, for a new run to begin with. By
+    default it is the agent of the first Session with a checkpoint. Imports nothing that
+    the run names. Raises UsageError, CheckpointError."""
     with unpacked(run) as folder:
         record = find_trial(folder, data_dir, archive_of(run, folder))
         source = record.place
@@ -182,7 +182,7 @@ def _warnings(parent: Parent, spec: Spec) -> Iterator[str]:
 
 def check_initial(run_dir: RunDir, spec: Spec) -> None:
     """Raises CheckpointError if what the runs in `run_dir` begin with does not fit
-    `spec`; does nothing if they begin with fresh weights."""
+    `spec`. Does nothing if they begin with fresh weights."""
     file = run_dir.initial_file
     if file.is_file():
         adapter = PolicyAdapter(spec.env)

@@ -47,8 +47,8 @@ class RunLock:
 
 @contextmanager
 def names_locked(data_dir: Path) -> Iterator[None]:
-    """Within, no other process may give a run in `data_dir` a name. Waits for one that
-    does. Raises UsageError if the folder cannot be made or locked."""
+    """Inside this context no other process may give a run in `data_dir` a name. Waits
+    for one that does. Raises UsageError if the folder cannot be made or locked."""
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
         descriptor = open_own(data_dir / ".names.lock", os.O_RDWR | os.O_CREAT)

@@ -30,7 +30,7 @@ def find_folder(
     """The run that a user names, and the trial if it is one of a search. A target is
     one of:
 
-    - a folder, or its name in `data_dir`, or a unique prefix of its name;
+    - a folder, or its name in `data_dir`, or a unique prefix of its name.
       "elsewhere/prefix" searches the folder "elsewhere" in place of `data_dir`;
     - the name of a spec, a folder's name without the time, or what `--name` gave: the
       latest such;
@@ -235,9 +235,10 @@ def find_trial(target: str, data_dir: Path, archive: Path | None = None) -> RunR
 def find_trials(
     target: str, data_dir: Path, notes: list[str] | None = None
 ) -> list[RunRecord]:
-    """The Trials of a run as for `find_folder`, of all run folders in a folder, or one
-    Trial of a search. Raises UsageError if there are none, SpecError for an unreadable
-    spec; with `notes`, one of many in a folder is left out, and noted there."""
+    """The Trials of a run as for `find_folder`, or of all run folders in a folder. For
+    a trial of a search it is this one alone. Raises UsageError if there are none.
+    Raises SpecError for an unreadable spec. With `notes`, a run of a folder that has
+    such a spec is left out and noted there."""
     folders = filter(os.path.isdir, (Path(target), data_dir / target))
     folder = next(folders, None)
     if folder is not None and RunDir.at(folder) is None:

@@ -101,8 +101,8 @@ def typed_settings(
     origin: Mapping[str, Any], sets: Sequence[str]
 ) -> tuple[list[str], list[Problem]]:
     """Splits the `-s` settings for an existing run: settings of spec keys, and
-    problems. A problem is a variable whose value differs from that at the start. An
-    equal value is ignored."""
+    problems. A problem is a variable whose value differs from its value at the start.
+    An equal value is ignored."""
     recorded = origin.get("set")
     texts = [] if not isinstance(recorded, list) else recorded
     settings = [parse_setting(text) for text in texts if _is_setting(text)]

@@ -72,23 +72,23 @@ class Overview:
     budget: int | None = None
     """The frames of all Sessions at the end; None if trials may have different ones."""
     final_return: float | None = None
-    """While it trains, or without a final return, the mean over Sessions of the recent
-    return."""
+    """The final return. While it trains, or without one, it is the mean over Sessions
+    of the recent return."""
     final_return_std: float | None = None
     """The spread over its Sessions, or its trainings in parallel."""
     seeds: int = 0
     """The number of Sessions, or of parallel trainings; in a search, of each trial."""
     frames_per_s: float | None = None
     seconds_left: float | None = None
-    """While it trains: the frames that are left over `frames_per_s`."""
+    """The frames that are left, divided by `frames_per_s`; None unless it trains."""
     bytes: int = 0
 
     def matches(
         self, patterns: Sequence[str], status: str | None, tags: Sequence[str] = ()
     ) -> bool:
-        """Whether it has a status, or is of the mode dev, all `tags`, and one of
-        `patterns`: a part of a name, or a name with `*`; a path that exists stands for
-        its last part."""
+        """Whether it has the status (or is a dev run, for "dev"), all `tags`, and one
+        of `patterns`. A pattern is a part of a name, or a name with `*`. A path that
+        exists stands for its last part."""
         has_status = status in (None, self.status) or (status == "dev" and self.is_dev)
         fits = has_status and set(tags) <= set(self.tags)
         if not patterns or not fits:
@@ -292,9 +292,9 @@ def overview_document(overview: Overview, params: Sequence[str] = ()) -> dict[st
 
 
 def varied_params(overviews: Sequence[Overview]) -> list[str]:
-    """The keys in which runs of one algorithm in one environment differ; those with the
-    most values first. What differs between algorithms is no hyperparameter, nor is the
-    length of a schedule that ends with the budget."""
+    """The keys in which runs of one algorithm in one environment differ. The keys with
+    the most values come first. What differs between algorithms is no hyperparameter,
+    nor is the length of a schedule that ends with the budget."""
     kinds: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for run in overviews:
         if run.params:

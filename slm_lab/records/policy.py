@@ -85,8 +85,8 @@ def play(policy: Policy, steps: int) -> Iterator[PolicyStep]:
 
 
 def _batch_of(adapter: PolicyAdapter, observed: Any, mask: Any) -> Batch:
-    """`PolicyAdapter.batch` of what an environment gave, where a fault is not the
-    caller's."""
+    """The batch by `PolicyAdapter.batch` of what an environment gave. A fault in it is
+    not the caller's."""
     try:
         return adapter.batch(observed, mask)
     except ValueError as error:

@@ -224,8 +224,9 @@ class RunRecord:
 
     @cached_property
     def beginning(self) -> dict[str, str]:
-        """What it began with, in place of fresh weights: the weights of another run, by
-        the option that took them, or as a fork the state of one; else empty."""
+        """What it began with, by the option or verb that took it. This is the weights
+        of another run, or for a fork the other run's state. Empty if it began with
+        fresh weights."""
         begun = {}
         weights = value_at(self.origin, "init_from", {})
         if weights:
@@ -238,7 +239,7 @@ class RunRecord:
 
     @cached_property
     def forked_from(self) -> "ForkPoint | None":
-        """Where it left another run; None if it is no fork."""
+        """The point where it left another run; None if it is no fork."""
         return fork_point(self.origin)
 
     @cached_property
@@ -482,7 +483,7 @@ class RunRecord:
 
 
 class ForkPoint(NamedTuple):
-    """Where a fork leaves its parent."""
+    """The point where a fork leaves its parent."""
 
     run: str
     """The name of the parent's folder."""

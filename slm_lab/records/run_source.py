@@ -18,9 +18,9 @@ OutputForm: TypeAlias = Literal["text", "json", "nothing"]
 class RunSource:
     """A spec in a file, or a run of it, with the options of `slm-lab run`.
 
-    The command line and the Python API each fill it by name, and it is passed on whole:
-    a new option is a field here, which the code that it concerns reads. Nothing heavy
-    is imported for it."""
+    The command line and the Python API each fill it by name, and it is passed on whole.
+    So a new option is a field here, which only the code that it concerns reads. Nothing
+    heavy is imported for it."""
 
     spec_file: str = ""
     """A path or a shipped name. Empty: the spec file of the run."""
@@ -62,13 +62,13 @@ class RunSource:
     """The total frame at which it leaves that run; None: the newest checkpoint's."""
 
     track: tuple[str, ...] = ()
-    """The trackers, or other callbacks by name. Empty: those of the run that resumes;
-    "none": none."""
+    """The trackers, or other callbacks by name. Empty: the trackers of the run that
+    resumes; "none": none."""
 
     # a run that resumes, and a search
     schedules: Literal["stretch", "hold"] | None = None
     """Whether the schedules of a resumed run keep their shares of a new budget
-    ("stretch") or their frames ("hold"); None: the user does not say."""
+    ("stretch") or their frames ("hold"). None: the user does not say."""
     keep: int | None = None
     """The number of the best trials that keep checkpoints; None: all."""
 

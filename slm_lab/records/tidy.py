@@ -19,8 +19,8 @@ def selected(
     failed: bool = False,
     older: timedelta | None = None,
 ) -> list[Overview]:
-    """The dev runs and the failed runs in `data_dir`, as asked for, or all; with
-    `older` only those from before. Leaves out runs that train, and folders that are
+    """The dev runs and the failed runs in `data_dir`, as asked for, or all runs. With
+    `older` only runs older than that. Leaves out runs that train, and folders that are
     links or have links in them."""
     runs = [overview_of(run) for run in runs_in(data_dir) if not _has_links(run.root)]
     if dev or failed:

@@ -1,9 +1,9 @@
 """Modules and clusters named in a run folder are used only with the user's permission.
 
 A run folder may come from anywhere, and importing a module runs its code. A run folder
-names the modules of the run's `--import` options, and those of its environments
-("module:Id-v0") and of their wrappers ("module:Class"). The resume command that a run
-prints has an `--import` for each."""
+names the modules of the run's `--import` options. It also names the modules of its
+environments ("module:Id-v0") and of their wrappers ("module:Class"). The resume command
+that a run prints has an `--import` for each."""
 
 import json
 import re
@@ -64,7 +64,7 @@ def named_by(files: Iterable[Path], block: str = RUN_BLOCK) -> tuple[str, ...]:
 
 def command_text(words: Sequence[str], modules: Sequence[str]) -> str:
     """The command `slm-lab` with these words, and --import for the modules of a run
-    folder; modules that another one covers are left out."""
+    folder. Modules that another one covers are left out."""
     named = dict.fromkeys(modules)
     needed = [
         module
@@ -149,7 +149,7 @@ def check_cluster_allowed(where: Path, spec: Spec, sets: Sequence[str]) -> None:
 
 
 def refuse_paths(archive: Path, arguments: Mapping[str, Any]) -> None:
-    """Raises UsageError if arguments of the environment in a shared run name files: the
+    """Raises UsageError if arguments of the environment in a shared run name files. The
     environment would open them on this machine."""
     for path, value in nodes(arguments):
         if isinstance(value, str) and re.search(r"[/\\]|^~", value):
@@ -185,9 +185,9 @@ def imports_for(
 def imports_of_file(
     spec_file: str, typed: Sequence[str], trust: bool
 ) -> tuple[str, ...]:
-    """The modules to import before a run begins: those `typed`, and the `imports` of
-    the user's own spec file; with `trust` also all others in it. See `check_source`.
-    Raises SpecError."""
+    """The modules to import before a run begins: the `typed` ones, and the `imports` of
+    the user's own spec file. With `trust` also all others that the file names. See
+    `check_source`. Raises SpecError."""
     file = find_file(spec_file)
     imports = dict.fromkeys([*typed, *own_imports(file)])
     if trust:

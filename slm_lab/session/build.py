@@ -74,8 +74,8 @@ def env_and_agent(
 
 
 def _env_on_device(spec: Spec, env_spec: EnvSpec, seed: int) -> DeviceEnv | None:
-    """Environments on the GPU of the agent's network; None where it has none, or where
-    agent or environments need the host in every step."""
+    """Environments on the GPU of the agent's network. None where the network is on no
+    GPU, or where agent or environments need the host in every step."""
     net = spec.agent.net
     algorithm = spec.agent.algorithm
     if net is None or not algorithm.KEEPS_STEPS_ON_DEVICE:

@@ -18,7 +18,7 @@ from slm_lab.session.pace import ACTING, ENVIRONMENT, MEMORY, Pace
 
 class Clock:
     """Counts environment steps, summed over environments. `slots` holds one int64 per
-    Session that shares the budget. Only that Session writes it: a shared counter would
+    Session that shares the budget. Only that Session writes it. A shared counter would
     lose increments, and a lock would stay held if its holder died. The total is the sum
     of the slots; `max_frame` bounds it."""
 

@@ -1,9 +1,9 @@
 """The weights that a new run takes from another: whole networks or parts of them, by
 name.
 
-A name begins with the network's role, `net`, `critic` or `alpha`. So the body of a
-policy and of a Q-network have the same names, and one algorithm can begin with the body
-of another.
+A name begins with the network's role, `net`, `critic` or `alpha`. So the bodies of a
+policy and of a Q-network have the same names. One algorithm can begin with the body of
+another.
 
 A checkpoint fits if it has the networks that the spec builds, all finite."""
 
@@ -33,9 +33,9 @@ def check_fits(
     file: Path,
 ) -> None:
     """Raises CheckpointError if the snapshot in `file`, of a run folder, is of another
-    agent, or has non-finite weights or statistics. The spec builds `networks` (flat
-    vectors by name) and the normalisers' `statistics` (S,). The message names the
-    folder, the file and the first difference."""
+    agent. It does so too for weights or statistics that are not finite. The spec builds
+    `networks` (flat vectors by name) and the normalisers' `statistics` (S,). The
+    message names the folder, the file and the first difference."""
     for difference in network_differences(snapshot, networks, statistics):
         raise UnusableCheckpointError(
             f"{file.parent.parent}: the spec in it was changed and no longer builds "
@@ -115,10 +115,11 @@ Values: TypeAlias = Mapping[str, Tensor]
 POLICIES = ("actor", "actor_critic", "q")
 """The keys of the networks that `agent.net` describes."""
 AROUND = re.compile(r"\bnet\.|(?<=\bbody\.)tail\.")
-"""What names gain where other layers lie around those that they name, as encoders of
-parts do."""
+"""Matches what a layer's name gains where other layers lie around it, such as encoders
+of parts."""
 OUTPUTS = ("heads", "tails", "scale", *MOMENTS)
-"""Names of what depends on an output: the body of a network is the rest."""
+"""The names of layers and buffers that depend on an output. All others are the body of
+a network."""
 BODY = ".body"
 TUNED = "alpha"
 """The role of SAC's temperature. It is taken where both runs tune it."""
@@ -152,8 +153,8 @@ def normalizers_in(
 def taken_names(
     built: Values, saved: Values, parts: Sequence[str], source: str
 ) -> list[str]:
-    """The names of the values that a run takes from `source`: those in `parts`, or all.
-    Raises UsageError for a part that is missing, or of another shape, with both
+    """The names of the values that a run takes from `source`: the names in `parts`, or
+    all. Raises UsageError for a part that is missing, or of another shape, with both
     shapes."""
     if not built:
         raise UsageError("--init-from: the algorithm of the spec has no network")
@@ -202,7 +203,7 @@ def begin_with(
     file: Path, agent: Agent, statistics: FloatArray, normalizes_reward: bool
 ) -> None:
     """Copies the values and normalisers in `file` into a fresh agent and the
-    `statistics` (S,) of its environments; does nothing without the file. Raises
+    `statistics` (S,) of its environments. Does nothing without the file. Raises
     CheckpointError if they do not fit."""
     if not file.is_file():
         return

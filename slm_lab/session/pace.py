@@ -12,19 +12,20 @@ ACTING: Final = "acting"
 ENVIRONMENT: Final = "environment"
 MEMORY: Final = "memory"
 UPDATE: Final = "update"
-"""The rest of a training event, or all of it where its steps are not told apart."""
+"""A training event without its gradients and optimizer steps; the whole event where
+these are not timed apart."""
 GRADIENT: Final = "gradient"
-"""Up to the gradient of one optimizer step."""
+"""The work that computes the gradient of one optimizer step."""
 STEP: Final = "step"
-"""The optimizer step, and what workers exchange in it."""
+"""One optimizer step, and what workers exchange for it."""
 RECEIVE: Final = "receive"
-"""What a learner does with a step or an unroll of an actor, but for learning."""
+"""All that a learner does with an actor's step or unroll, except learning from it."""
 PUBLISH: Final = "publish"
 """A copy of the learner's weights for the actors."""
 EXCHANGE: Final = "exchange"
-"""A message to all ranks and theirs to this one, without waiting for them."""
+"""An exchange of messages with all ranks, without the wait for the last of them."""
 EXCHANGED_FLOAT: Final = "exchanged_float"
-"""What an exchange takes more for each number of a rank."""
+"""The additional time of an exchange for each number that a rank sends."""
 
 
 NANO: Final = 1e9
@@ -32,8 +33,8 @@ NANO: Final = 1e9
 
 
 def of_network(kind: str, network: str) -> str:
-    """The kind of work on this network, such as the gradient of a critic: it takes
-    another time than that of an actor."""
+    """The kind of work on one network, such as "gradient.critic". Networks have kinds
+    of their own because a critic's gradient takes another time than an actor's."""
     return f"{kind}.{network}"
 
 
@@ -53,7 +54,8 @@ class Pace(SavedFields):
         """Is called before the first step, fresh or resumed."""
 
     def begin(self) -> None:
-        """Begins a stretch: the time since the last one belongs to none."""
+        """Begins a stretch. The time since the end of the last one belongs to no
+        stretch."""
         self._began = time.perf_counter()
 
     def passed(self, kind: str) -> None:

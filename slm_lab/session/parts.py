@@ -1,5 +1,5 @@
 """The parts of a Session: built from a spec, saved to a checkpoint and restored from
-it; the files it writes; and the checks of the dev mode."""
+it. Also the files that it writes, and the checks of the dev mode."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -138,7 +138,7 @@ class Elapsed(NamedTuple):
 
 @final
 class Stopwatch(HasState):
-    """Counts seconds from `start`, added to those from before the Session was
+    """Counts seconds from `start`, added to the seconds from before the Session was
     resumed."""
 
     def __init__(self, pace: Pace) -> None:

@@ -21,8 +21,8 @@ MAX_ENVS = 10
 
 def even_num_envs(episodes: int, num_envs: int) -> int:
     """The largest number of environments that divides `episodes`, at most MAX_ENVS and
-    `num_envs`: no more than in the training, because an environment may exist only so
-    often."""
+    `num_envs`. It is no more than in the training, because an environment may exist
+    only so often."""
     return max(n for n in range(1, min(MAX_ENVS, num_envs) + 1) if episodes % n == 0)
 
 
@@ -64,11 +64,11 @@ def finished_episodes(
 ) -> Iterator[FinishedEpisodes]:
     """Yields fresh episodes as they end, `per_env` of every environment. Every
     environment contributes the same number: taking the first to finish would favour
-    short ones. A copy with several agents plays `per_env` of its own episodes; those of
-    its agents are yielded together, when all agents have left. If `stop`, called before
-    every step, returns true, no more are played. `ended` is called after every step
-    with a mask (N,) of the episodes that ended. Raises LabError if an episode of `name`
-    does not end in `max_steps` or its return is not finite."""
+    short ones. A copy with several agents plays `per_env` of its own episodes. The
+    episodes of its agents are yielded together, when all agents have left. If `stop`,
+    called before every step, returns true, no more are played. `ended` is called after
+    every step with a mask (N,) of the episodes that ended. Raises LabError if an
+    episode of `name` does not end in `max_steps` or its return is not finite."""
     counts = np.zeros(env.num_envs, np.int64)
     began = np.zeros(env.num_envs, np.int64)
     now = 0

@@ -368,8 +368,8 @@ class Session:
 
     @contextmanager
     def _paused(self) -> Iterator[StateDict]:
-        """Yields a snapshot of the agent for work outside training: its time is not
-        counted, and no peer waits for this Session."""
+        """Yields a snapshot of the agent for work outside training. The time of this
+        work is not counted, and no peer waits for this Session."""
         with self._stopwatch.paused():
             snapshot = self.parts.snapshot()
             self.strategy.barrier.pause()

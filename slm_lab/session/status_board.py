@@ -131,8 +131,9 @@ class StatusBoard:
         self.heartbeats = records["heartbeats"]
         """Counts of signs of life while no step ends."""
         self.loop = records["loop"]
-        """(W, 7): training events of this process, frames and the process's clock at
-        the last one, and its seconds in each of LOOP_PARTS until then."""
+        """(W, 7): the training events of this process, then frames and the process's
+        clock at the last event. The rest are its seconds in each of LOOP_PARTS until
+        then."""
 
     @classmethod
     def allocate(

@@ -34,8 +34,8 @@ class VideoFile:
     """Frames (H, W, 3) uint8 as H.264 in an mp4 file, at `fps` frames per second. The
     file gets its name when it is complete: until `close` a dot precedes the name. Odd
     sizes are padded by one line, because players support only even ones. Raises
-    LabError if the frames cannot be written, MissingExtraError without imageio_ffmpeg,
-    whose own writer would lose ffmpeg's message and exit code."""
+    LabError if the frames cannot be written, MissingExtraError without imageio_ffmpeg.
+    That package's own writer would lose ffmpeg's message and exit code."""
 
     def __init__(self, path: Path, frame: Array, fps: float) -> None:
         """`frame` only sets the size; it is not written."""
@@ -181,7 +181,7 @@ def filmed_spec(spec: Spec) -> Spec:
 @final
 class VideoRecorder:
     """Plays and films one greedy episode every `meta.record_video` frames. It shares
-    only a snapshot with the training and keeps no state: a video depends on the
+    only a snapshot with the training and keeps no state. So a video depends on the
     snapshot, `seed` and the frame. After a failure it warns once and records no more;
     training continues. It records nothing if the environment cannot render images,
     which `Run` reports."""

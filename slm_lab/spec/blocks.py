@@ -1,5 +1,5 @@
-"""The blocks of a spec, validated separately, so that problems in one do not hide the
-others; and the evaluator of all rules and checks between them."""
+"""The blocks of a spec, and the evaluator of all rules and checks between them. Blocks
+are validated separately, so that problems in one do not hide the others."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -214,8 +214,8 @@ Check: TypeAlias = Callable[[Blocks], Iterable[Problem]]
 def findings(
     blocks: Blocks, kinds: tuple[type[Rule], ...], checks: Iterable[Check]
 ) -> list[Problem]:
-    """The problems that the checks find and that break rules of these kinds, in the
-    order of the blocks in a file."""
+    """The problems that the checks find, and the broken rules of these kinds. They are
+    in the order of the blocks in a file."""
     return sorted(_every(blocks, kinds, checks), key=_place)
 
 

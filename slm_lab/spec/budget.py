@@ -102,9 +102,9 @@ def decays(data: Mapping[str, Any]) -> Iterator[Decay]:
 def stretched(
     data: Mapping[str, Any], old_budget: int, new_budget: int
 ) -> dict[str, int]:
-    """Start and end of the schedules that end within the old or the new budget, by
-    their dotted paths, at the same shares of the new one. `data` is the valid spec, as
-    JSON data."""
+    """Start and end of schedules, by their dotted paths, at the same shares of the new
+    budget. Schedules that end beyond both budgets are left out. `data` is the valid
+    spec, as JSON data."""
     ratio = Fraction(new_budget, old_budget)
     return {
         path: _rounded(frame * ratio)
@@ -179,7 +179,7 @@ def _rounded(frames: Fraction) -> int:
 
 
 DEV_TRAININGS = 4
-"""Training events, or more if they come in quick succession."""
+"""The training events of a dev run. There are more if they come in quick succession."""
 DEV_ROWS = 8
 DEV_SESSIONS = 2
 DEV_EVAL_ENVS = 2

@@ -34,8 +34,8 @@ A_SHARE = 'leave it out to end there, or give a share of the budget, such as "20
 
 @contextmanager
 def warnings_held() -> Iterator[None]:
-    """Logs what is suspicious in the specs that are loaded within at the end, each text
-    once: a command that is refused says only why."""
+    """Holds back the warnings about specs that are loaded inside the block, and logs
+    each once at the end. So a command that is refused says only why."""
     held: list[logging.LogRecord] = []
 
     def hold(record: logging.LogRecord) -> bool:
@@ -184,7 +184,7 @@ def _parse(
     settings: Sequence[Setting],
 ) -> parsing.Parsed:
     """The spec in `data`, which is `raw` with `settings`. If these shorten the budget,
-    schedules that no longer end within it are suspicious, and the default replaces a
+    schedules that no longer end within it are suspicious. The default then replaces a
     log frequency of the file that leaves few rows."""
     parsed = parsing.parse(name, data)
     typed = {setting.key for setting in settings}

@@ -75,8 +75,8 @@ def apply_settings(
 ) -> tuple[dict[str, Any], list[Problem]]:
     """The spec with `settings` applied in order, and the problems of invalid settings.
     A key without a dot is a variable. If a setting sets a key of a block that the file
-    omits, the block comes from `defaults`, which makes of a spec its blocks with all
-    defaults."""
+    omits, the block comes from `defaults`. This function takes a spec and returns its
+    blocks with all defaults."""
     known = variables(raw)
     values = {s.key: s.value for s in settings if s.key in known}
     spec: dict[str, Any] = fill(raw, values)
@@ -146,8 +146,8 @@ def _at(holder: Any, key: str) -> Any:
 
 
 def _keys_along(tree: Any, path: str) -> Sequence[str]:
-    """The keys along a dotted path. A key that a block of `tree` has may hold dots
-    itself, as the name of a part of an observation does."""
+    """The keys along a dotted path. A key of a block of `tree` may hold dots itself,
+    such as the name of an observation's part."""
     words = path.split(".")
     keys: list[str] = []
     block = tree

@@ -152,8 +152,8 @@ def unwrap_lists_of_one(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[Pr
 
 
 def setting_names(raw: Mapping[str, Any]) -> Iterator[str]:
-    """What `-s` may set in a spec: its variables, and the dotted paths of its keys with
-    those that have defaults; of a template only the keys that are written."""
+    """What `-s` may set in a spec: its variables, and the dotted paths of its keys.
+    Keys left at their defaults count too, except in a template."""
     spec, _ = validate(raw)
     yield from variables(raw)
     yield from _paths(raw if spec is None else spec.to_json())

@@ -209,7 +209,7 @@ def _successor(stem: str, shipped: Mapping[str, str]) -> str | None:
 
 def read_file(path: Path) -> dict[str, Any]:
     """The content of a spec file, a mapping. Raises SpecError. What a run has recorded
-    beside its spec is cut if the limits of spec files do not hold for it."""
+    beside its spec is cut if it exceeds the limits of spec files."""
     try:
         return _read_strictly(path)
     except SpecError:
@@ -220,8 +220,8 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def _with_records_cut(path: Path) -> dict[str, Any] | None:
-    """The content of a run's spec file whose records alone, the blocks that begin with
-    "_", exceed the limits; None for any other file."""
+    """The content of a run's spec file whose records alone exceed the limits. The
+    records are the blocks that begin with "_". None for any other file."""
     where = shipped_name(path)
     if path.suffix != ".json":
         return None

@@ -43,7 +43,7 @@ def divided(
     """The keys that are divided among the ranks of a training, with their values in the
     spec. With "linear" each rank keeps the minibatch size, up to the size of its
     rollout. So a step of all ranks replaces N steps of one process. With "strong" the
-    minibatch is divided too, and the updates equal those of one process."""
+    minibatch is divided too, and the updates equal the updates of one process."""
     if not meta.mode.has_ranks or meta.max_session == 1 or meta.scale == "weak":
         return {}
     keys: dict[Divided, int] = {}
@@ -116,8 +116,8 @@ def with_delayed_targets(net: NetSpec, meta: MetaSpec) -> NetSpec:
     process. With "weak" nothing changes. A Hogwild! worker updates its targets after
     each of its own steps. By then the shared weights have taken about W steps.
 
-    Rates that grow by √N change nothing here. A step of N ranks then stands for N steps
-    of one process too, as for rates that grow by N (arXiv:2205.10287). A target that
+    Rates that grow by √N change nothing here. As with rates that grow by N, N ranks'
+    step then stands for N steps of one process (arXiv:2205.10287). A target that
     averages makes N updates at once under both rules (arXiv:2307.13813)."""
     count = meta.max_session
     if meta.mode.lock_free:
@@ -144,7 +144,7 @@ def _with_nets(agent: AgentSpec, change: Callable[[NetSpec], NetSpec]) -> AgentS
 
 def _with_targets_as_often(net: NetSpec, count: int, steps: int) -> NetSpec:
     """The net of each of `count` ranks, whose joint step replaces `steps` steps of one
-    process. A polyak average after every step makes `steps` updates at once: it keeps
+    process. A polyak average after every step makes `steps` updates at once. It keeps
     (1 − τ)^steps of its old value (the scaling rule of arXiv:2307.13813). If the update
     frequency counts frames, one frame of a rank is `count` frames in all. So copies
     come after `count` times fewer frames, and an average makes `count` updates at

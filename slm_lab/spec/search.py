@@ -188,7 +188,8 @@ def _is_mended(
     before: set[str],
 ) -> bool:
     """Whether a value that does not fit the spec fits every value of another searched
-    key in its block: a later start of a schedule, whose end is searched too."""
+    key in its block. An example is a later start of a schedule whose end is searched
+    too."""
     block = dimension.path.rpartition(".")[0]
     for other in space:
         is_beside = other.path.rpartition(".")[0] == block and other is not dimension

@@ -331,8 +331,8 @@ def _serialized(state: StateDict) -> memoryview:
 def write_state(path: Path, state: StateDict) -> manifests.SavedFile:
     """Writes a state to the disk; returns the file's size and checksum. Raises
     OSError."""
-    # Released at once: an error could keep the view in a cycle, and Python 3.12.1
-    # crashes when it collects such a one (python/cpython#111049).
+    # The view is released at once. An error could keep it in a cycle, and Python 3.12.1
+    # crashes when it collects such a view (python/cpython#111049).
     with _serialized(state) as content:
         _write_durably(path, content)
         return manifests.SavedFile(
@@ -357,7 +357,8 @@ def _sync_folder(folder: Path) -> None:
 
 ARRAY = "__array__"
 DTYPE = "__dtype__"
-"""Beside ARRAY: the type of an array whose bytes are those of a tensor of integers."""
+"""The key beside ARRAY with the type of an array whose bytes are stored as a tensor of
+integers."""
 UNSIGNED = (np.uint16, np.uint32, np.uint64)
 PLAIN = (type(None), bool, int, float, str)
 
@@ -424,7 +425,7 @@ def to_bytes(state: Any) -> memoryview:
 
 def from_bytes(content: bytes | memoryview) -> Any:
     """The inverse of `to_bytes`; nothing is unpickled. Raises ValueError if it holds
-    other types than tensors and plain values: torch's own message would advise to
+    other types than tensors and plain values. torch's own message would advise to
     execute the file's code."""
     try:
         with warnings.catch_warnings():
@@ -447,8 +448,8 @@ def plan_segments(
     saved: Sequence[Segment], log: AppendLog, shared: Collection[str] = ()
 ) -> tuple[list[Segment], list[range]]:
     """The files of `saved` that the next checkpoint of `log` keeps, and the steps of
-    each new file. Files that are `shared` with a kept checkpoint are never merged: both
-    checkpoints name the same file, and no step is written twice.
+    each new file. Files that are `shared` with a kept checkpoint are never merged. So
+    both checkpoints name the same file, and no step is written twice.
 
     A checkpoint writes the new steps and merges the newest files that are at most twice
     as long. So each file is more than twice as long as the next. Long files hold at

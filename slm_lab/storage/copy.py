@@ -1,5 +1,5 @@
 """Copies a checkpoint of one Session to the files of another, in the same run folder or
-in a new one."""
+a new one."""
 
 import os
 import shutil

@@ -214,8 +214,8 @@ def _make_newest(paths: SessionPaths, manifest: Manifest) -> None:
 
 
 def _step_back(workers: Sequence[SessionPaths]) -> list[str]:
-    """Has workers with intact checkpoints fall back together with the others of their
-    training: only one worker's checkpoint holds the shared state."""
+    """Makes workers with intact checkpoints fall back together with the others of their
+    training. Only one worker's checkpoint holds the shared state."""
     lines = []
     for paths in workers:
         newest = read_manifest(paths.manifest)

@@ -20,8 +20,8 @@ RUN_BLOCK = "_run"
 """The key of the origin block, beside the spec in the run folder's spec file."""
 
 ORDER = "ordered"
-"""The key in the origin of a run that was begun after the clock had been set back: the
-time by which it is newer than the runs before it."""
+"""The key, in a run's origin, of the time by which runs are ordered. A run has it if
+the clock had been set back. This time makes it newer than the runs before it."""
 
 STAMP = "%Y_%m_%d_%H%M%S"
 _STAMP_PATTERN = re.compile(r"_(\d{4}_\d{2}_\d{2}_\d{6})(?:_(\d+))?$")
@@ -139,7 +139,7 @@ class RunDir:
 
     def age(self) -> tuple[bool, datetime, int]:
         """A sort key: not a dev run, start time (UTC), number within that second. If
-        the spec file holds no time, that in the folder's name, in local time, is
+        the spec file holds no time, the one in the folder's name, in local time, is
         used."""
         stamp = ""
         number = 0
@@ -222,9 +222,9 @@ def newest_first(runs: Sequence[RunDir]) -> list[RunDir]:
 
 
 def order_after(runs: Sequence[RunDir], now: datetime) -> str | None:
-    """The time by which a run that begins `now` is the newest. None if it is by its
-    start: no other of `runs` was started later, as it seems after the clock was set
-    back."""
+    """The time that makes a run that begins `now` the newest, see `ORDER`. None if its
+    start does: then none of `runs` has a later start. A later one means that the clock
+    was set back."""
     newest = max((run.age()[1] for run in runs), default=now)
     with suppress(OverflowError):  # no time is later
         if newest > now:

@@ -59,7 +59,7 @@ LONGEST = 500
 SHARE = 0.1
 """The share of a training's time that the measurement may take at its end."""
 LEAST_SECONDS = 3.0
-"""What it may take after a short training."""
+"""The seconds that it may take after a short training."""
 START_SECONDS = 30.0
 """How much longer its process may take, to start and to make the environment."""
 
@@ -78,9 +78,9 @@ class RandomReturn(NamedTuple):
     """How long it was measured at most."""
 
     def is_enough(self, seconds: float) -> bool:
-        """Whether a measurement of `seconds` would add nothing: all episodes were
-        played, or the last attempt had at least half the time. So a failure is not
-        repeated either."""
+        """Whether a measurement of `seconds` would add nothing. This is so if all
+        episodes were played, or if the last attempt had more than half the time. So a
+        failure is not repeated either."""
         return self.episodes >= EPISODES or seconds < 2 * self.seconds
 
 
@@ -136,7 +136,7 @@ class RandomBaseline:
     def measured(
         self, seconds: float, keep_waiting: Callable[[], bool]
     ) -> RandomReturn:
-        """What is known after a measurement of at most `seconds`, if it is needed;
+        """What is known after a measurement of at most `seconds`, if one is needed.
         `keep_waiting` is called a few times a second and may end it."""
         if self.known.is_enough(seconds):
             return self.known
@@ -185,9 +185,9 @@ def measure_main(
     seconds: float,
     parent: int,
 ) -> None:
-    """The target of a process: measures for at most `seconds`, and adds the result or
-    the failure to the cache file. A failure also goes to stderr; it does not stop the
-    training."""
+    """The target of a process. It measures for at most `seconds`, and adds the result
+    or the failure to the cache file. A failure also goes to stderr; it does not stop
+    the training."""
     die_with_parent(parent)
     ignore_terminal()
     seed_global_generators(SEED)
@@ -231,10 +231,10 @@ def _try_to_measure(spec: EnvSpec, seconds: float) -> RandomReturn:
 
 @contextmanager
 def _lock_file(cache: Path) -> Iterator[int]:
-    """The file whose bytes are locked: the first while the cache is written, and one
-    for each key while it is measured. So two runs measure the same number only once,
-    and wait for no other. The locks are those of the process, and end when it closes
-    the file anywhere."""
+    """The file whose bytes are locked. The first byte is locked while the cache is
+    written. Each key has a byte that is locked while it is measured. So two runs
+    measure the same number only once, and wait for no other. The locks belong to the
+    process, and end when it closes the file anywhere."""
     lock = open_own(cache.with_name(f".{cache.stem}.lock"), os.O_WRONLY | os.O_CREAT)
     try:
         yield lock
@@ -268,12 +268,12 @@ def _remember(lock: int, cache: Path, key: str, measured: RandomReturn) -> None:
 def measure_random_return(
     spec: EnvSpec, episodes: int = EPISODES, seconds: float = math.inf
 ) -> RandomReturn:
-    """Mean raw return of uniformly random actions, in at most `spec.num_envs` copies;
-    of several agents, of the episodes of all in one copy. All copies contribute the
-    same number of their first episodes. After half of the
-    `seconds` none begins another, except to complete this number: dropping the episodes
-    that still run would favour short ones. Raises LabError if an episode does not
-    end."""
+    """Mean raw return of uniformly random actions, in at most `spec.num_envs` copies.
+    With several agents it is the mean over the episodes of all agents in one copy. All
+    copies contribute the same number of their first episodes. After half of the
+    `seconds` a copy begins an episode only to complete this number. Dropping the
+    episodes that still run would favour short ones. Raises LabError if an episode does
+    not end."""
     from slm_lab.core.actions import RandomActions
     from slm_lab.env.make import make_env
 
@@ -362,8 +362,9 @@ def environment_key(spec: EnvSpec, leave_out: frozenset[str] = frozenset()) -> s
 
 
 def shipped_random_return(spec: EnvSpec) -> RandomReturn | None:
-    """What is shipped; None without it, for another major version of the simulator, or
-    if the name stands for other code here. Raises LabError as `find_env`."""
+    """The return that is shipped with the lab. None without one, for another major
+    version of the simulator, or if the name stands for other code here. Raises LabError
+    as `find_env`."""
     entry = _shipped().get(environment_key(spec, LEARNER_ONLY))
     if entry is None or spec.backend != "gymnasium":
         return None

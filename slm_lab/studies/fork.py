@@ -213,7 +213,7 @@ def _check_history(
     parent: RunDir, origin: Mapping[str, Any], spec: Spec, frame: int
 ) -> None:
     """Raises UsageError if the parent has trained by other keys before `frame`, or
-    after: a replay would be another training, and an unchanged fork another run."""
+    after. A replay would be another training, and an unchanged fork another run."""
     left = fork_point(origin)
     if left is not None:
         if not value_at(origin, f"{BLOCK}.is_replayed", False):
@@ -359,8 +359,8 @@ def _repeats(spec: Spec) -> bool:
 
 
 def _frame(asked: int | None, parent: RunDir, reached: int) -> int:
-    """The frame of the fork: as asked for, or that of the newest checkpoint. Raises
-    UsageError if the run has not come so far."""
+    """The frame of the fork: as asked for, or the frame of the newest checkpoint.
+    Raises UsageError if the run has not come so far."""
     is_open = asked is None
     if asked is None:
         asked = reached

@@ -14,8 +14,9 @@ ONE_SESSION = "meta.max_session=1"
 
 
 def one_training(source: RunSource) -> tuple[RunSource, Spec]:
-    """The source with what makes its spec one training, even where the spec repeats it,
-    and that spec, which is checked. Raises SpecError, UsageError."""
+    """The source with the settings that make its spec one training, even where the spec
+    repeats it. With it comes the spec, which is checked. Raises SpecError,
+    UsageError."""
     typed = {parse_setting(text).key for text in source.sets}
     added = [ONE_RUN]
     if source.load(warn=False).meta.distributed is False:

@@ -310,7 +310,7 @@ class TrialProcess:
 
 
 class Slots(ABC):
-    """Where a study runs its trainings."""
+    """The places where a study runs its trainings."""
 
     resources: Resources
     """What is free now."""

@@ -54,7 +54,8 @@ SURVEY_SECONDS = 90.0
 WARM_UP = 1_000
 """Frames before the first training event are cut to these."""
 FEW_WEIGHTS = 128 * 128
-"""With at most so many between hidden layers, calls take longer than their products."""
+"""With at most so many weights between hidden layers, calls take longer than their
+products."""
 ENDLESS = 10**9
 """The budget of a run; it is stopped long before."""
 
@@ -188,7 +189,7 @@ def _frames_between_events(training_frequency: int, num_envs: int) -> int:
 
 def _multiplies_much(net: NetSpec) -> bool:
     """Whether the time of a net goes into products of wide linear layers in float32 by
-    torch. That of images goes into convolutions."""
+    torch. A net of images spends its time in convolutions."""
     if net.is_recurrent or net.NEEDS_IMAGES:
         return False
     if resolve_device(net.gpu).type != "cpu":
@@ -281,8 +282,8 @@ class Probe(Agenda):
         self._speeds: list[tuple[Change, Speed]] = []
         """The result of each run that did not fail."""
         self._deadline: float | None = None
-        """When a survey begins no more changes; None while changes are verified, all of
-        which must run."""
+        """The time after which a survey begins no more changes. None while changes are
+        verified, because all of them must run."""
         self._study = Study(self, SerialSlot(self._train))
 
     @property
@@ -297,11 +298,11 @@ class Probe(Agenda):
         return count + 2 + min(count, BEST)
 
     def survey(self, on_run: Callable[[int], None]) -> dict[Change, Speed]:
-        """Short runs of the spec as it is and of the changes, then of the BEST changes
-        and the spec again, because the fastest of several runs is often fast by chance.
-        `on_run` gets the number of each run. Leaves out changes that cannot be run, and
-        starts none after SURVEY_SECONDS. Raises LabError if the unchanged spec fails,
-        KeyboardInterrupt if the user stops it."""
+        """Runs the spec as it is and each change for a short time. Then runs the BEST
+        changes and the spec again, because the fastest of several runs is often fast by
+        chance. `on_run` gets the number of each run. Leaves out changes that cannot be
+        run, and starts none after SURVEY_SECONDS. Raises LabError if the unchanged spec
+        fails, KeyboardInterrupt if the user stops it."""
         self._on_run = on_run
         self._deadline = time.perf_counter() + SURVEY_SECONDS
         first = self._measure(self._specs, SHORT_SECONDS)
@@ -401,8 +402,8 @@ def _means(turns: Iterable[tuple[Change, Speed]]) -> dict[Change, Speed]:
 
 
 def in_order(speeds: Mapping[Change, Speed]) -> list[Rate]:
-    """The rates of changes: AS_IS first, then those with which the agent learns alike,
-    then the others; of each group the fastest first."""
+    """The rates of changes. AS_IS comes first, then changes with which the agent learns
+    alike, then the others. Each group has the fastest first."""
     rates = [Rate(change, speed.frames_per_s) for change, speed in speeds.items()]
     return sorted(rates, key=_place_in_order)
 
@@ -479,7 +480,7 @@ class Progress(NamedTuple):
 
     @classmethod
     def at_last_event(cls, board: StatusBoard, counted: slice) -> "Progress":
-        """At the last training event of each Session."""
+        """The progress at the last training event of each Session."""
         loop = board.loop[counted].copy()
         return cls(
             counts=loop[:, 0],
@@ -490,7 +491,7 @@ class Progress(NamedTuple):
 
     @classmethod
     def by_frames(cls, board: StatusBoard, counted: slice, now: float) -> "Progress":
-        """At the last frame that each Session has played until `now`."""
+        """The progress at the last frame that each Session has played until `now`."""
         frames = board.clock_slots[counted].astype(float)
         return cls(
             counts=frames,
@@ -516,9 +517,9 @@ class Progress(NamedTuple):
 
 @final
 class SpeedMeter:
-    """Measures each of the `counted` Sessions of a Trial between training events of its
-    own, once all learn, and stops the Trial. A learner counts the frames of its actors.
-    An agent that does not learn, or first learns after more than `slow` seconds, is
+    """Measures each of the `counted` Sessions of a Trial between its own training
+    events, once all learn. Then it stops the Trial. A learner counts the frames of its
+    actors. An agent that does not learn, or learns only after `slow` seconds, is
     measured from its first frames on."""
 
     def __init__(
@@ -529,15 +530,15 @@ class SpeedMeter:
         self._learns = learns
         self._slow = slow
         self._first_frames: Progress | None = None
-        """Once all Sessions have played a frame."""
+        """The progress when all Sessions had played a frame; None before."""
         self._start: Progress | None = None
-        """Where the measurement begins."""
+        """The progress from which it measures; None before the measurement begins."""
         self._began = time.perf_counter()
         self.is_over = False
         self.is_late = False
 
     def __call__(self, board: StatusBoard) -> None:
-        """To be called a few times a second."""
+        """Measures the progress so far. It must be called a few times a second."""
         now = time.perf_counter()
         played = Progress.by_frames(board, self._counted, now)
         progress = played

@@ -62,8 +62,8 @@ class Reporter:
         """Writes metrics of the Sessions that did not fail, and graphs of all Sessions.
         If all failed, the Trial's metrics file of an earlier training is kept. If no
         Session ever began, no graphs are drawn. No graph is begun once `is_stopped`. On
-        a full disk the result still holds the metrics and the Sessions' results, with
-        the disk error as its `problem`."""
+        a full disk the result still has the metrics and the Sessions' results, with the
+        error as its `problem`."""
         rows, evaluations = self._read()
         failures = [s for s in sessions if s.ending is Ending.FAILED]
         # A Session that ended only because it lost its peers has complete rows.

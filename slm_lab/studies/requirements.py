@@ -1,5 +1,5 @@
-"""What a spec needs before anything runs: an environment that can be made, spaces that
-fit the agent, and the devices and the cluster that it names."""
+"""What a spec needs before anything runs. The environment can be made, the spaces fit
+the agent, and the devices and the cluster are there."""
 
 from collections.abc import Iterator
 
@@ -49,9 +49,9 @@ def _arc_problems(
 
 
 def check_machine(where: str, spec: Spec) -> None:
-    """Raises UsageError if the cluster does not answer, SpecError if a net needs a GPU
-    or bfloat16 that is missing, MissingExtraError if the extra of clusters or videos
-    is. A cluster's devices are not checked."""
+    """Raises UsageError if the cluster does not answer. Raises SpecError if a net needs
+    a GPU or bfloat16 that is missing. Raises MissingExtraError if the extra of clusters
+    or videos is not installed. A cluster's devices are not checked."""
     if spec.meta.record_video is not None:
         require("imageio_ffmpeg", "video")
     if spec.meta.cluster is not None:

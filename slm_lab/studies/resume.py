@@ -97,7 +97,8 @@ def begin_run(
 
 
 def write_spec(run_dir: RunDir, spec: Spec, origin: Mapping[str, Any]) -> None:
-    """Writes the spec file of a run; and that of its Trial, unless it is a search."""
+    """Writes the spec file of a run, and the spec file of its Trial, unless it is a
+    search."""
     resolved = {spec.name: spec.to_json()}
     write_json(run_dir.spec_file, {**resolved, RUN_BLOCK: origin})
     if not run_dir.is_search:
@@ -141,8 +142,8 @@ def _recorded_spec(spec: object) -> Any:
 
 @contextmanager
 def alone(source: RunSource) -> Iterator[None]:
-    """Within, a run begins. If it has to be the only one of its name, no other may
-    begin meanwhile. Raises UsageError if one has just begun."""
+    """A context in which a run begins. If it has to be the only one of its name, no
+    other may begin meanwhile. Raises UsageError if one has just begun."""
     if not source.resume or source.label is None:
         yield
         return
@@ -162,8 +163,9 @@ def check_same(
     for_search: bool = False,
 ) -> None:
     """Raises UsageError if the run in `run_dir` was not started with the spec of
-    `given`, but for the keys `may_change`, a seed that is not given, and with another
-    budget what follows from it: schedules, and a log frequency that is not typed."""
+    `given`. The keys `may_change` may differ, and so may the seed if `given` has none.
+    With another budget schedules may differ too, and a log frequency that is not
+    typed."""
     before = load_spec(run_dir.spec_file, run_dir.spec_name, warn=False)
     now = with_known_precision(given.load(for_search=for_search, warn=False))
     ignored = {*may_change}
@@ -213,9 +215,9 @@ def resumed_spec(
 ) -> ResumedSpec:
     """The recorded spec of the run in `run_dir`, with the changes of `source`. Raises
     SpecError for a change outside the paths `may_change`, each a key or a block;
-    schedules go with the budget. Raises UsageError for a run of another format, or one
-    that names modules not in `source.imports`, or a larger budget with schedules that
-    end before it."""
+    schedules go with the budget. Raises UsageError for a run of another format, and for
+    one that names modules not in `source.imports`. It does so too for a larger budget
+    with schedules that end before it."""
     origin = read_origin(run_dir)
     saved = load_spec(run_dir.spec_file, run_dir.spec_name, warn=False)
     check_allowed(run_dir.root, modules_of(saved), source.imports)
@@ -256,7 +258,7 @@ def resumed_spec(
 
 
 class _Schedules:
-    """The schedules of a run that resumes: `saved` is its spec, `changed` that with
+    """The schedules of a run that resumes: `saved` is its spec, `changed` its spec with
     `-s`."""
 
     def __init__(self, saved: Spec, changed: Spec) -> None:
@@ -346,8 +348,8 @@ def about_rows(recorded: ResumedSpec) -> Iterator[str]:
 def about_versions(
     origin: Mapping[str, Any], about: Mapping[str, Any], verb: str = "resuming"
 ) -> Iterator[str]:
-    """A line if the run was last trained with other versions or another commit than
-    `about`; `verb` says what is done with it."""
+    """Yields a line if the run was last trained with other versions or another commit
+    than `about`. `verb` says what is done with it."""
     then = _versions(starts_of(origin)[-1])
     now = _versions(about)
     changed = [
@@ -391,8 +393,8 @@ def check_checkpoints(
 
 
 def check_initial(run_dir: RunDir, origin: Mapping[str, Any]) -> None:
-    """Raises UsageError if the weights that the run began with are lost or damaged:
-    without them Sessions that have no checkpoint would begin with fresh ones."""
+    """Raises UsageError if the weights that the run began with are lost or damaged.
+    Without them Sessions that have no checkpoint would begin with fresh weights."""
     recorded = origin.get("init_from")
     if recorded is None:
         return

@@ -309,8 +309,9 @@ def initial_of(source: RunSource, spec: Spec) -> "Initial | None":
 
 
 def seeded(spec: Spec) -> tuple[Spec, int]:
-    """The spec with its root seed, drawn if it has none, and with the precision of
-    "auto" here, so that a resumed run repeats it; and that seed."""
+    """The spec with its root seed, which is drawn if it has none, and the seed itself.
+    A precision of "auto" is replaced by what it is here, so that a resumed run repeats
+    it."""
     spec = resume.with_known_precision(spec)
     seed = draw_root_seed() if spec.meta.random_seed is None else spec.meta.random_seed
     return with_seed(spec, seed), seed

@@ -74,8 +74,8 @@ def nearest_mode(text: str) -> str | None:
 
 
 def nearest_command(word: str, commands: Sequence[str]) -> str:
-    """What is nearest to a word in place of a command: one of the `commands`, or a mode
-    with the command that it belongs to. Empty if nothing is near."""
+    """The nearest text to a word in place of a command. It is one of the `commands`, or
+    a mode with the command that it belongs to. Empty if nothing is near."""
     nearest = nearest_name(word.partition("@")[0], [*commands, *get_args(Verb)])
     if nearest not in get_args(Verb):
         return nearest or ""

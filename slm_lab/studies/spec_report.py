@@ -51,7 +51,8 @@ class SpecReport(NamedTuple):
         return f"{self.where}: ok{note}"
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object; a problem has its path, the message, and both as text."""
+        """The report as a JSON object; a problem has its path, the message, and both as
+        text."""
         problems = [
             {"path": problem.path, "message": problem.message, "text": str(problem)}
             for problem in self.problems
@@ -69,7 +70,7 @@ def check_specs(
     file: str | Path, sets: Sequence[str], imports: Sequence[str], trust: bool
 ) -> list[SpecReport]:
     """A report for each spec of a file, after the import of the modules that it may
-    name; what is wrong with the file itself is a report too."""
+    name. What is wrong with the file itself is a report too."""
     try:
         modules = imports_of_file(str(file), imports, trust)
         may_import_all = trust or not is_of_a_run(find_file(file))

@@ -52,8 +52,8 @@ class Decision:
 class Agenda(ABC):
     """Which trainings a study runs. They are numbered from 0.
 
-    It is a deterministic function of its seed and of the events that `notify` gets,
-    because a resumed study replays these."""
+    It is a deterministic function of its seed and of the events that `notify` gets. A
+    resumed study replays these."""
 
     num_trials: int
     """The most trainings that it proposes."""
@@ -138,8 +138,8 @@ class Study:
         self._ending: set[int] = set()
         """Trials whose processes have ended but are not yet collected."""
         self._held: dict[int, float] = {}
-        """How long each stopped trial ran that becomes a copy once its donor has
-        saved, by trial."""
+        """The seconds that a stopped trial ran, by trial. Such a trial becomes a copy
+        once its donor has saved."""
         if log is not None:
             for event in log.read():
                 self._replay(event)
@@ -201,8 +201,8 @@ class Study:
             on_tick()
 
     def _retry_failed(self) -> None:
-        """Retries failed trials, unless their rounds are over (`needs_all`): those with
-        restarts left, or all if the agenda redoes them."""
+        """Retries failed trials, unless their rounds are over (`needs_all`). It retries
+        trials with restarts left, or all if the agenda redoes them."""
         failed = self.study_state.of(Status.FAILED)
         if self.agenda.needs_all:
             failed = []

@@ -69,7 +69,7 @@ class TrialTask:
     checked: bool = False
     """Whether the checks of the dev mode are on."""
     until: int | None = None
-    """The total frame of each training at which it saves and stops, as a replay does;
+    """The total frame of each training at which it saves and stops, as a replay does.
     None: the end of the budget."""
     final_episodes: int = 0
     """The greedy episodes that each agent plays after a training in a pool."""
@@ -138,9 +138,9 @@ class Trial:
             )
 
     def replay(self) -> TrialResult | None:
-        """Trains to `task.until`, without graphs. None if every Session has come so
-        far; else the result of a Trial that the user has stopped, or that has
-        failed."""
+        """Trains to `task.until`, without graphs. Returns None if every Session has
+        come so far. Otherwise returns the result of a Trial that the user has stopped,
+        or that has failed."""
         with stop_on_signals(self.board.request_stop):
             sessions = self.train(self._tick)
         is_stopped = self.board.user_waits or any(end.error for end in sessions)
@@ -149,9 +149,9 @@ class Trial:
         return self._reporter.finish(sessions, NOT_MEASURED, lambda: True)
 
     def _random_return(self) -> RandomReturn:
-        """That of the Random agent, measured if it is unknown. It is not measured in
-        the dev mode, nor where no episode of the training has ended, and not for a user
-        who waits for a stop."""
+        """The mean return of the Random agent, measured if it is unknown. It is not
+        measured in the dev mode, nor where no episode of the training has ended. It is
+        also not measured while a user waits for a stop."""
 
         def keep_waiting() -> bool:
             self._on_tick(self.board)
@@ -279,7 +279,7 @@ class Trial:
 def have_ended(
     spec: Spec, run_dir: RunDir, trial: int
 ) -> tuple[list[bool], list[Manifest | None]]:
-    """For each Session: whether it has ended, and its newest checkpoint. A Session has
+    """Whether each Session has ended, and the newest checkpoint of each. A Session has
     ended if its checkpoint is final and its training has spent the budget or reached
     `meta.stop_return`. Actors have no checkpoint and end with their learner."""
     sessions = range(spec.meta.num_sessions)

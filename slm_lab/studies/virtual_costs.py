@@ -55,8 +55,8 @@ def _keys(spec: Spec) -> dict[str, Any]:
 
 
 def one_of_many(spec: Spec) -> Spec:
-    """A training of one worker that does what each of them does: it has its share of
-    the rollout, of the minibatch and of the memory."""
+    """A training of one worker that does what each of many workers does. It has a
+    worker's share of the rollout, of the minibatch and of the memory."""
     share = scaled(spec)
     alone = share.meta.model_copy(update={"max_session": 1})
     return share.model_copy(update={"meta": alone})

@@ -324,8 +324,8 @@ class AlgorithmContract(Contract):
     def test_a_resumed_run_equals_the_uninterrupted_one(
         self, case: AlgorithmCase, uninterrupted: WholeRun, tmp_path: Path
     ) -> None:
-        """Stopped after two rows, in the middle of a rollout and of episodes, and with
-        other states of the global generators."""
+        """The run is stopped after two rows, in the middle of a rollout and of
+        episodes. It resumes with other states of the global generators."""
         assert not uninterrupted.drew_from_global_generators, (
             f"a training of {case.name} drew from a global generator of Python, NumPy "
             "or torch: draw from generators seeded by context.seeds"
@@ -358,7 +358,7 @@ class AlgorithmContract(Contract):
         tmp_path: Path,
         tmp_path_factory: pytest.TempPathFactory,
     ) -> None:
-        """From a checkpoint that was kept at half of the frames."""
+        """The fork begins from a checkpoint that was kept at half of the frames."""
         parent = whole_folder(tmp_path_factory, case.spec)
         frame = copy_kept(case.spec, parent, tmp_path)
         assert case.max_frame // 2 <= frame < case.max_frame, (

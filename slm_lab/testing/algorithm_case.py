@@ -20,7 +20,7 @@ from slm_lab.testing.sessions import Rank, run_session
 ModeWord: TypeAlias = Literal["shared", "synced", "all_reduce", "actor_learner"]
 
 SHARED_OPTIMIZER = {"name": "GlobalAdam", "lr": 1e-3}
-"""One that workers without a lock can share."""
+"""An optimizer that workers without a lock can share."""
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,8 @@ from slm_lab.testing.sessions import (
 
 @dataclass(frozen=True)
 class ModeCase:
-    """A mode and a small spec to train in it: a block with `agent` and `env`, as in a
-    spec file. One second must not be enough for `max_frame` frames."""
+    """A mode and a small spec to train in it. The spec is a block with `agent` and
+    `env`, as in a spec file. One second must not be enough for `max_frame` frames."""
 
     word: str
     """The value of `meta.distributed`."""
@@ -128,8 +128,8 @@ def train(
     stop_at: float = float("inf"),
     until: int | None = None,
 ) -> Training:
-    """Trains as `slm-lab run` does, without graphs, and requests a stop after so many
-    frames; or ends at the total frame `until`, as the replay of a fork does."""
+    """Trains as `slm-lab run` does, without graphs, and requests a stop after `stop_at`
+    frames. Or it ends at the total frame `until`, as the replay of a fork does."""
     spec = case.spec(members)
     run_dir = RunDir(folder, spec.name)
     for part in FOLDERS:
@@ -257,8 +257,8 @@ class ModeContract(Contract):
     def test_a_fork_repeats_it(
         self, case: ModeCase, whole: Training, tmp_path: Path
     ) -> None:
-        """From the checkpoint that is kept at half of the budget, with a replay up to
-        three quarters."""
+        """The fork begins from the checkpoint at half of the budget, with a replay up
+        to three quarters."""
         members = self.members(case)
         frame = 3 * case.max_frame // 4
         meta = whole.spec.meta

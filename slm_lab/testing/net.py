@@ -56,7 +56,7 @@ class NetCase:
     def observations(self, size: int) -> Tensor:
         """(size, *obs_shape) random ones."""
         *lead, last = self.obs_shape
-        # another seed than that of the weights
+        # another seed than the weights have
         generator = torch.Generator().manual_seed(17)
         return torch.randn((size, *lead, last + self.state_around), generator=generator)
 

@@ -273,7 +273,7 @@ def difference(
     run: Session | WholeRun, expected: Session | WholeRun, without: Iterable[str] = ()
 ) -> str:
     """The place where two runs differ in rows or networks, outside the columns
-    `without`; empty if they are equal bit for bit."""
+    `without`. Empty if they are equal bit for bit."""
     one = _result(run)
     other = _result(expected)
     columns = list(without)

@@ -27,7 +27,7 @@ def _fault(part: object) -> str | None:
 
 
 CALLBACKS = Registry("callback", "slm_lab.callbacks", check=_fault)
-"""Installed ones, and the lab's own trackers: classes, or objects."""
+"""The installed callbacks, and the lab's own trackers. They are classes or objects."""
 CALLBACKS.register("wandb", None, "slm_lab.trackers.wandb:WandB")
 CALLBACKS.register("mlflow", None, "slm_lab.trackers.mlflow:MLflow")
 CALLBACKS.register("tensorboard", None, "slm_lab.trackers.tensorboard:TensorBoard")

@@ -76,7 +76,8 @@ class Follower:
     def __init__(
         self, run_dir: RunDir, callbacks: list[Any], resumes: bool, trainer: int
     ) -> None:
-        """If the run `resumes`, callbacks that are no trackers get only new rows."""
+        """Follows the run of the process `trainer`. If the run `resumes`, callbacks
+        that are no trackers get only new rows."""
         self._run_dir = run_dir
         self._callbacks = callbacks
         self._resumes = resumes

@@ -1,5 +1,6 @@
-"""MLflow. Its own variables say where to: `MLFLOW_TRACKING_URI` a server or a database,
-`MLFLOW_EXPERIMENT_NAME` an experiment; by default that of the spec's name."""
+"""MLflow. Its own variables say where to. `MLFLOW_TRACKING_URI` names a server or a
+database, `MLFLOW_EXPERIMENT_NAME` an experiment. By default the experiment has the
+spec's name."""
 
 import json
 import os
@@ -16,10 +17,10 @@ from slm_lab.storage.result import Ending
 from slm_lab.trackers.tracker import About, Point, Tracker
 
 LONGEST_PARAM = 500
-"""Letters of a value, of which earlier servers accept no more."""
+"""The most letters of a value; earlier servers accept no more."""
 MOST_PARAMS = 100
 MOST_METRICS = 1000
-"""Entries of one request."""
+"""The most entries of one request."""
 STATUSES = {
     Ending.FINISHED: "FINISHED",
     Ending.INTERRUPTED: "KILLED",
@@ -35,7 +36,7 @@ class _Tracked(NamedTuple):
 
 @final
 class MLflow(Tracker):
-    """One MLflow run per Session, below that of their Trial."""
+    """One MLflow run per Session, below the MLflow run of their Trial."""
 
     name: ClassVar = "mlflow"
     module: ClassVar = "mlflow"

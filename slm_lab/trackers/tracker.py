@@ -1,9 +1,9 @@
-"""What all trackers have in common: a tracker sends a training to a program that shows
-many.
+"""What all trackers have in common. A tracker sends a training to a program that shows
+many trainings.
 
 A tracker has one run of its own per Session, and one for the Trial if this has several
 Sessions. It reads what the training has written, so it can never slow or stop one. What
-it has sent is noted in the run folder: a training that resumes continues the same
+it has sent is noted in the run folder. So a training that resumes continues the same
 tracker runs, and no row is sent twice."""
 
 import math
@@ -58,7 +58,8 @@ class Point(NamedTuple):
 
     frame: int
     values: dict[str, float]
-    """By column; those of evaluations begin with "eval/". All are finite."""
+    """The numbers by column; columns of evaluations begin with "eval/". All are
+    finite."""
 
 
 class About(NamedTuple):
@@ -86,7 +87,7 @@ class Tracker(ABC):
     A failure of the tracker is reported once; it is tried again later."""
 
     name: ClassVar[str]
-    """Its word, and that of the extra that installs its library."""
+    """Its word, which is also the name of the extra that installs its library."""
     module: ClassVar[str]
     """The library that it needs."""
 
@@ -100,7 +101,7 @@ class Tracker(ABC):
         self._feeds: dict[str, _Feed] = {}
         self._failed_at = -math.inf
         self._failures = 0
-        """In a row."""
+        """Failures in a row."""
         self._has_warned = False
 
     def on_row(self, run: AnyRun, row: dict[str, Any]) -> None:
@@ -156,7 +157,8 @@ class Tracker(ABC):
         """Ends a tracker run. It can be continued."""
 
     def recover(self, error: BaseException) -> None:
-        """Repairs the library after an error, where it does not do that by itself."""
+        """Repairs the library after an error, where the library does not repair
+        itself."""
 
     def _try(self, run: AnyRun, send: "Callable[[_Feed], None]") -> None:
         key = os.fspath(run)

@@ -33,10 +33,10 @@ class ActorCritic(Learner[Rollout]):
     """One gradient step per rollout, on advantages by GAE, n-step or plain returns.
 
     Advantages are not standardised, as in the paper. Standardising scales vanishing
-    advantages up to unit size, which destroys solved policies: on CartPole those of
-    half the seeds.
+    advantages up to unit size, which destroys solved policies: on CartPole the policies
+    of half the seeds.
 
-    With a correction, returns and advantages are those of V-trace, as in IMPALA
+    With a correction, V-trace computes returns and advantages, as in IMPALA
     (arXiv:1802.01561). Its λ is `lam`, else 1. `num_step_returns` bounds its sum, else
     the rollout does."""
 

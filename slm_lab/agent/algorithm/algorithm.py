@@ -107,7 +107,8 @@ class Learner(HasState, Generic[BatchT]):
     def learn(self, batch: BatchT, frame: int) -> Report:
         """One training event at the trial's clock `frame`; returns the report for the
         row. Raises NonFiniteLossError before a loss that is not finite touches any
-        weight; on a GPU the caller finds it by `train_state.check`."""
+        weight. On a GPU it raises nothing, and the caller finds the loss by
+        `train_state.check`."""
 
     def stepped(self, step: StepReport) -> dict[str, Number]:
         """Counts a training event of one gradient step; returns the columns about the
@@ -252,8 +253,8 @@ def train_on_minibatches(
 
 
 MOST_UNREAD = 64
-"""Batches after which the host asks a GPU whether a step has failed. Until then it
-keeps them."""
+"""The most batches that the host keeps before it asks a GPU whether a step has
+failed."""
 
 
 def _agreed_counts(source: TransitionSource, group: ProcessGroup) -> tuple[int, int]:
@@ -280,10 +281,10 @@ def train_on_replay(
     steps_per_batch: int,
     update: Callable[[Transitions], Update],
 ) -> Report:
-    """Takes gradient steps on the batches that are due, after a reset if one is due;
-    then the target networks may follow, with the τ of this frame. Returns the mean
-    report. Raises NonFiniteLossError with the statistics of the batch that caused
-    it."""
+    """Resets the networks if a reset is due, then takes gradient steps on the batches
+    that are due. At last the target networks may follow, with the τ of this frame.
+    Returns the mean report. Raises NonFiniteLossError with the statistics of the batch
+    that caused it."""
     if learner.resets is not None and learner.resets.reset(learner.train_state, frame):
         learner.weights_replaced()
     learner.train_state.set_frame(frame)

@@ -80,7 +80,7 @@ def evaluate_rollout(
     """One more pass over a rollout, `chunk_size` rows at a time; the result is on its
     device. `obs` and `action` are the rollout's, (T·N, ...), from `flatten_steps`. The
     pass that computes the loss would not do: there batch normalisation uses the moments
-    of the batch, while an actor with these very weights acts by the running ones."""
+    of the batch. An actor with the same weights acts by the running moments."""
     log_prob = []
     value = []
     chunks = zip(

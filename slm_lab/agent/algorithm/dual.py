@@ -35,7 +35,7 @@ def build_dual_optimizer(
     net_spec = net_for_role(agent, "actor")
     actors = net_spec.optim_spec
     # All other arguments have torch's defaults. So a β₁ that is meant for a network is
-    # not that of a few numbers. Weight decay would pull them towards 1.
+    # not used for a few numbers. Weight decay would pull them towards 1.
     rate = actors.args["lr"] if lr is None else lr
     dual_spec = net_spec.model_copy(
         update={"optim_spec": actors.with_defaults(rate), "clip_grad_val": None}

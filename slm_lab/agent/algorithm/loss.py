@@ -26,7 +26,7 @@ class ValueLoss:
         self, kind: Callable[..., ElementwiseLoss], arguments: Mapping[str, Any]
     ) -> None:
         self.elementwise: ElementwiseLoss = kind(**arguments, reduction="none")
-        """l"""
+        """The loss l of each sample."""
         self._mean = kind(**arguments, reduction="mean")
 
     def __call__(
@@ -84,8 +84,9 @@ class Surrogate(NamedTuple):
 def clipped_surrogate(
     log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, clip_eps: Number
 ) -> Surrogate:
-    """With r = π_θ / π_θ_old; all tensors (B,). ln r is bounded to ± 20. Beyond e^88
-    float32 has no ratio, and the gradient of a clipped sample would be 0 · ∞."""
+    """The clipped surrogate objective, with r = π_θ / π_θ_old. All tensors are (B,).
+    ln r is bounded to ± 20. Beyond e^88 float32 has no ratio, and the gradient of a
+    clipped sample would be 0 · ∞."""
     log_ratio = (log_prob - old_log_prob).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     ratio = log_ratio.exp()
     range_: tuple[Any, Any] = (1 - clip_eps, 1 + clip_eps)
@@ -144,8 +145,8 @@ def imitation_value_loss(
 
 def entropy_change(entropy: Tensor, old_log_prob: Tensor) -> Tensor:
     """½ E[(H_π_old(s) − H_π(s))²], the entropy penalty of arXiv:2209.10081. All (B,).
-    −log π_old(a|s) of the action taken stands for the old entropy: in the gradient,
-    which is linear in it, an unbiased estimate."""
+    −log π_old(a|s) of the action taken stands for the old entropy. The gradient is
+    linear in the old entropy, so this estimate of it is unbiased."""
     return 0.5 * _SQUARED_ERROR(entropy, -old_log_prob)
 
 
@@ -162,7 +163,7 @@ class TopHalf(NamedTuple):
     All are scalars."""
 
     least: Tensor
-    """The least advantage in it"""
+    """The least advantage in D̃"""
     size: Tensor
     """|D̃|; more than half where several advantages equal the least"""
     log_sum: Tensor

@@ -27,8 +27,8 @@ def shuffled_minibatches(
 ) -> Iterator[SamplesT]:
     """Every sample once per epoch, in a fresh order each time. `obs` are the
     observations (B, …) of the samples; with recurrent nets, sequences of them stay
-    together. All ranks have as many minibatches: those with fewer samples have smaller
-    ones."""
+    together. All ranks have equally many minibatches. A rank with fewer samples has
+    smaller ones."""
     sizes = minibatch_sizes(len(obs), minibatch_size)
     most = int(group.all_gather(np.array([len(sizes)])).max())
     if most > len(sizes):

@@ -65,9 +65,9 @@ class ScheduledExploration:
 
 class PolicyActor(SavedFields, Actor):
     """Samples from the action policy; log π and V are from the same forward pass. With
-    a `warmup` it acts by that until its weights have seen a first training event. Noisy
-    layers get new noise in every step, each environment its own; greedy actions are
-    those of the means."""
+    a `warmup` it acts by the warm-up until its weights have seen a first training
+    event. Noisy layers get new noise in every step, each environment its own. For
+    greedy actions they compute with their mean weights."""
 
     saved: ClassVar = {
         "generators": "_generators",

@@ -42,8 +42,8 @@ from slm_lab.spec.schema.policy_gradient import PPOSpec
 
 class ReturnRange:
     """S: a moving average of the span between the 5th and 95th percentile of returns.
-    Advantages are divided by max(1, S), eqs. 11 and 12 of arXiv:2301.04104: large
-    returns are scaled down, small ones are not scaled up."""
+    Advantages are divided by max(1, S), eqs. 11 and 12 of arXiv:2301.04104. So large
+    returns are scaled down, and small ones are not scaled up."""
 
     DECAY = 0.99  # per training event
 
@@ -93,8 +93,8 @@ class Samples(NamedTuple):
 def moved_against_noise(
     action: Tensor, alpha: float, generator: torch.Generator
 ) -> Tensor:
-    """a − z for actions (B, A), with z uniform in [−α, α]. In algorithm 1 of
-    arXiv:2212.07536 z is added to the mean of a normal policy, which is the same:
+    """a − z for actions (B, A), with z uniform in [−α, α]. Algorithm 1 of
+    arXiv:2212.07536 adds z to the mean of a normal policy. This is the same:
     π(a; μ + z, σ) = π(a − z; μ, σ). `generator` is on the CPU."""
     unit = torch.rand(action.shape, generator=generator)
     noise = alpha * (2 * unit - 1)
@@ -103,11 +103,11 @@ def moved_against_noise(
 
 class PPO(Learner[Rollout]):
     """Clipped surrogate, value and entropy loss over several epochs of minibatches.
-    With a correction, returns and advantages are those of V-trace (arXiv:1802.01561),
-    from log π and V of one pass over the rollout before the first epoch. That policy is
-    then π_old, and ρ weighs the samples of the older one (the decoupled objective of
-    arXiv:2110.00641). A ratio to the older policy would reach the clip before the first
-    step."""
+    With a correction, V-trace (arXiv:1802.01561) computes returns and advantages. It
+    uses log π and V of one pass over the rollout before the first epoch. The policy of
+    that pass is π_old. ρ weighs the samples of the older policy that acted (the
+    decoupled objective of arXiv:2110.00641). A ratio to the older policy would reach
+    the clip before the first step."""
 
     metric_names = (
         "policy_loss",
@@ -254,8 +254,8 @@ class PPO(Learner[Rollout]):
         )
 
     def _step(self, batch: Samples, clip_eps: Number, entropy_coef: Number) -> Update:
-        """One gradient step on L^CLIP + c₁ L^VF − c₂ S, eq. 9 of the paper; none where
-        the policy is too far from π_old already."""
+        """One gradient step on L^CLIP + c₁ L^VF − c₂ S, eq. 9 of the paper. It takes no
+        step where the policy is too far from π_old already."""
         advantage = batch.advantage
         if self.spec.normalize_advantages == "standardize":
             of_all = self.train_state.group.all_gather_samples(advantage)

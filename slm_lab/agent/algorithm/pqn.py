@@ -39,8 +39,8 @@ class QSamples(NamedTuple):
 class PQN(Learner[Rollout]):
     """Q-learning on the rollouts of many environments, without a replay memory and
     without a target network. Targets are the λ-returns of Q at the start of a training
-    event; they hold for all its epochs of minibatches. Normalised layers keep Q from
-    diverging."""
+    event. They stay the same for all its epochs of minibatches. Normalised layers keep
+    Q from diverging."""
 
     metric_names = ("q_value",)
 

@@ -41,15 +41,15 @@ class QDraws(NamedTuple):
     """The random numbers of a gradient step."""
 
     noise: Tensor | None = None
-    """(1, …) of noisy layers, for Q(s, a)"""
+    """(1, …) noise of the noisy layers, for Q(s, a)"""
     next_noise: Tensor | None = None
-    """(1, …) of the online network in the next states"""
+    """(1, …) noise of the online network in the next states"""
     target_noise: Tensor | None = None
-    """(1, …) of the target network"""
+    """(1, …) noise of the target network"""
     levels: Tensor | None = None
     """(B, N) the probabilities τ of the quantiles that learn"""
     next_levels: Tensor | None = None
-    """(B, N') those of the quantiles that they learn from"""
+    """(B, N') the levels of the target's quantiles"""
 
 
 ReturnObjective: TypeAlias = Callable[[Transitions, Tensor, QDraws], QPrediction]
@@ -231,7 +231,7 @@ class MunchausenDQN(QLearner):
 @final
 class DistributionalDQN(QLearner):
     """Q-learning on the distribution of the return: C51 (arXiv:1707.06887), QR-DQN
-    (arXiv:1710.10044) and IQN (arXiv:1806.06923). The best action is that of the
+    (arXiv:1710.10044) and IQN (arXiv:1806.06923). The best action is the one with the
     greatest mean. Its distribution is the target network's; with `double` the online
     network chooses."""
 

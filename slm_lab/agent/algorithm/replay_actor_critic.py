@@ -53,9 +53,9 @@ class ActorCriticParts:
     num_actions: int
     """Discrete actions, or components of a continuous one."""
     policy: PolicyExpectation
-    """Of the actor, over its actions in a state."""
+    """The expectation under the actor, over its actions in a state."""
     next_policy: PolicyExpectation
-    """Of the policy that values the next states."""
+    """The expectation under the policy that values the next states."""
     value_loss_fn: ValueLoss
     generator: torch.Generator
     temperature: Temperature | None = None
@@ -94,12 +94,11 @@ class UpdateDraws(NamedTuple):
     """The numbers (M,) of the critics whose smallest target is bootstrapped from; None:
     of all."""
     masks: Tensor | None = None
-    """(B, …) of the critics' dropout, for the actions taken; None, as below: no
-    dropout"""
+    """(B, …) masks of the critics' dropout, for the actions taken; None: no dropout"""
     next_masks: Tensor | None = None
-    """(B, …) of the target networks' dropout, in the next states"""
+    """(B, …) masks of the target networks' dropout, in the next states"""
     actor_masks: Tensor | None = None
-    """(B, …) of the critics' dropout, for the actor's actions"""
+    """(B, …) masks of the critics' dropout, for the actor's actions"""
 
     def on(self, device: torch.device) -> "UpdateDraws":
         """The same numbers on a device."""
@@ -109,8 +108,8 @@ class UpdateDraws(NamedTuple):
 
 
 class CriticObjective(NamedTuple):
-    """The loss of a critic step, and the numbers that it rests on: both (B,) without a
-    gradient, in the critics' own units."""
+    """The loss of a critic step, and the numbers that it rests on. Both numbers are
+    (B,) without a gradient, in the critics' own units."""
 
     loss: Loss
     q: Tensor

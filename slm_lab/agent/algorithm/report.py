@@ -18,17 +18,17 @@ class Update(NamedTuple):
 
     report: Report
     error: Tensor | None = None
-    """(B,) the error of the prediction for each sample, valid until the next step; None
-    without predictions that a memory asks for."""
+    """(B,) the error of the prediction for each sample, valid until the next step. None
+    if the algorithm has no predictions whose errors a memory asks for."""
     was_left_out: bool | Tensor = False
-    """Whether no step was taken. Of a step on a GPU a scalar there, valid until the
-    next step."""
+    """Whether no step was taken. After a step on a GPU it is a scalar tensor there,
+    valid until the next step."""
 
 
 GradientStep: TypeAlias = Callable[..., Update]
 """A gradient step on inputs. All else that it reads is constant, or tensors changed in
-place. An input is a number, or a record of tensors: a tuple or dataclass in which None
-stands for no tensor."""
+place. An input is a number or a record of tensors. A record is a tuple or dataclass in
+which None stands for no tensor."""
 
 
 def number(scalar: Tensor) -> Number:

@@ -19,8 +19,8 @@ class ResetSync:
 
     def reset(self, due: int, done: int, begin_anew: Callable[[], None]) -> int:
         """Brings the networks to reset number `due`, after `done` resets. `begin_anew`
-        gives those of this process their new weights. Returns the number of resets
-        that they have behind them."""
+        gives the networks of this process their new weights. Returns the number of
+        resets of the networks so far."""
         if due > done:
             begin_anew()
         return max(due, done)
@@ -30,8 +30,8 @@ class ResetSync:
 class Resets(SavedFields):
     """Resets at the first training event after every `frequency` frames of the trial's
     clock. So none comes with the last frame of a budget that is a multiple of it.
-    Weights, running statistics and the state of the optimizers become those of a fresh
-    agent; schedules and counters go on. `build` builds its networks from a seed, which
+    Weights, running statistics and the state of the optimizers become as in a fresh
+    agent. Schedules and counters go on. `build` builds its networks from a seed, which
     follows from `seed` and the number of the reset."""
 
     saved: ClassVar = {"seed": "_seed", "done": "done"}
@@ -44,7 +44,7 @@ class Resets(SavedFields):
         self._build = build
         self.sync = ResetSync()
         self.done = 0
-        """The resets that the networks have behind them."""
+        """The number of resets of the networks so far."""
 
     def reset(self, train_state: TrainState, frame: int) -> bool:
         """Resets the networks if that is due at the trial's clock `frame`; returns

@@ -22,7 +22,7 @@ def gae(
         Â_t = δ_t + γλ (1 − done_t) Â_{t+1},   Â_T = 0
 
     Every tensor is (T, N) on the CPU. `next_value` is V of the state that a step ended
-    in, not of the state after a reset; where `terminated` it may be anything, NaN
+    in, not of the state after a reset. Where `terminated` it may be anything, NaN
     included. `terminated` and `done` are bool; done = terminated | truncated."""
     delta = reward + gamma * next_value.masked_fill(terminated, 0.0) - value
     decay = (gamma * gae_lambda) * (~done).to(delta.dtype)
@@ -73,16 +73,16 @@ def vtrace(
         Â_t = r_t + γ (1 − terminated_t) v'_t − V(s_t)
         v'_t = V(s'_t) + λ (1 − done_t) e_{t+1}
 
-    With λ = 1, as published, v'_t is v_{t+1}. Where an episode was truncated and at the
-    end of the rollout it is V of the state that the step ended in. A smaller λ draws it
-    towards V as it does v_t, so that Â_t is that of `gae` where π = μ. The gradient of
-    section 4.2 is that of ρ_t log π(a_t|s_t) Â_t.
+    With λ = 1, as published, v'_t is v_{t+1}. Where an episode was truncated, and at
+    the end of the rollout, v'_t is V(s'_t). A smaller λ draws v'_t towards V, as it
+    does v_t. So Â_t equals the advantage by `gae` where π = μ. The gradient of section
+    4.2 is the gradient of ρ_t log π(a_t|s_t) Â_t.
 
     `log_ratio` is ln π/μ: π is learned, μ acted. Other tensors and masks are as in
-    `gae`. The sum of v_t has at most `num_steps` terms, that of v'_t one less. None
+    `gae`. The sum of v_t has at most `num_steps` terms, the sum of v'_t one less. None
     sums to the end of the rollout, as published. Where π = μ and the bounds are >= 1,
-    v_t is the λ-return, or with λ = 1 the return of `n_step_returns`; and Â_t is that
-    less V(s_t)."""
+    v_t is the λ-return. With λ = 1 it is the return of `n_step_returns`, and Â_t is
+    v_t − V(s_t)."""
     ratio = log_ratio.exp()
     rho = ratio.clamp(max=rho_bar)
     error = reward + gamma * next_value.masked_fill(terminated, 0.0) - value

@@ -175,10 +175,10 @@ class CrossQ(SoftLearner):
 
 
 def _with_norm(net: NetSpec, role: Role) -> NetSpec:
-    """A net with batch renormalisation if its spec sets no normalisation. By default as
-    in the authors' code (github adityab/CrossQ, sbx/sac/policies.py): in critics and
-    actor, of the input and after every activation. With `norm_place` "before" in the
-    critics alone, before every activation."""
+    """A net with batch renormalisation if its spec sets no normalisation. By default it
+    is placed as in the authors' code (github adityab/CrossQ, sbx/sac/policies.py).
+    Critics and actor then normalise the input and the output of every activation. With
+    `norm_place` "before" the critics alone normalise, before every activation."""
     if net.HAS_ARC:
         return net
     place = net.norm_place or "after"

@@ -26,8 +26,8 @@ class SARSA(Learner[Rollout]):
     """One gradient step per rollout on the error between Q(s, a) and r + γ Q(s', a').
     a' is the action that was taken next. After the rollout or a truncated episode none
     was taken: a' is sampled as the actor would. With `num_step_returns` n the target is
-    that of n-step SARSA (Sutton & Barto, equation 7.4): n rewards, or as many as the
-    episode and the rollout have left, and γⁿ Q."""
+    the n-step return of SARSA (Sutton & Barto, equation 7.4): n rewards and γⁿ Q. Where
+    episode or rollout end sooner, it has fewer rewards."""
 
     metric_names = ("q_value",)
 

@@ -37,7 +37,7 @@ class Temperature:
         return self._schedule.at(frame)
 
     def alpha(self, scheduled: Number) -> Number:
-        """α, given that by the schedule."""
+        """The α to use, given the α of the schedule."""
         return scheduled
 
     def update(self, entropy: Tensor, shares: Tensor | None = None) -> None:
@@ -50,9 +50,10 @@ class Temperature:
 
 @final
 class TunedTemperature(Temperature):
-    """α rises while the entropy is below its target and falls while it is above. One
-    gradient step on ln α (H − H̄): eq. 18 of arXiv:1812.05905 with ln α for α, as in
-    its authors' code. Its optimizer keeps ln α between two bounds."""
+    """α rises while the entropy is below its target and falls while it is above.
+    `update` takes one gradient step on ln α (H − H̄). This is eq. 18 of
+    arXiv:1812.05905 with ln α for α, as in its authors' code. Its optimizer keeps ln α
+    between two bounds."""
 
     def __init__(
         self, log_alpha: LogNumbers, optimizer: Optimizer, target_entropy: float

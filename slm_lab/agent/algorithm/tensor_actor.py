@@ -18,8 +18,8 @@ from slm_lab.core.types import StateDict
 @final
 class TensorActor(Actor):
     """Samples from the policy by a generator on the device. The host waits for nothing.
-    The state is that of a `PolicyActor`, whose generators it keeps for a resume
-    there."""
+    Its state is in the form of a `PolicyActor`'s. It keeps the generators of that state
+    for a resume by a `PolicyActor`."""
 
     def __init__(
         self, network: ActingNetwork, family: DistributionFamily, seed: int

@@ -66,9 +66,9 @@ class PolicySamples(NamedTuple):
 @final
 class VMPO(Learner[Rollout]):
     """The policy is fitted to the better half of its own actions, weighted by their
-    advantages, within a bound on KL(π_old ‖ π). π_old is the policy at the start of a
-    training event, which the paper calls the target network. The temperature η of the
-    weights, and a multiplier α for each bound, are trained beside it."""
+    advantages. A bound on KL(π_old ‖ π) limits its change. π_old is the policy at the
+    start of a training event, which the paper calls the target network. The temperature
+    η of the weights, and a multiplier α for each bound, are trained beside it."""
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ class Distribution(ABC):
     """A batch of distributions over actions."""
 
     num_bounds: int = 1
-    """K: the parts of it whose change can be bounded, each for itself."""
+    """K, the number of its parts whose changes can be bounded separately."""
 
     @abstractmethod
     def sample(self, generator: torch.Generator) -> Tensor:
@@ -48,9 +48,9 @@ class Distribution(ABC):
 
     @abstractmethod
     def kl_from(self, old: Self) -> Tensor:
-        """KL(old ‖ self) in nats, (B, K). Of a normal distribution there are two, which
-        arXiv:1812.02256 decouples: KL(old ‖ old with the mean of self), and KL(old ‖
-        old with the covariance of self)."""
+        """KL(old ‖ self) in nats, (B, K). A normal distribution has two, which
+        arXiv:1812.02256 decouples. The first is KL(old ‖ old with the mean of self),
+        the second KL(old ‖ old with the covariance of self)."""
 
 
 MASKED_LOGIT = -1e9
@@ -242,8 +242,8 @@ class DiagonalNormal(Distribution):
 @final
 class MultivariateNormal(Distribution):
     """A normal distribution with correlations: covariance L Lᵀ. `mean` is (B, A).
-    `cholesky` holds L: its A(A − 1)/2 entries below the diagonal, row by row, then the
-    logarithms of its A diagonal entries, (B, A(A + 1)/2)."""
+    `cholesky` is (B, A(A + 1)/2) and holds L. First come the A(A − 1)/2 entries below
+    its diagonal, row by row, then the logarithms of its A diagonal entries."""
 
     num_bounds = 2
 
@@ -341,9 +341,9 @@ class LogNormal(Distribution):
 @final
 class Beta(Distribution):
     """Independent Beta distributions on [low, high] (both (A,)): no action is ever
-    clipped. α = 1 + softplus(first output), β = 1 + softplus(second), so that each has
-    one mode: Chou, Maturana & Scherer, "Improving stochastic policy gradients in
-    continuous control with deep reinforcement learning using the Beta distribution"
+    clipped. α = 1 + softplus(first output) and β = 1 + softplus(second), so that each
+    has one mode. See Chou, Maturana & Scherer, "Improving stochastic policy gradients
+    in continuous control with deep reinforcement learning using the Beta distribution"
     (2017)."""
 
     def __init__(
@@ -505,7 +505,7 @@ class TanhPoint(Distribution):
 
 
 class RowColumns(NamedTuple):
-    """Where a row (K,) of float32 has one part of an action."""
+    """The place of one part of an action in a row (K,) of float32."""
 
     columns: slice
     is_number: bool

@@ -2,8 +2,8 @@
 
 An actor draws in every vector step from a few numbers, where torch takes three times as
 long as NumPy. So choices among n actions and normal variables are drawn by NumPy.
-Learning, which needs gradients, has `distributions`. The recorded log-probability is
-that of the exploring policy."""
+Learning, which needs gradients, has `distributions`. The recorded log-probability is by
+the exploring policy."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -55,11 +55,11 @@ class Generators(HasState):
 ExplorationPolicy: TypeAlias = Callable[
     [FloatArray, float, Generators], tuple[Array, FloatArray]
 ]
-"""Maps distribution parameters (B, param_dim) and the exploration variable to actions
-(B, *action_shape), drawn by the generators, and their log-probabilities (B,)."""
+"""Draws actions (B, *action_shape) by the generators, from distribution parameters (B,
+param_dim) and the exploration variable. Returns their log-probabilities (B,) too."""
 
 ALLOWED = MASKED_LOGIT / 2
-"""Logits and Q-values of allowed actions are greater."""
+"""Logits and Q-values of allowed actions are greater than this."""
 
 MIN_TEMPERATURE = 1e-6
 """The lowest temperature: at zero, where a schedule may end, Boltzmann is greedy."""
@@ -125,8 +125,8 @@ def masked_epsilon_greedy(
 def gaussian(
     params: FloatArray, std: float, generators: Generators
 ) -> tuple[FloatArray, FloatArray]:
-    """Actions (B, A) of `TanhPoint` with normal noise, clipped to [−1, 1]; and the
-    log-probabilities (B,) of the noise, zero without any."""
+    """Actions (B, A) of `TanhPoint` with normal noise, clipped to [−1, 1]. The second
+    array has the log-probabilities (B,) of the noise, zero without any."""
     action = np.tanh(params)
     if std == 0.0:
         return action, np.zeros(len(action), np.float32)
@@ -173,7 +173,7 @@ class Exploration(NamedTuple):
     kind: type[Distribution]
     """The distribution whose parameters it takes."""
     needs: str
-    """What an agent must be for it, for messages."""
+    """What the agent must be like, as a phrase for messages."""
 
 
 OF_CHOICES = "chooses one of n actions"

@@ -71,12 +71,13 @@ class FamilyPart:
 
     family: DistributionFamily
     params: tuple[slice, ...]
-    """Its columns of the parameters: those of the net, then those of ln σ."""
+    """Its columns of the product's parameters: of the net's outputs first, then of
+    ln σ."""
     place: RowColumns
     """Its columns of an action."""
 
     def params_in(self, params: Tensor) -> Tensor:
-        """Its parameters among those of the product, (B, param_dim)."""
+        """Its parameters, taken from the product's parameters (B, param_dim)."""
         return torch.cat([params[..., columns] for columns in self.params], -1)
 
     def arrays_in(self, params: FloatArray) -> FloatArray:
@@ -217,8 +218,8 @@ def _bound(values: Array, pdtype: str, which: str) -> Callable[[torch.device], T
 
 def _product(space: MixedActions) -> DistributionFamily:
     """Independent parts, each with the default distribution of its space. Its
-    parameters are the logits of choices, for a mask; then the other outputs of the net;
-    then every ln σ."""
+    parameters begin with the logits of choices, so that a mask finds them. Then come
+    the other outputs of the net, then every ln σ."""
     families = [distribution_family(part, "default") for part in space.parts]
     kinds = (spaces.Discrete, spaces.MultiDiscrete)
     is_choice = [isinstance(part, kinds) for part in space.parts]
@@ -325,8 +326,8 @@ def _bounded(action_space: ActionSpace, key: str) -> spaces.Box:
 Builder: TypeAlias = Callable[[Any], DistributionFamily]
 
 FAMILIES: Mapping[type[ActionSpace], Mapping[str, Builder]] = {
-    # A hard Gumbel-softmax sample is a categorical one; the two differ where gradients
-    # pass through samples, which a policy gradient does not need.
+    # A hard Gumbel-softmax sample is a categorical one. The two differ only where
+    # gradients pass through samples, which a policy gradient does not need.
     spaces.Discrete: {
         "Categorical": _categorical,
         "GumbelSoftmax": _categorical,

@@ -1,2 +1,3 @@
-"""Faster ways to compute what networks and gradient steps say in torch: written out for
-NumPy, or recorded on a GPU. `choose` decides at build which of them run."""
+"""Faster ways to compute the networks and gradient steps that are written in torch.
+They are written out for NumPy, or recorded on a GPU. `choose` decides at build which of
+them run."""

@@ -48,8 +48,8 @@ from slm_lab.agent.net.return_distribution import QuantileReturn, ReturnHead
 def choose(parts: AgentParts, records: bool = True) -> None:
     """Lets an agent act and learn in the fastest way that its networks, their devices
     and its losses allow. On a CPU that is by arrays, with gradients that are written
-    out; on a GPU by recorded steps, if it `records`; else by torch as it is. A recorded
-    step keeps the numbers that it was recorded with."""
+    out. On a GPU it is by recorded steps, if `records`. Otherwise torch runs as it is.
+    A recorded step keeps the numbers that it was recorded with."""
     learner = parts.learner
     evaluate_by_arrays(learner)
     if isinstance(parts.actor, PolicyActor):
@@ -62,7 +62,8 @@ def choose(parts: AgentParts, records: bool = True) -> None:
 
 
 def evaluate_by_arrays(learner: Learner[Any]) -> None:
-    """Networks and targets on a CPU compute without a gradient by arrays."""
+    """Lets networks and targets on a CPU compute by arrays where no gradient is
+    needed."""
     flats = (*learner.flats.values(), *learner.train_state.targets)
     on_cpu = [flat.module for flat in flats if flat.vector.is_cpu]
     perceptrons = (
@@ -78,7 +79,7 @@ def evaluate_by_arrays(learner: Learner[Any]) -> None:
 
 
 def act_by_arrays(actor: PolicyActor) -> None:
-    """A network on a CPU acts by arrays."""
+    """Lets a network on a CPU act by arrays."""
     network = actor.network
     if network.device.type != "cpu":
         return
@@ -89,7 +90,7 @@ def act_by_arrays(actor: PolicyActor) -> None:
 
 
 def record_steps(learner: Learner[Any]) -> None:
-    """Steps on a GPU are replayed as CUDA graphs, if their optimizers have
+    """Has steps on a GPU replayed as CUDA graphs, if their optimizers have
     `cuda_graph`."""
     is_on_gpu = learner.train_state.failed is not None
     recorded = PPO | VMPO | PQN | QLearner | ReplayActorCritic
@@ -98,7 +99,8 @@ def record_steps(learner: Learner[Any]) -> None:
 
 
 def write_out_steps(learner: Learner[Any]) -> None:
-    """Gradients are written out, where all that the losses consist of is."""
+    """Replaces autograd by written-out gradients, where all parts of the losses have
+    them."""
     if isinstance(learner, PPO | VMPO | ActorCritic | Reinforce):
         write_out_pass(learner)
     elif isinstance(learner, DistributionalDQN):
@@ -113,7 +115,8 @@ def write_out_steps(learner: Learner[Any]) -> None:
 
 
 def write_out_pass(learner: PPO | VMPO | ActorCritic | Reinforce) -> None:
-    """Policy gradients are written out for the distributions that are."""
+    """Uses written-out policy gradients, if the distributions, nets and value loss have
+    them."""
     nets = traced_nets(learner.network.nets)
     kind = array_family(learner.family)
     value_loss = None
@@ -126,7 +129,7 @@ def write_out_pass(learner: PPO | VMPO | ActorCritic | Reinforce) -> None:
 
 
 def write_out_quantiles(learner: DistributionalDQN) -> None:
-    """The loss of quantiles is written out, if their levels are fixed."""
+    """Uses the written-out loss of quantiles, if their levels are fixed."""
     head = learner.network.nets[0]
     if isinstance(head, ReturnHead) and isinstance(learner.returns, QuantileReturn):
         nets = traced_nets([without_head(head)])
@@ -135,8 +138,8 @@ def write_out_quantiles(learner: DistributionalDQN) -> None:
 
 
 def write_out_replay_steps(learner: ReplayActorCritic) -> None:
-    """Critics and actor are written out for continuous actions, the temperature for
-    all."""
+    """Uses the written-out steps of critics and actor for continuous actions, and of
+    the temperature for all actions."""
     temperature = learner.temperature
     if isinstance(temperature, TunedTemperature) and temperature.log_alpha.is_cpu:
         temperature.loss = written_temperature

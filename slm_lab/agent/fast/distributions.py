@@ -136,7 +136,8 @@ class ArrayNormal(ArrayDistribution):
 
     @override
     def log_prob_gradient(self, grad: FloatArray) -> FloatArray:
-        """With z = (a − μ) / σ: ∂/∂μ = z / σ, ∂/∂ log σ = z² − 1."""
+        """The gradient of the log-probability: with z = (a − μ) / σ, ∂/∂μ = z / σ and
+        ∂/∂ log σ = z² − 1."""
         z = self._z
         of_log_std = (z * z - 1) * self._within
         return np.hstack([z * self._inverse_std, of_log_std]) * grad[:, None]
@@ -239,7 +240,8 @@ class ArrayProduct(ArrayDistribution):
         return Divergence(mean, gradient)
 
     def _joined(self, gradients: Sequence[FloatArray]) -> FloatArray:
-        """The gradients of the parts' parameters as those of the product's."""
+        """Joins the gradients of the parts' parameters to the gradient of the
+        product's."""
         shape = (len(gradients[0]), self._family.param_dim)
         # in the order of the first in memory: of one part it is that very gradient
         joined = np.empty_like(gradients[0], np.float32, shape=shape)
@@ -266,8 +268,8 @@ class ArraySample(NamedTuple):
 
 
 def squashed_sample(params: FloatArray, noise: Tensor) -> ArraySample:
-    """The sample of `TanhNormal` for standard normal noise (B, A), from mean and log σ
-    side by side, (B, 2 A). With u = μ + σε and a = tanh u: ∂a/∂u = 1 − a²,
+    """The sample of `TanhNormal` for standard normal noise (B, A). `params` are mean
+    and log σ side by side, (B, 2 A). With u = μ + σε and a = tanh u: ∂a/∂u = 1 − a²,
     ∂ log π/∂u = 2a, and ∂ log π/∂ log σ = 2aσε − 1."""
     epsilon = noise.numpy()
     mean, log_std = np.split(params, 2, -1)

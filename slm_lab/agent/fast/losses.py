@@ -121,7 +121,7 @@ def quantile_loss(
     quantiles: FloatArray, levels: FloatArray, target: FloatArray, kappa: float
 ) -> tuple[FloatArray, FloatArray]:
     """`return_distribution.quantile_loss` of quantiles (B, K) at levels τ (K,) against
-    samples (B, M): losses (B,), and their derivatives by the quantiles, (B, K).
+    samples (B, M). Returns losses (B,), and their derivatives by the quantiles, (B, K).
 
     For an error e = θ_i − T_j the weight |τ_i − [e > 0]| is τ_i + (1 − 2 τ_i) [e > 0].
     So all errors are summed, and once more those above 0. Errors are (M, B, K), because

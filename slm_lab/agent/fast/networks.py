@@ -30,9 +30,9 @@ SLOW_TANH = bool(_CPU.get("avx2")) and not _CPU.get("avx512_f")
 """Whether NumPy's tanh is no vector kernel here. With AVX-512 it takes a tenth of
 torch's time."""
 FEW_NUMBERS = 4096
-"""For fewer numbers NumPy takes less time than torch, whatever the activation."""
+"""Below this many numbers NumPy takes less time than torch, whatever the activation."""
 FEW_MULTIPLICATIONS = 2**20
-"""NumPy multiplies matrices with at most so many multiplications."""
+"""The most multiplications in a product of matrices that NumPy computes."""
 
 
 class Kernel(NamedTuple):
@@ -95,7 +95,8 @@ class ArrayLayer:
     gradients."""
 
     max_multiplications = FEW_MULTIPLICATIONS
-    """Beyond so many in one product, torch multiplies."""
+    """The most multiplications in a product by NumPy. torch computes larger
+    products."""
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
         self.weight: FloatArray = weight.detach().numpy()
@@ -118,9 +119,9 @@ class ArrayLayer:
     def backward(
         self, saved: Any, grad: FloatArray, learns: bool, passes_on: bool
     ) -> FloatArray:
-        """Maps the gradient of the output, (B, out), to the gradient of the input, (B,
-        in), if that is passed on. Adds to the gradients of the parameters if they
-        learn."""
+        """Takes the gradient of the output, (B, out). Returns the gradient of the
+        input, (B, in), if it `passes_on`. Adds to the gradients of the parameters if it
+        `learns`."""
         product = _by_torch
         if len(grad) <= self._max_rows:
             product = np.dot
@@ -196,8 +197,8 @@ class TracedNet(ArrayNet):
 
     @abstractmethod
     def trace(self, obs: Array, learns: bool = True, passes_on: bool = False) -> Trace:
-        """`forward` of (B, D), with the way back to the parameters if they learn, and
-        to the input if the gradient is passed on."""
+        """`forward` of (B, D), with the way back for a gradient. It leads to the
+        parameters if the net `learns`, and to the input if it `passes_on`."""
 
 
 @final

@@ -107,8 +107,8 @@ class Recorder:
 
     def __init__(self, device: torch.device) -> None:
         self.stream = new_stream(device)
-        """Autograd and libraries keep what belongs to a stream, so that warm-up is on
-        it, too."""
+        """The stream of recordings and of the warm-up. Both are on one, because
+        autograd and libraries keep what belongs to a stream."""
         self._pool: Any = None
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
@@ -126,7 +126,7 @@ class Recorder:
             with recording:
                 try:
                     work()
-                # that at the end of the recording hides it
+                # the error at the end of the recording hides this one
                 except RuntimeError as error:
                     cause = error
                     raise

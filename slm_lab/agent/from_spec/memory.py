@@ -30,7 +30,8 @@ Reader: TypeAlias = Callable[..., Memory[Any]]
 """Makes a memory from its keys, a layout, and its class."""
 
 IMITATION = Priority(beta=Schedule(0.1))
-"""Of self-imitation: constant weights, as in section 4.1 of arXiv:1806.05635."""
+"""The priority of self-imitation: constant weights, as in section 4.1 of
+arXiv:1806.05635."""
 
 
 def build_memory(spec: MemorySpec, layout: MemoryLayout) -> Memory[Any]:

@@ -79,9 +79,10 @@ def build_net(
     num_actions: int = 0,
 ) -> nn.Module:
     """The registered net that the spec names, with one linear output per head. With
-    `num_actions` it sees so many numbers of an action too: beside an observation that
-    is a vector; else they are an argument of their own, and join the features of its
-    body. Raises LabError for a net without a place for them."""
+    `num_actions` it sees so many numbers of an action too. They stand beside an
+    observation that is a vector. Otherwise they are an argument of their own, and join
+    the features of the net's body. Raises LabError for a net without a place for
+    them."""
     spec = with_precision(spec)
     layout = obs
     if not isinstance(layout, ObservationLayout):
@@ -124,9 +125,9 @@ def build_net(
 def build_body(
     spec: NetSpec, obs_shape: Shape, generator: torch.Generator
 ) -> HiddenLayers:
-    """All of a net of the lab but its heads: maps observations to `width` features; of
-    a recurrent one the layers before its cell. Raises LabError for one that is not a
-    stack of layers."""
+    """A net of the lab without its heads: it maps observations to `width` features. A
+    recurrent net's body has only the layers before its cell. Raises LabError for one
+    that is not a stack of layers."""
     if isinstance(spec, RecurrentNetSpec):
         hidden = spec.fc_hid_layers
         return HiddenLayers(_mlp(spec, obs_shape, hidden, (), generator=generator))
@@ -137,8 +138,9 @@ def build_body(
 
 
 def _reader_of(spec: NetSpec, kind: Any) -> Reader:
-    """What makes a net of the class: the function for the keys of the spec, if it has
-    the constructor of a net of the lab, also by inheritance; else the class itself."""
+    """What makes a net of the class `kind`. If it has the constructor of a net of the
+    lab, maybe inherited, this is the function for the spec's keys. Otherwise it is the
+    class itself."""
     is_of_the_lab = inspect.isclass(kind) and any(
         kind.__init__ is cls.__init__ for cls in CLASSES
     )
@@ -566,9 +568,9 @@ def arc_problems(
     agent: AgentSpec, layout: ObservationLayout, discrete: bool
 ) -> list[Problem]:
     """torch's objections to the arcs of `agent`, for observations as the agent sees
-    them. `discrete` means that an action is a choice. Other actions stand beside a
-    vector in critics apart from the policy; the arcs of such critics, and those behind
-    encoders of parts, are only tried when they are built."""
+    them. `discrete` means that an action is a choice. Some arcs are not tried here,
+    only when they are built. These are arcs behind encoders of parts, and arcs of
+    separate critics that see an action beside the observation."""
     problems = {}
     for block, net, role in built_nets(agent):
         spec = net.for_role(role)

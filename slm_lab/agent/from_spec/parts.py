@@ -41,10 +41,10 @@ def encoding_body(
     generator: torch.Generator,
     build_body: BuildBody,
 ) -> Body | None:
-    """What encodes observations of this layout for the net of `spec`, by layers that
-    `build_body` makes; None if the net sees them as they are. Raises LabError for parts
-    that do not exist, or do not fit their encoder. A part whose encoder has a state
-    comes last."""
+    """The body that encodes observations of this layout for the net of `spec`, by
+    layers that `build_body` makes. None if the net sees observations as they are.
+    Raises LabError for parts that do not exist, or do not fit their encoder. A part
+    whose encoder has a state comes last."""
     if not sees_parts(spec, layout):
         return None
     for problem in part_problems(spec, layout):

@@ -20,7 +20,7 @@ NUMBERS = ("log_prob", "value", "reward", "terminated", "truncated")
 class DeviceRollout(Memory[Rollout]):
     """A rollout of `horizon` steps of tensors. Observations and actions stay on their
     device. The numbers, from which returns are computed, are copied to the host once
-    for a rollout. The state is that of `OnPolicyBatchReplay`."""
+    for a rollout. The state has the form of an `OnPolicyBatchReplay`'s."""
 
     def __init__(self, layout: MemoryLayout) -> None:
         lead = (layout.horizon, layout.num_envs)

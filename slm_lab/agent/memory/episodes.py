@@ -25,9 +25,9 @@ class OnPolicyReplay(SavedFields, Memory[Rollout]):
     step that is terminated or truncated, so no return crosses into the next. Running
     episodes are kept for a later batch; to drop them would favour short ones.
 
-    With `best_fraction` below one it is the memory of the cross-entropy method: the
-    batch has only that share of the episodes, those of the highest return (as the
-    learner sees rewards)."""
+    With `best_fraction` below one it is the memory of the cross-entropy method. The
+    batch then has only that share of the episodes, of the highest return as the learner
+    sees rewards."""
 
     saved: ClassVar = {"steps": "_steps", "begins": "_starts", "finished": "_finished"}
 

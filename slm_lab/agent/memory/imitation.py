@@ -25,7 +25,7 @@ class ReturnRing(SavedFields, AppendLog):
 
     saved: ClassVar = {"count": "count", "last_block": "_last_block"}
     overwritten = np.arange(0)
-    """None: new steps have the indices of those they overwrite."""
+    """Empty, because new steps get the indices of the steps that they overwrite."""
 
     def __init__(self, size: int, gamma: float, layout: MemoryLayout) -> None:
         self.size = self.capacity = size
@@ -50,11 +50,11 @@ class ReturnRing(SavedFields, AppendLog):
 
     @property
     def num_present(self) -> int:
-        """The same: episodes have only steps of agents."""
+        """The same as `num_stored`, because episodes have only steps of agents."""
         return self.num_stored
 
     def is_absent(self, indices: IntArray) -> None:
-        """None: all are steps of agents."""
+        """Always None, because all are steps of agents."""
 
     @property
     def newest(self) -> IntArray:
@@ -134,8 +134,8 @@ def discounted_sums(reward: FloatArray, gamma: float) -> FloatArray:
 class PastEpisodes(SavedFields, batch.PastReturns):
     """Joins rollouts into episodes, and stores their steps once they have ended. A
     return is the sum of rewards that followed, eq. 4 of arXiv:1806.05635. It must be a
-    lower bound of what is possible. So it ends where the episode was truncated: a value
-    of the final state would be a guess, kept as a fact. And an episode without a
+    lower bound of what is possible. So the sum ends where the episode was truncated. A
+    value of the final state would be a guess, kept as a fact. And an episode without a
     positive reward is not stored, because costs that end early look too good. Both are
     as in the authors' code. With `use_cer` the last step of the newest episode is part
     of every batch."""

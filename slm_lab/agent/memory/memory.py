@@ -19,10 +19,10 @@ from slm_lab.core.types import Array, Normalization, StateDict
 @dataclass(frozen=True)
 class TrainingSchedule:
     """Says how many batches are due as transitions are stored. An event of
-    `batches_per_event` batches occurs at most once per vector step: when the count of
-    stored transitions crosses a multiple of `frequency` and has reached `start`. With
-    `update_to_data` the batches per transition stored after `start` are exactly that
-    number."""
+    `batches_per_event` batches occurs at most once per vector step. It occurs when the
+    count of stored transitions crosses a multiple of `frequency` and has reached
+    `start`. With `update_to_data` the batches per transition stored after `start` are
+    exactly that number."""
 
     frequency: int
     start: int

@@ -1,7 +1,7 @@
 """The observations of a ring of steps: each stored once, stacks of frames as single
 frames.
 
-The index of (row, environment) in the ring is row · N + environment; that of the
+The index of (row, environment) in the ring is row · N + environment. The index of the
 environment's next step is N larger, modulo the size. The final observation of an
 episode would overwrite the first of the next, so it is kept apart.
 
@@ -195,10 +195,11 @@ class Observations:
         self._last = SparseRows(frame, dtype)
         """The newest frames of the final observations of episodes."""
         self._keys = ("frames", "last_frames") if self._history else ("obs", "last_obs")
-        """The names of both in a checkpoint."""
+        """The names of frames and last frames in a checkpoint."""
         if self._history:
             self._depth = allocate((num_slots,), np.dtype(np.int8))
-            """Frames before it that belong to the same episode, L − 1 at most."""
+            """The number of frames before each that belong to the same episode, L − 1
+            at most."""
             self._before = SparseRows((self._history, *frame), dtype)
             """The frames before the first of an episode, as in its first stack."""
             self._back = np.arange(self._history, -1, -1)

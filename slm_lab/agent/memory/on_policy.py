@@ -11,9 +11,9 @@ from slm_lab.core.types import Array, BoolArray, IntArray, StateDict
 
 class OnPolicyBatchReplay(Memory[Rollout]):
     """A rollout of `horizon` steps of every environment, in arrays that are allocated
-    once. A next observation is kept only if it is not the following row: where an
-    episode was truncated, and after the last step. A rollout in which agents were
-    absent is one column without their steps, see `Rollout.without`."""
+    once. A next observation is kept only if it is not the following row. This is so
+    where an episode was truncated, and after the last step. A rollout in which agents
+    were absent is one column without their steps, see `Rollout.without`."""
 
     def __init__(self, layout: MemoryLayout) -> None:
         self._horizon = layout.horizon

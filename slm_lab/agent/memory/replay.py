@@ -154,7 +154,7 @@ class Replay(SavedFields, Memory[TransitionSource], TransitionSource):
 
 def _check_room(num_envs: int, max_size: int, batch_size: int | None) -> None:
     """Raises LabError if the newest step of all rows does not fit in the ring, or fills
-    a batch that contains it. A spec knows the copies, and not their agents."""
+    a batch. A spec tells the number of copies, and not the number of their agents."""
     if max_size < num_envs:
         raise LabError(
             f"agent.memory.max_size = {max_size}: must be at least {num_envs}, the "
@@ -168,8 +168,9 @@ def _check_room(num_envs: int, max_size: int, batch_size: int | None) -> None:
 
 
 def _check_sequence(key: str, count: int, least: int) -> None:
-    """Raises LabError if fewer transitions than `least`, one sequence of all rows, fit
-    in the ring or are stored before the first training event."""
+    """Raises LabError if `count`, the transitions that the key `key` allows, is below
+    `least`. `least` is one sequence of all rows. It must fit in the ring, and be stored
+    before the first training event."""
     if count < least:
         raise LabError(
             f"{key} = {count}: must be at least {least}, one sequence of the agents "

@@ -34,7 +34,7 @@ class Ring(Protocol):
 
     def is_absent(self, indices: IntArray) -> BoolArray | None:
         """(B,) whether there is no step of an agent at these indices, so that they may
-        not be sampled; None: all are steps."""
+        not be sampled. None if all are steps."""
 
     @property
     def newest(self) -> IntArray:
@@ -109,10 +109,10 @@ class UniformSampler(Sampler):
 @final
 class SequenceSampler(Sampler):
     """Sequences of consecutive steps of one environment, each equally likely. They may
-    continue over the end of an episode, and over steps where the agent was absent,
-    whose weight is zero. The first steps of each only update the
-    recurrent state: their weight is zero, and the net takes no gradient through them
-    (burn-in, Kapturowski et al., "R2D2", 2019)."""
+    continue over the end of an episode. They may also continue over steps where the
+    agent was absent, whose weight is zero. The first steps of each only update the
+    recurrent state (burn-in, Kapturowski et al., "R2D2", 2019). Their weight is zero,
+    and the net takes no gradient through them."""
 
     def __init__(
         self, ring: TransitionRing, seed: int, recurrent: RecurrentLayout
@@ -248,7 +248,7 @@ class SumTree:
         self.priorities: FloatArray = self._nodes[
             self._first_leaf : self._first_leaf + size
         ]
-        """(size,), to read."""
+        """(size,) the priorities, only to be read."""
         self._pending: list[IntArray] = []
         """Leaves whose parents are out of date."""
 

@@ -68,7 +68,7 @@ class Pieces(SavedFields):
         self._ends[actor] = step
 
     def next_rows(self, rows: IntArray) -> IntArray:
-        """(B,) the rows of the steps after those in `rows`; −1 where they are not
+        """(B,) the row of the step that follows each of `rows`; −1 where it is not
         known."""
         return self._following.take(rows)
 
@@ -121,7 +121,7 @@ class TransitionRing(HasState, AppendLog):
         self.capacity = num_rows + layout.frame_stack - 1
         self._ring_rows = self.capacity + 1
         self.size = self._ring_rows * self.num_envs
-        """Indices, including those of the row that is written next."""
+        """The number of indices, the N of the row that is written next included."""
         self._obs = Observations(layout, self.size, allocate, on_device)
         self._action = allocate((self.size, *layout.action_shape), layout.action_dtype)
         self._log_prob = allocate((self.size,), np.dtype(np.float32))

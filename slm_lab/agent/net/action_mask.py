@@ -25,8 +25,8 @@ def mask_first(values: Tensor, allowed: Tensor) -> Tensor:
 
 @final
 class ActionMask:
-    """Reads the mask in rows of observations, or in packed rows. A logit, or a Q, of
-    an action that is not allowed becomes `MASKED_LOGIT`: its probability and the
+    """Reads the mask in rows of observations, or in packed rows. The logit or Q of an
+    action that is not allowed becomes `MASKED_LOGIT`. So its probability and the
     gradient through it are zero, and it is never the greatest. Where actions have other
     parts too, their parameters follow the logits, and have no mask."""
 
@@ -36,8 +36,8 @@ class ActionMask:
         self._columns = columns
 
     def on_arrays(self, values: FloatArray, obs: Array) -> FloatArray:
-        """Values (B, A) of actions for rows (B, D), or (B, P) with those of other
-        parts, masked."""
+        """Values (B, A) of actions for rows (B, D), masked. They may be (B, P), with
+        parameters of other parts behind them."""
         allowed = obs[:, self._columns] != 0
         num_choices = allowed.shape[-1]
         choices = values[:, :num_choices]
@@ -51,8 +51,8 @@ class ActionMask:
         return mask_first(values, obs[:, self._columns] != 0)
 
     def greatest_entropy(self, obs: Tensor) -> Tensor:
-        """The entropy of actions that are all alike likely among those allowed, as a
-        share of that among all, (B,): ln c / ln n."""
+        """(B,) ln c / ln n: the greatest entropy among the c allowed actions, as a
+        share of the greatest entropy among all n."""
         allowed = obs[:, self._columns] != 0
         count = allowed.sum(-1).clamp(min=1)
         return count.log() / math.log(allowed.shape[-1])

@@ -2,9 +2,9 @@
 
 Half precision means products in bfloat16, which has the exponents of float32 and 8 of
 its 24 digits. Weights, their gradients and optimizers, normalisation, losses and
-targets stay in float32. So do the layer that sees an observation vector and the heads:
-both their numbers may be large, and 8 digits tell only 36.00 from 36.25. The bytes of
-an image are exact."""
+targets stay in float32. So do the layer that sees an observation vector and the heads.
+Their numbers may be large, and 8 digits tell only 36.00 from 36.25. The bytes of an
+image are exact."""
 
 import inspect
 import math
@@ -33,10 +33,10 @@ def as_floats(obs: Tensor) -> Tensor:
 
 
 def image_input(obs: Tensor, normalize: bool, half: bool = False) -> Tensor:
-    """(B, C, H, W) of uint8 or floats to new floats in channels_last; divided by 255 or
-    rounded to bfloat16 if asked. Stacked frames, (B, L, C, H, W), keep their order. The
-    channels go last while the numbers are bytes, plane by plane: a quarter less time
-    than torch's own conversion."""
+    """Turns (B, C, H, W) of uint8 or floats into new floats in channels_last. They are
+    divided by 255 to `normalize`, and rounded to bfloat16 with `half`. Stacked frames,
+    (B, L, C, H, W), keep their order. The channels go last while the numbers are bytes,
+    plane by plane: a quarter less time than torch's own conversion."""
     if obs.dim() != 4:
         x = as_floats(obs)
         if normalize:
@@ -218,8 +218,8 @@ class EmptyLinear(Empty, nn.Linear):
 
 
 WIDE = 64
-"""Torch multiplies narrower matrices faster, because NumPy's gradient is a Python
-function."""
+"""The least side of matrices that NumPy multiplies. torch multiplies narrower ones
+faster, because NumPy's gradient is a Python function."""
 
 
 class _NumPyProduct(torch.autograd.Function):
@@ -289,7 +289,7 @@ class Head(NamedTuple):
     """It starts as this multiple of an orthogonal matrix; None: as `init_fn` fills
     it."""
     per_action: int = 1
-    """Outputs of each action, where `dim` counts those of all."""
+    """Outputs of each action, where `dim` counts the outputs of all actions."""
 
 
 Heads: TypeAlias = Sequence[Head]
@@ -356,7 +356,7 @@ def hidden_gain(activation: ActivationClass | None) -> float:
 
 
 def reject_single_samples(net: nn.Module, block: str) -> None:
-    """Every batch normalisation in `net` raises LabError when it learns from one
+    """Makes every batch normalisation in `net` raise LabError when it learns from one
     sample. `block` is the net's block in the spec file. The moments of one number are
     meaningless, and torch's own error does not name the spec's keys."""
     for module in net.modules():

@@ -54,7 +54,7 @@ class MLPNet(nn.Module):
         self.width = widths[-1]
         """The number of features."""
         self.num_exact = 1 if sees_obs else 0
-        """The first layers, which multiply in float32."""
+        """The number of first layers, which multiply in float32."""
         linear = [
             _linear(*size, sigma if index >= self.num_exact else None)
             for index, size in enumerate(pairwise(widths))

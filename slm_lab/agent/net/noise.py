@@ -18,9 +18,9 @@ from slm_lab.agent.net.layers import EmptyLinear
 @final
 class NoisyLinear(EmptyLinear):
     """y = (μ + σ ∘ ε) x with learned μ and σ, eq. 8 and 9 of arXiv:1706.10295. The
-    noise of a weight is the product of two numbers, ε_ji = f(ε_j) f(ε_i); that of a
-    bias is f(ε_j). Without noise (`noise` is None) the layer computes with the means μ
-    alone."""
+    noise of a weight is the product of two numbers, ε_ji = f(ε_j) f(ε_i). The noise of
+    a bias is f(ε_j). Without noise (`noise` is None) the layer computes with the means
+    μ alone."""
 
     def __init__(self, in_features: int, out_features: int, sigma: float) -> None:
         super().__init__(in_features, out_features)
@@ -53,9 +53,9 @@ def factor(normal: Tensor) -> Tensor:
 
 @final
 class Dropout(nn.Module):
-    """Sets some of the outputs of a layer to zero, and divides the others by the share
-    that is kept (arXiv:1207.0580). Without a mask (`noise` is None) it changes nothing,
-    in training mode too."""
+    """Sets some outputs of a layer to zero, and divides the others by the share that is
+    kept (arXiv:1207.0580). Without a mask (`noise` is None) it changes nothing, in
+    training mode too."""
 
     def __init__(self, width: int, probability: float) -> None:
         super().__init__()
@@ -93,8 +93,8 @@ class LayerNoise(ABC):
 
     @contextmanager
     def applied(self, noise: Tensor | None) -> Iterator[None]:
-        """Within, the layers compute with this noise, outside without. None changes
-        nothing."""
+        """Inside this context the layers compute with this noise, outside without. None
+        changes nothing."""
         if noise is None:
             yield
             return

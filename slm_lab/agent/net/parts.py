@@ -33,8 +33,8 @@ class Encoder(NamedTuple):
 
 @final
 class IndexEmbedding(nn.Module):
-    """A learned vector for each value of an index: (B, K) indices, or their one-hots
-    side by side, to (B, K · dim)."""
+    """A learned vector for each value of an index. It maps (B, K) indices, or their
+    one-hots side by side, to (B, K · dim)."""
 
     def __init__(
         self, sizes: Sequence[int], dim: int, generator: torch.Generator
@@ -61,10 +61,10 @@ class IndexEmbedding(nn.Module):
 
 @final
 class PartsBody(Body):
-    """Encodes the parts of an observation that have an encoder, and joins their
-    features, in the order of `names`, behind the numbers of the other parts. It sees
-    the parts in `names` alone. Of frames that are joined over time an image's frames
-    become its channels; of other parts it sees the newest."""
+    """Encodes the parts of an observation that have an encoder. Their features, in the
+    order of `names`, stand behind the numbers of the other parts. It sees the parts in
+    `names` alone. If frames are joined over time, an image's frames become its
+    channels. Of other parts it sees the newest frame."""
 
     def __init__(
         self,
@@ -99,8 +99,8 @@ class PartsBody(Body):
         return [part.name for part in (*self._plain, *self._encoded)]
 
     def read(self, rows: Tensor, name: str) -> Tensor:
-        """A part of rows (B, D): (B, C, H, W) where its encoder sees an image, else
-        (B, …) as rows have it."""
+        """A part of rows (B, D). It is (B, C, H, W) where its encoder sees an image,
+        else (B, …) as rows have it."""
         part = self._layout.part(name)
         frames = rows.reshape(-1, self._layout.frames, self._layout.row_size)
         if not self.sees_image(name):
@@ -140,8 +140,8 @@ class PartsBody(Body):
 
 @final
 class EncodedNet(nn.Module):
-    """A net of vectors that sees the features of a body in place of the observation,
-    and beside them the action of a critic."""
+    """A net of vectors that sees the features of a body in place of the observation. In
+    a critic the action stands beside them."""
 
     def __init__(self, body: Body, net: nn.Module) -> None:
         super().__init__()
@@ -177,7 +177,7 @@ class EncodedNet(nn.Module):
 
 
 def vector_width(part: Part) -> int:
-    """The length of a part as a vector: of an index that of its one-hot."""
+    """The length of a part as a vector. An index is as long as its one-hot."""
     if part.sizes:
         return sum(part.sizes)
     return math.prod(part.shape)

@@ -76,9 +76,9 @@ class ActingNetwork:
         return Output(params, _missing_values(len(params)), *state)
 
     def outputs(self, obs: Tensor) -> tuple[Tensor, Tensor | None]:
-        """`act` for observations on the network's device, without a gradient: the
-        parameters (N, param_dim), and V(s), (N,); None without a critic, or if it is
-        computed later."""
+        """`act` for observations on the network's device, without a gradient. Returns
+        the parameters (N, param_dim) and V(s) (N,). V is None without a critic, or if
+        it is computed later."""
         return self.policy(obs), None
 
     def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
@@ -102,8 +102,8 @@ class ActingNetwork:
         return self.mask.on_arrays(params, obs)
 
     def losses(self, *terms: Tensor) -> tuple[Tensor, ...]:
-        """The loss of each optimizer: of one net the sum of the terms of actor and
-        critic, of two one each."""
+        """The loss of each optimizer. One net has the sum of the terms of actor and
+        critic, two nets have one term each."""
         if len(self.nets) == 1:
             return (reduce(torch.add, terms),)
         return terms

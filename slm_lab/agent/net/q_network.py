@@ -81,9 +81,9 @@ Climbed: TypeAlias = Literal["smallest", "mean", "first"]
 @dataclass(eq=False)
 class Critics:
     """Q_1, …, Q_n in one flat vector with one optimizer, with target networks or
-    without. The smallest of them is bootstrapped from (n = 2: arXiv:1802.09477), or the
-    smallest of `subset_size` that are drawn at random (arXiv:2101.05982). For
-    continuous actions each takes observation and action and puts out one value, or the
+    without. Targets bootstrap from the smallest of them (n = 2: arXiv:1802.09477), or
+    from the smallest of `subset_size` random ones (arXiv:2101.05982). For continuous
+    actions each takes observation and action. It puts out one value, or the
     distribution of the return, whose mean is the value. For discrete actions it takes
     the observation and puts out the value of each."""
 
@@ -91,8 +91,8 @@ class Critics:
     targets: nn.ModuleList | None
     discrete: bool
     joins_features: bool
-    """Whether an action is an argument of its own, which joins the features of a net;
-    else it stands beside the observation, a vector."""
+    """Whether an action is an argument of its own, which joins the features of a net.
+    If not, it stands beside the observation, which is then a vector."""
     transform: ValueTransform
     optimizer: Optimizer
     target_network: TargetNetwork | None
@@ -124,8 +124,8 @@ class Critics:
         return torch.randperm(len(self.nets), generator=generator)[: self.subset_size]
 
     def draw_masks(self, size: int, generator: torch.Generator) -> Tensor | None:
-        """New masks of dropout for a pass of so many samples through all nets, or
-        through all targets, on the CPU; None without dropout."""
+        """New masks of dropout, on the CPU, for a pass of `size` samples through all
+        nets, or through all targets. None without dropout."""
         if not self.masks:
             return None
         return self.masks.draw(size, generator)
@@ -197,7 +197,8 @@ class Critics:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Within, gradients flow through to the actions; the weights need none."""
+        """Inside this context gradients flow through to the actions, and the weights
+        need none."""
         views = self.optimizer.flat.views
         for view in views:
             view.requires_grad_(False)

@@ -114,8 +114,8 @@ class RecurrentNet(nn.Module):
     def advance(
         self, obs: Tensor | Mapping[str, Tensor], state: Tensor
     ) -> tuple[Tensor, ...]:
-        """Outputs for observations, or their parts by name, that each start a sequence
-        from a state (B, H); and the state after each."""
+        """The outputs for observations, or for their parts by name, and the state after
+        each. Each observation starts a sequence from its state in `state` (B, H)."""
         hidden = self._as_hidden(state)
         beside, x = self._features(obs)
         features, hidden = self.cell(x.unsqueeze(1), hidden)
@@ -152,8 +152,8 @@ class RecurrentNet(nn.Module):
 
     def _burnt_in(self, x: Tensor, state: Tensor, starts: Tensor) -> Tensor:
         """The output of the last recurrent layer, (B, W), over sequences of L rows. The
-        first rows of each only update the state, without a gradient: burn-in, section 3
-        of Kapturowski et al., "R2D2" (2019)."""
+        first rows of each only update the state, without a gradient. This is burn-in,
+        section 3 of Kapturowski et al., "R2D2" (2019)."""
         rows = x, state, starts
         x, state, starts = (
             part.view(-1, self.seq_len, *part.shape[1:]) for part in rows

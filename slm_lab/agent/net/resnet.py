@@ -62,8 +62,8 @@ class ResidualBlock(nn.Module):
 
 @final
 class Stage(nn.Module):
-    """A convolution of 3 × 3, a maximum over 3 × 3 with stride 2, and residual blocks:
-    (B, C, H, W) to (B, C', ⌈H / 2⌉, ⌈W / 2⌉)."""
+    """A convolution of 3 × 3, a maximum over 3 × 3 with stride 2, and residual blocks.
+    It maps (B, C, H, W) to (B, C', ⌈H / 2⌉, ⌈W / 2⌉)."""
 
     def __init__(self, conv: nn.Conv2d, blocks: Sequence[ResidualBlock]) -> None:
         super().__init__()
@@ -82,8 +82,8 @@ class Stage(nn.Module):
 class ResNetBody(Body):
     """Stages of residual blocks, and an activation: from images to features. Images are
     in channels_last, and divided by 255 with `normalize`, as in a `ConvBody`. Where
-    images have an even size, the authors' maxima lie one pixel further to the right and
-    below, as TensorFlow pads."""
+    images have an even size, the authors' maxima lie one pixel further right and down,
+    as TensorFlow pads."""
 
     def __init__(
         self,

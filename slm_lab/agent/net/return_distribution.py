@@ -23,7 +23,7 @@ class ReturnDistribution(ABC):
     action."""
 
     size: int
-    """K."""
+    """K, the number of outputs for one action."""
 
     @abstractmethod
     def mean(self, outputs: Tensor) -> Tensor:
@@ -31,9 +31,9 @@ class ReturnDistribution(ABC):
 
     @abstractmethod
     def target(self, reward: Tensor, discount: Tensor, outputs: Tensor) -> Tensor:
-        """What the distribution of r + γ^m Z should be, without a gradient: from
-        rewards and discounts (B,), and the outputs (B, K) for Z in the next state, to
-        (B, K)."""
+        """What the distribution of r + γ^m Z should be, (B, K), without a gradient. It
+        follows from rewards and discounts (B,), and the outputs (B, K) for Z in the
+        next state."""
 
     @abstractmethod
     def loss(
@@ -107,8 +107,8 @@ class QuantileReturn(ReturnDistribution):
         self, outputs: Tensor, target: Tensor, levels: Tensor | None = None
     ) -> Tensor:
         """Quantile Huber loss, Σ_i E_j |τ_i − [u < 0]| L_κ(u) / κ with u = T_j − θ_i:
-        eq. 10 and algorithm 1, and eq. 3 of arXiv:1806.06923; for κ = 0 the quantile
-        loss itself, without the Huber part."""
+        eq. 10 and algorithm 1, and eq. 3 of arXiv:1806.06923. For κ = 0 it is the
+        quantile loss itself, without the Huber part."""
         if levels is None:
             levels = self.levels(outputs.device)
         return quantile_loss(outputs, levels, target, self.kappa)
@@ -117,8 +117,9 @@ class QuantileReturn(ReturnDistribution):
 def quantile_loss(
     quantiles: Tensor, levels: Tensor, target: Tensor, kappa: float
 ) -> Tensor:
-    """Σ_i E_j |τ_i − [u_ij < 0]| L_κ(u_ij) / κ with u_ij = T_j − θ_i, (B,), from
-    quantiles θ (B, K), their levels τ (K,) or (B, K), and samples T (B, M)."""
+    """Σ_i E_j |τ_i − [u_ij < 0]| L_κ(u_ij) / κ with u_ij = T_j − θ_i, (B,). The
+    arguments are quantiles θ (B, K), their levels τ (K,) or (B, K), and samples T
+    (B, M)."""
     error = target.unsqueeze(-2) - quantiles.unsqueeze(-1)  # (B, K, M)
     size = error.abs()
     if kappa > 0:
@@ -130,8 +131,8 @@ def quantile_loss(
 
 def truncated(quantiles: Sequence[Tensor], dropped: int) -> Tensor:
     """The mixture of several critics' distributions without its right tail, eq. 10 of
-    arXiv:2005.04269: the quantiles (B, K) of N critics in ascending order, without the
-    N ⋅ `dropped` largest, (B, N (K − dropped))."""
+    arXiv:2005.04269. It has the quantiles (B, K) of N critics in ascending order. The
+    N ⋅ `dropped` largest are left out: (B, N (K − dropped))."""
     pooled = torch.cat(tuple(quantiles), -1).sort(-1).values
     return pooled[:, : pooled.shape[-1] - len(quantiles) * dropped]
 
@@ -195,8 +196,8 @@ def cosines(levels: Tensor, size: int) -> Tensor:
 class ImplicitReturnNet(ReturnNet):
     """Quantiles of the return of each action at any levels: f(ψ(s) ⊙ φ(τ)) of
     arXiv:1806.06923. ψ and f are the two parts of a net with an output for each
-    action. φ is a linear layer with ReLU over cosines of τ. Without levels the
-    quantiles are those at K midpoints, so that Q is the same in every call."""
+    action. φ is a linear layer with ReLU over cosines of τ. Without levels it puts out
+    the quantiles at K midpoints, so that Q is the same in every call."""
 
     def __init__(
         self,

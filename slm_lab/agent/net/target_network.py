@@ -15,8 +15,8 @@ class TargetNetwork(SavedFields):
     every step. At the start they are equal. "replace" copies the online network,
     "polyak" moves the target by τ: target ← τ online + (1 − τ) target. Either happens
     after the training event in which the Session's frames cross a multiple of
-    `update_frequency`; polyak with an `update_frequency` of 1 after every gradient
-    step."""
+    `update_frequency`. With an `update_frequency` of 1, "polyak" happens after every
+    gradient step."""
 
     saved: ClassVar = {"target": "target", "last_frame": "_last_frame"}
 

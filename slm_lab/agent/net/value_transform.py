@@ -21,8 +21,8 @@ def symexp(x: Tensor) -> Tensor:
 class ValueTransform(nn.Module):
     """Converts between returns and the critic's output: symlog first, then
     standardisation. The running mean and variance of the targets are buffers of the
-    network, which are saved, shared and merged. They are those of all targets up to a
-    million; then older targets fade, by a factor of e per further million."""
+    network, which are saved, shared and merged. They cover all targets up to a million.
+    Then older targets fade, by a factor of e per further million."""
 
     def __init__(self, use_symlog: bool, normalize: bool) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """One flat vector per network.
 
-After a network is built its parameters become views into one contiguous float32 vector
-and its gradients views into a second. Its float buffers (running statistics) form a
+After a network is built its parameters become views into one contiguous float32 vector.
+Its gradients become views into a second. Its float buffers (running statistics) form a
 third. Every global operation (optimizer step, norm, average, copy, share, save) is then
 one tensor operation.
 
@@ -29,15 +29,16 @@ do."""
 
 
 MOMENTS_WINDOW = 1_000_000
-"""Samples that such moments look back over. Older ones fade, so that old targets do not
-scale new ones, and float32 counts each sample (beyond 2²⁴ it would lose them)."""
+"""Samples that such moments look back over. Older samples fade, so that old targets do
+not scale new ones. Fading also keeps counts exact: beyond 2²⁴ float32 no longer counts
+single samples."""
 
 
 COUNTER = "num_batches"
 """A buffer of this name counts samples. Workers that merge add up their counts."""
 DIRECTIONS = ("_u", "_v")
 """Buffers of these names are unit vectors (the singular vectors of `spectral_norm`).
-Their mean is not one, so that workers that merge each keep their own."""
+The mean of unit vectors is no unit vector. So workers that merge keep their own."""
 
 
 SavedLayout: TypeAlias = Sequence[Sequence[Any]]
@@ -87,9 +88,9 @@ class Layout:
 
 class FlatParameters(HasState):
     """Owns the storage behind the parameters, gradients and float buffers of one
-    network. `vector` and `grad` are (P,) float32, `statistics` is (S,) float32, in the
-    order in which the module lists its parameters and buffers. The parameters of
-    recurrent layers come first, see `_listed`."""
+    network. `vector` and `grad` are (P,) float32, `statistics` is (S,) float32. They
+    are in the order in which the module lists its parameters and buffers. The
+    parameters of recurrent layers come first, see `_listed`."""
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
@@ -256,10 +257,10 @@ def saved_values(state: StateDict) -> dict[str, Tensor]:
 
 
 def _listed(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
-    """The parameters by name. Those of recurrent layers come first, all weights before
-    all biases. cuDNN takes them as they lie only in this order, from the start of their
-    storage; else torch copies them in every call. So a second cell of a network would
-    be copied."""
+    """The parameters by name. The parameters of recurrent layers come first, all
+    weights before all biases. cuDNN takes them as they lie only in this order, from the
+    start of their storage. In any other order torch copies them in every call. So a
+    second cell of a network would be copied."""
     cells = [part for part in module.modules() if isinstance(part, nn.RNNBase)]
     kinds = ("weight", "bias")
     first = [

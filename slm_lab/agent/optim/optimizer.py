@@ -188,7 +188,7 @@ class Optimizer:
     def backward(self, loss: Loss) -> StepReport:
         """The gradient of a scalar loss, ready to be applied; returns the loss and its
         norm. The norm is the global 2-norm before clipping, as the step would see it in
-        every parallel mode: gradients are exchanged first and clipped after, because
+        every parallel mode. Gradients are exchanged first and clipped after, because
         clipping is not linear. Raises NonFiniteLossError when either is not finite; no
         parameter has changed then. On a GPU it sets `failed` instead."""
         if self.failed is not None:
@@ -283,7 +283,8 @@ class TrainState:
             optimizer.failed = self.failed
         self.targets: tuple[FlatParameters, ...] = ()
         self.group: ProcessGroup = SoloGroup()
-        """The ranks whose samples count, too."""
+        """The ranks whose samples also count in statistics, such as the moments of
+        advantages."""
 
     @property
     def lr(self) -> float:

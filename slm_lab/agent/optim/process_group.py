@@ -22,7 +22,7 @@ class ProcessGroup(ABC):
     rank: int
     """The rank of this process, from 0 to W − 1."""
     size: int
-    """W."""
+    """W, the number of ranks."""
     seconds: float = 0.0
     """Time spent so far on exchanges and on waiting for the others."""
 

@@ -19,8 +19,8 @@ from slm_lab.core.errors import CheckpointError
 from slm_lab.core.types import StateDict
 
 Number: TypeAlias = float | Tensor
-"""A float; of a network on a GPU a scalar tensor there, because reading one waits for
-the GPU."""
+"""A float. For a network on a GPU it is a scalar tensor there, because reading one
+waits for the GPU."""
 
 
 class UpdateRule(ABC):

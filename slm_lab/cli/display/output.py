@@ -53,15 +53,16 @@ class SafeStream:
         self._try(self._stream.flush)
 
     def keep_for_document(self) -> None:
-        """Sends to the standard error what anything prints here, environments,
-        processes and the end of the program included, but for `for_document`."""
+        """Sends to the standard error whatever is printed here from now on, except
+        inside `for_document`. This includes environments, processes and the end of the
+        program."""
         with suppress(OSError):  # there is no standard error
             self._kept = os.dup(self._stream.fileno())
             os.dup2(2, self._stream.fileno())
 
     @contextmanager
     def for_document(self) -> Iterator[None]:
-        """Within, it prints here after `keep_for_document` too."""
+        """Prints inside this block come here, even after `keep_for_document`."""
         self.awaits_document = False
         self.flush()
         if self._kept is not None:

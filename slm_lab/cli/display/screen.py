@@ -86,8 +86,8 @@ def print_table(
 ) -> None:
     """Prints a table with a bold title. The first column and those named `left` are
     aligned left, the others right. Where words would be cut, columns are left out, in
-    the order of `spare`. `whole` folds nothing, so that names can be copied: rows may
-    be wider than the terminal, which continues them in the next line. `style` are
+    the order of `spare`. `whole` folds nothing, so that names can be copied. Rows may
+    then be wider than the terminal, which continues them in the next line. `style` are
     further arguments of rich's Table."""
     lines = list(rows)
     endless = console.options.update(max_width=_ENDLESS)

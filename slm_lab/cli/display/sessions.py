@@ -132,8 +132,8 @@ class _Line:
             self.restarts = f" (restarted {progress.restarts}×)"
 
     def is_news(self, now: float) -> bool:
-        """Whether a log has a line of it now: at every change of phase, and while it
-        runs at growing intervals. The line then counts as logged."""
+        """Whether a log has a line of it now. It has one at every change of phase, and
+        while it runs at growing intervals. The line then counts as logged."""
         has_changed = self.phase is not self._logged_phase
         is_due = self.phase is Phase.RUNNING and now - self._logged_at >= self._interval
         if not has_changed and not is_due:

@@ -39,7 +39,7 @@ REFRESH = 0.5
 @final
 class TrainingsTable(LiveTable):
     """Shows the running trainings inside its `with` block, and prints a line for each
-    one that begins or ends; `update` must be called a few times a second."""
+    one that begins or ends. `update` must be called a few times a second."""
 
     BAR_WIDTH = 24
     ROOM_FOR_BAR = 90

@@ -46,9 +46,9 @@ def print_stop(folder: Path | None) -> None:
 
 @contextmanager
 def ended_in_time(say: Callable[[], None]) -> Iterator[None]:
-    """Ends the process, with exit code 130, if it still runs long after a signal:
+    """Ends the process, with exit code 130, if it still runs long after a signal.
     Python handles signals only between its own instructions, but C code of an
-    environment may take minutes. `say` is called before."""
+    environment may take minutes. `say` is called before the end."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     over = threading.Event()

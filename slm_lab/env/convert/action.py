@@ -31,7 +31,7 @@ class Joint(NamedTuple):
 
     @classmethod
     def of(cls, sizes: IntArray) -> "Joint":
-        """That of components with these numbers of values."""
+        """The joint action of components with these numbers of values."""
         strides = np.cumprod([1, *sizes[:0:-1]])[::-1]
         return cls(strides.copy(), sizes)
 
@@ -41,8 +41,8 @@ class ActionConverter:
     """Scales bounded components of a Box from [-1, 1]; counts discrete actions from 0.
     A component with two finite bounds becomes low + (a + 1)/2 (high − low); others are
     unchanged. All are clipped to existing bounds. The agent's actions of several
-    components are vectors (A,), or with `is_joint`, for a MultiDiscrete, one number for
-    each combination of their values, the last component changing first."""
+    components are vectors (A,). With `is_joint`, for a MultiDiscrete, an action is one
+    number for a combination of their values. The last component changes first."""
 
     space: Space[Any]
     """The agent's action space, of one environment."""
@@ -61,7 +61,8 @@ class ActionConverter:
         self.start: Array | None = None
         """The first discrete action; None: 0."""
         self.joint: Joint | None = None
-        """What splits a number of a combination; None: actions are none."""
+        """Splits the number of a combination into the components' values. None: actions
+        are no such numbers."""
         if isinstance(raw_space, spaces.Box) and np.issubdtype(
             raw_space.dtype, np.floating
         ):
@@ -140,8 +141,8 @@ class MixedConverter:
         """The agent's action space, of one environment."""
 
     def convert(self, action: Array) -> Any:
-        """Rows (N, K) → actions of the N environments: dicts and tuples as those of the
-        raw space, with an array (N, …) for each part."""
+        """Rows (N, K) → actions of the N environments. They are dicts and tuples as in
+        the raw space, with an array (N, …) for each part."""
         parts = zip(self.parts.values(), self.space.columns, strict=True)
         arrays = [part.convert(_typed(action[:, own], part)) for part, own in parts]
         return nested(self._raw_space, iter(arrays))
@@ -165,7 +166,7 @@ def action_converter(
 
 
 def _typed(columns: Array, part: ActionConverter) -> Array:
-    """Columns (N, A) of a part in the type of the agent's space of it: an index is a
+    """Columns (N, A) of a part in the type of the agent's space for it. An index is a
     whole number."""
     assert part.space.dtype is not None
     return columns.astype(part.space.dtype)

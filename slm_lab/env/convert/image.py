@@ -11,8 +11,8 @@ from slm_lab.core.types import Array
 
 
 def is_image(space: Space[Any]) -> TypeGuard[spaces.Box]:
-    """Whether observations are images: uint8 of 2 to 4 axes. The shape is (H, W), (H,
-    W, C), (C, H, W), or for a stack of frames (L, H, W, C) or (L, C, H, W)."""
+    """Whether observations are images: uint8 of 2 to 4 axes. The shape is (H, W),
+    (H, W, C) or (C, H, W). A stack of frames is (L, H, W, C) or (L, C, H, W)."""
     return (
         isinstance(space, spaces.Box)
         and space.dtype == np.uint8
@@ -28,8 +28,8 @@ has them."""
 def channels_are_last(
     shape: tuple[int, ...], where: Literal["first", "last"] | None
 ) -> bool:
-    """Whether an image of this shape is (H, W, C), not (C, H, W), or a stack (L, H, W,
-    C), not (L, C, H, W). `where` decides, if given.
+    """Whether the last axis of an image has its channels: (H, W, C), not (C, H, W). A
+    stack is then (L, H, W, C), not (L, C, H, W). `where` decides, if given.
 
     Otherwise: if only two adjacent axes of an image are equal, they are height and
     width. If not, the shorter one of its first and last axis has the channels; of equal

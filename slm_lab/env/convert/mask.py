@@ -35,12 +35,12 @@ INFO = "info."
 
 class MaskReader:
     """Reads the mask at `place`: "info.KEY", or a part of the observation. A mask has a
-    number for each value of each Discrete component of an action: 1 where it is
-    allowed, 0 where not. It is one array, or one array per component in a list, Tuple
-    or Dict. The mask of an action in parts may have the same parts. A part of the shape
-    of a MultiDiscrete action's sizes has a number for each combination of values: then
-    the agent's action is one choice among these. Raises SpecError if actions have no
-    such component, or the observation no such part."""
+    number for each value of each Discrete component of an action. It is 1 where the
+    value is allowed, 0 where not. It is one array, or one array per component in a
+    list, Tuple or Dict. The mask of an action in parts may have the same parts. A part
+    whose shape is the sizes of a MultiDiscrete action has a number for each combination
+    of values. Then the agent's action is one choice among the combinations. Raises
+    SpecError if actions have no such component, or the observation no such part."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class MaskReader:
         return values_without(obs, self._path)
 
     def find(self, obs: Any, info: Mapping[str, Any], method: str) -> Any:
-        """The mask of an observation, or those of a batch, as the environment gives
+        """The mask of an observation, or the masks of a batch, as the environment gives
         them. Raises LabError if it is missing."""
         holder: Any = obs
         what = "observation"
@@ -162,8 +162,8 @@ class MaskReader:
 
     def read(self, value: Any, may_be_empty: bool | BoolArray = False) -> Array:
         """One mask (A,), A over all components, or a batch (B, A), as uint8. Raises
-        LabError for another shape, for other numbers, and unless it `may_be_empty`, or
-        is in such a row, if no value of a component is allowed."""
+        LabError for another shape and for other numbers. Also if no value of a
+        component is allowed, except where it `may_be_empty`."""
         mask = self._joined(value)
         if mask.shape[-1:] != (self.num_values,):
             fault = (
@@ -202,7 +202,7 @@ class MaskReader:
         return space.sample(_mask_for_gymnasium(space, iter(components)))
 
     def allows_nothing(self, mask: Array) -> BoolArray:
-        """Whether a mask (…, A) leaves a component without a value: such a state is
+        """Whether a mask (…, A) leaves a component without a value. Such a state is
         terminal, even where the time limit ended the episode."""
         return np.asarray(~self._has_choice(mask).all(-1))
 
@@ -300,8 +300,8 @@ class MaskReader:
 
 
 def action_sizes(space: AnySpace) -> IntArray | None:
-    """The number of values of each component of an action that is a choice, of all
-    parts in order; None if none is."""
+    """The number of values of each component of an action that is a choice, in the
+    order of the parts. None if no component is a choice."""
     sizes: list[IntArray] = []
     for _, part in parts_of(space):
         if isinstance(part, spaces.Discrete):
@@ -368,8 +368,8 @@ def _row_of(value: Any, index: int) -> Any:
 
 
 def _with_one_axis(mask: Array, num_values: int) -> Array:
-    """A mask with one axis for its values, after those of a batch. It may have as many
-    as the action has. Another shape stays."""
+    """A mask with one axis for its values, after the axes of a batch. Before, it may
+    have an axis for each component of the action. Another shape stays."""
     for axis in reversed(range(mask.ndim)):
         if math.prod(mask.shape[axis:]) == num_values:
             return mask.reshape(*mask.shape[:axis], num_values)
@@ -377,8 +377,8 @@ def _with_one_axis(mask: Array, num_values: int) -> Array:
 
 
 def _is_marked_missing(info: Any, key: Any) -> bool:
-    """Whether an info of Gymnasium's vector environments, which marks in "_KEY" the
-    rows that have a KEY, has a row without it."""
+    """Whether an info of Gymnasium's vector environments has a row without this key.
+    "_KEY" marks the rows that have a KEY."""
     marks = info.get(f"_{key}") if isinstance(info, Mapping) else None
     return isinstance(marks, np.ndarray) and not marks.all()
 

@@ -59,9 +59,9 @@ def part_at(space: AnySpace, path: Sequence[Any]) -> AnySpace:
 
 
 def parts_without(space: AnySpace, path: Sequence[Any]) -> dict[str, AnySpace]:
-    """The parts directly below `space` by name, without the part at `path`, and without
-    a Dict or Tuple that had that alone. A Tuple that has lost a part is a Dict, so that
-    names stay."""
+    """The parts directly below `space` by name, without the part at `path`. A Dict or
+    Tuple that had only this part is left out too. A Tuple that has lost a part is a
+    Dict, so that names stay."""
     kept: dict[str, AnySpace] = {}
     for key, part in children(space):
         if key not in path[:1]:
@@ -74,8 +74,8 @@ def parts_without(space: AnySpace, path: Sequence[Any]) -> dict[str, AnySpace]:
 
 
 def values_without(value: Any, path: Sequence[Any]) -> dict[str, Any]:
-    """The parts of an element of a space, or of a batch of them, as `parts_without` has
-    the spaces; none if `value` has no parts."""
+    """The parts of an element of a space, or of a batch, in the way of `parts_without`
+    for spaces. Empty if `value` has no parts."""
     pairs: Iterator[tuple[Any, Any]] = iter(())
     if isinstance(value, Mapping):
         pairs = iter(value.items())
@@ -93,8 +93,8 @@ def values_without(value: Any, path: Sequence[Any]) -> dict[str, Any]:
 
 
 def nested(space: AnySpace, values: Iterator[Any]) -> Any:
-    """The next of `values`, one for each of `parts_of`, as dicts and tuples like those
-    of `space`."""
+    """Takes one of `values` for each of `parts_of`, and nests them in dicts and tuples
+    like `space`."""
     if isinstance(space, spaces.Dict):
         return {key: nested(part, values) for key, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):

@@ -118,8 +118,8 @@ class ObservationNormalizer:
         return rows
 
     def constants(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Mean, deviation and bound of every number of a frame, (D,) each; 0, 1 and
-        infinite for numbers that are left as they are."""
+        """Mean, deviation and bound of every number of a frame, (D,) each. They are 0,
+        1 and infinite for numbers that are not normalised."""
         size = self.statistics.size
         columns = self._columns
         if columns is None:

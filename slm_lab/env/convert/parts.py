@@ -72,9 +72,9 @@ class PartConverter:
     image: ImageConverter | None
 
     def write(self, view: Array, observed: Array) -> None:
-        """Writes B of these parts, (B, *shape of the space) and of its type, into a
-        view of theirs, (B, *shape of the part). Raises ValueError if float32 cannot
-        hold a value."""
+        """Writes B parts, (B, *shape of the space) and of its type, into their `view`
+        of the rows, (B, *shape of the part). Raises ValueError if float32 cannot hold a
+        value."""
         numbers = observed
         if isinstance(self.space, spaces.Discrete | spaces.MultiDiscrete):
             numbers = self._indices(self.space, observed)
@@ -98,12 +98,12 @@ class PartConverter:
 
 
 class RowConverter:
-    """Converts observations with parts to rows. Where the parts have no image, and
-    where a row of bytes would hardly be shorter, it is `gymnasium.spaces.flatten` as
-    float32. Otherwise it is a row of bytes: images as the agent sees them, indices as
-    int32, and other numbers in their own type, or as float32 if that is shorter.
-    With `mask_sizes`, the values of each component of an action, the part `MASK` is
-    the mask."""
+    """Converts observations with parts to rows. A row is `gymnasium.spaces.flatten` as
+    float32 if no part is an image, or if bytes would hardly be shorter. Otherwise it is
+    a row of bytes, with images as the agent sees them and indices as int32. Other
+    numbers keep their own type, or become float32 if that is shorter. With
+    `mask_sizes`, the values of each component of an action, the part `MASK` is the
+    mask."""
 
     def __init__(
         self,
@@ -309,9 +309,9 @@ def join_parts(
     mask_sizes: tuple[int, ...] = (),
 ) -> Env:
     """`env`, wrapped if its observations have parts. A Dict of one image becomes the
-    image. `image_size` and `channels` are those of images in rows of bytes; for
-    `mask_sizes` see `RowConverter`. Raises SpecError with every observation, or part of
-    one, that has no numbers."""
+    image. `image_size` and `channels` are for images in rows of bytes; for `mask_sizes`
+    see `RowConverter`. Raises SpecError with every observation, or part of one, that
+    has no numbers."""
     space = env.observation_space
     check_parts(space, env_name)
     if isinstance(space, spaces.Dict) and len(space) == 1:
@@ -378,8 +378,8 @@ def _check_names(space: AnySpace, env_name: str) -> None:
 def leaves(
     space: AnySpace, observed: Any, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], AnySpace, Any]]:
-    """The innermost spaces of `space`, each with its path and its part of `observed`:
-    of one observation, or of a batch. Raises ValueError if `observed` has other
+    """The innermost spaces of `space`, each with its path and its part of `observed`.
+    `observed` is one observation or a batch. Raises ValueError if `observed` has other
     parts."""
     if isinstance(space, spaces.Dict):
         parts: list[tuple[Any, AnySpace]] = list(space.spaces.items())

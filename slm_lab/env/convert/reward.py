@@ -19,8 +19,8 @@ class RewardConverter:
     With `sign_first` rewards are first converted to −1, 0 or 1, as for Atari games.
 
     With `statistics` rewards become r / sqrt(Var[G] + ε) with G the discounted return
-    so far, G_t = γ G_{t−1} + r_t. The statistics count G before it is reset at the end
-    of an episode, so the last reward belongs to its episode. Rewards are not centred,
+    so far, G_t = γ G_{t−1} + r_t. The statistics count G before the end of an episode
+    resets it, so the last reward belongs to its episode. Rewards are not centred,
     because their sign matters."""
 
     def __init__(
@@ -60,8 +60,8 @@ class RewardConverter:
         self, raw_reward: FloatArray, absent: BoolArray | None = None
     ) -> tuple[FloatArray, FloatArray]:
         """Rewards (N,) of one step → (N,) float32, and the same before `normalize`. In
-        training it adds the discounted returns to the statistics, but not those of
-        `absent` rows (N,)."""
+        training it adds the discounted returns to the statistics, except in `absent`
+        rows (N,)."""
         reward = raw_reward
         if self._sign_first:
             reward = np.sign(raw_reward)

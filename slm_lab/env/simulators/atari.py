@@ -271,8 +271,8 @@ def make_native_atari(
 
 class AtariEnvs(autoreset.SameStepEnvs):
     """ale-py's vector environment, whose games continue after a lost life. ale-py
-    reports a lost life like the end of a game, and at the end the lives of the next
-    game. Only a new game changes the number of frames before the game."""
+    reports a lost life like the end of a game. At the end it reports the lives of the
+    next game. Only a new game changes the number of frames before the game."""
 
     def __init__(self, env: foreign.GymnasiumVectorEnv, seed: int) -> None:
         super().__init__(env, seed)

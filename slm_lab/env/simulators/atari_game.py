@@ -38,7 +38,7 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any], RecordConstructorArgs
     has only its newest frame. After a lost life that counts as the end, `reset`
     continues the game and reports `CONTINUES`.
 
-    This class draws sticky actions, frame by frame as ALE does, because ALE does not
+    This class draws sticky actions itself, frame by frame as ALE does. ALE does not
     save the action that it repeats."""
 
     def __init__(self, env: Env, keys: AtariKeys) -> None:
@@ -58,7 +58,7 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any], RecordConstructorArgs
         stack = (keys.stack_num, keys.img_height, keys.img_width, *colours)
         self.observation_space = spaces.Box(0, 255, stack, np.uint8)
         self._screens = np.zeros((2, *raw_size, *colours), np.uint8)
-        """The last frame, pooled with the one before it, and that one."""
+        """The two newest frames; the first is pooled with the second, the older one."""
         self._stack = np.zeros(stack, np.uint8)
         self._elapsed = 0
         """Frames since the start of the game, without its no-ops."""
@@ -66,7 +66,8 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any], RecordConstructorArgs
         self._continues = False
         self._held = NO_OP
         self._held_strength = 1.0
-        """The action of the last frame, which a sticky action repeats."""
+        """The strength of the last frame's action. A sticky action repeats that
+        action."""
 
     @override
     def reset(

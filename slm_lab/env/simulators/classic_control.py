@@ -133,8 +133,8 @@ class Pendulum(Dynamics):
 @dataclass(frozen=True)
 class Acrobot(Dynamics):
     """Two links of one metre and one kilogram, with a torque of −1, 0 or 1 N m (actions
-    0, 1, 2) at the joint between them, by the equations of Sutton and Barto's book. The
-    variables are θ₁, θ₂, θ̇₁, θ̇₂."""
+    0, 1, 2) at the joint between them. The equations are from Sutton and Barto's book.
+    The variables are θ₁, θ₂, θ̇₁, θ̇₂."""
 
     first_low = (-0.1,) * 4
     first_high = (0.1,) * 4
@@ -229,8 +229,8 @@ def _in_valley(position: Tensor, velocity: Tensor) -> tuple[Tensor, Tensor]:
 @final
 @dataclass(frozen=True)
 class MountainCar(Dynamics):
-    """A weak car in a valley that pushes to the left, not at all, or to the right (0,
-    1, 2): Moore, 1990. The variables are position and velocity."""
+    """A weak car in a valley (Moore, 1990). It pushes to the left, not at all, or to
+    the right (actions 0, 1, 2). The variables are position and velocity."""
 
     first_low = (-0.6, 0.0)
     first_high = (-0.4, 0.0)

@@ -1,7 +1,7 @@
 """envpool: environments of many libraries, stepped by threads in C++ (Weng et al.,
 arXiv:2206.10558).
 
-envpool resets in the step after the end of an episode; this module resets an ended
+envpool resets in the step after the end of an episode. This module resets an ended
 episode at once, without a wasted action. envpool reports an episode that terminates at
 its step limit as truncated only. So an environment that Gymnasium has too gets no
 limit, and this module counts its steps. One that envpool alone has keeps its limit,
@@ -365,7 +365,7 @@ METADATA: dict[str, Any] = {
     "render_modes": ["rgb_array", "human"],
     "render_fps": FPS,
 }
-"""That of every environment of envpool, which has no frame rates."""
+"""The metadata of every environment of envpool, which has no frame rates."""
 
 
 @final

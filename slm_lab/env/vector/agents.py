@@ -32,9 +32,9 @@ from slm_lab.env.vector.raw import (
 
 @final
 class Seat(gymnasium.Env[Any, Any]):
-    """One agent as an environment that is not stepped by itself: it returns what a step
-    of all agents has brought to it. So the wrappers of single environments serve
-    agents, too, unless they change actions."""
+    """One agent as an environment that is not stepped by itself. It returns what a step
+    of all agents has brought to this agent. So the wrappers of single environments
+    serve agents, too, unless they change actions."""
 
     def __init__(
         self, observation_space: AnySpace, action_space: AnySpace, entry: GymnasiumSpec
@@ -66,13 +66,13 @@ class Seat(gymnasium.Env[Any, Any]):
 
 @final
 class AgentRows(RawEnvs):
-    """A row for each agent of each copy: those of the first copy, in the order of its
-    `possible_agents`, then those of the next.
+    """A row for each agent of each copy. The first copy's agents come first, in the
+    order of its `possible_agents`, then the next copy's.
 
-    An agent that leaves ends its episode; its row is absent until it joins again, or
-    until a new episode of its copy begins, after all agents have left. An absent row
-    has an observation that some agent has seen, so that a policy can act on it. Nothing
-    of it counts."""
+    An agent that leaves ends its episode. Its row is absent until it joins again, or
+    until its copy begins a new episode. A copy does so when all agents have left. An
+    absent row has an observation that some agent has seen, so that a policy can act on
+    it. Nothing of it counts."""
 
     def __init__(
         self,
@@ -113,8 +113,8 @@ class AgentRows(RawEnvs):
         """What some agent has seen."""
 
     def _seeds_of_rows(self, steps: int) -> dict[int, int]:
-        """The seed of each row's first reset after so many steps: its wrappers may draw
-        from the generator of the `Seat`."""
+        """The seed of each row's first reset after so many steps. The row's wrappers
+        may draw from the generator of the `Seat`."""
         return dict(enumerate(env_seeds([*self._first_seeds, steps], self.num_envs)))
 
     @override

@@ -1,10 +1,10 @@
 """Gymnasium's vector environments, which have autoreset modes.
 
-They start a new episode in the step after the end (NEXT_STEP), in the same step
-(SAME_STEP), or when `reset` is told so (DISABLED). The lab uses SAME_STEP or DISABLED:
-NEXT_STEP adds a step to every episode that no agent took. One that has only NEXT_STEP
-is made once per copy, where each is reset alone. The native CartPole is one of these,
-so the lab has its own class."""
+In mode NEXT_STEP a new episode starts in the step after the end, in SAME_STEP in the
+same step. In mode DISABLED it starts when `reset` is told so. The lab uses SAME_STEP or
+DISABLED: NEXT_STEP adds a step to every episode that no agent took. One that has only
+NEXT_STEP is made once per copy, where each is reset alone. The native CartPole is one
+of these, so the lab has its own class."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, TypeAlias, final
@@ -117,7 +117,7 @@ def native_fault(spec: EnvSpec, entry: GymnasiumSpec) -> str | None:
 
 def one_by_one_reason(spec: EnvSpec, entry: GymnasiumSpec) -> str | None:
     """Why copies are stepped one by one though another package has a native vector
-    version; None if they are not, or if a key of `spec` asks for it."""
+    version. None if they are not, or if a key of `spec` asks for it."""
     if entry.vector_entry_point in (None, *KNOWN_VERSIONS):
         return None
     is_asked_for = spec.vectorization_mode is not None or spec.single_only is not None
@@ -233,8 +233,8 @@ class SameStepEnvs(SavedFields, RawEnvs):
         index: IntArray | None = None,
         is_last: bool | BoolArray = False,
     ) -> Array:
-        """The observations of all copies, or of those in `index`, as new arrays in
-        `observation_space`; for `is_last` see `BatchView.observe`."""
+        """The observations of all copies, or of the copies in `index`, as new arrays in
+        `observation_space`. For `is_last` see `BatchView.observe`."""
         if index is not None:
             obs = rows_at(obs, index)
         if self._view is None:
@@ -310,7 +310,7 @@ class SameStepEnvs(SavedFields, RawEnvs):
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        # an older checkpoint has no seed: then it is that of this run
+        # an older checkpoint has no seed: then this run's seed counts
         super().load_state_dict({"root_seed": self._root_seed, **state})
         # new episodes start with seeds that were not used before
         self._seed = self._seeds([self._root_seed, self._steps])

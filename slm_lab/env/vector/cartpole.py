@@ -202,8 +202,8 @@ class CartPoleEnvs(RawEnvs):
 @final
 class OneCartPole(CartPoleEnvs):
     """A single cart-pole, the same bit for bit with Python floats. A step takes 3.1 µs,
-    10.9 in the other class: an operation on an array of one number takes as long as on
-    a hundred."""
+    and 10.9 in the other class. An operation on an array of one number takes as long as
+    on a hundred."""
 
     def __init__(
         self,

@@ -21,8 +21,8 @@ from slm_lab.env.vector.tensor_envs import TensorEnvs, TensorStep
 @final
 class ForeignTensors(SavedFields, TensorEnvs):
     """A Gymnasium vector environment in SAME_STEP mode. What it returns becomes tensors
-    by DLPack, without a copy to the host; it gets actions of the kind that it returns.
-    The last observations in an info are those of all rows."""
+    by DLPack, without a copy to the host. It gets actions of the kind that it returns.
+    The last observations in an info cover all rows."""
 
     saved: ClassVar = {"steps": "_steps", "root_seed": "_root_seed"}
 

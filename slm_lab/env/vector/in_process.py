@@ -40,11 +40,11 @@ TRUTH = frozenset({bool, np.bool_})
 class SyncEnvs(RawEnvs):
     """A loop over `gymnasium.Env` objects that writes into arrays.
 
-    Ended episodes are reset after all environments have stepped; each environment has
+    Ended episodes are reset after all environments have stepped. Each environment has
     its own generator, so the order does not matter. Of infos only `CONTINUES` and
     `NUMBERS` are read.
 
-    Every reset and step raises LabError if a result breaks Gymnasium's interface, or if
+    Every reset and step raises LabError if a result breaks Gymnasium's interface, or
     its observation is not in the space. A result that fits as it is costs nothing."""
 
     def __init__(

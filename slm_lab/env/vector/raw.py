@@ -1,6 +1,6 @@
 """N environments in their own units: the layer below the converters.
 
-The interface has no autoreset modes: a step that ends an episode returns both the final
+The interface has no autoreset modes. A step that ends an episode returns both the final
 observation and the first observation of the next episode."""
 
 from abc import abstractmethod
@@ -29,8 +29,8 @@ NUMBERS = "slm_lab.last_numbers"
 
 RESETTING = 1
 STEPPING = 2
-"""The marks of a copy while its `reset` runs, and in a worker process its `step`; else
-0."""
+"""The marks of a copy while its `reset` or `step` runs; a step is marked only in a
+worker process. Otherwise the mark is 0."""
 
 
 class CopyMarks(NamedTuple):
@@ -91,13 +91,13 @@ class RawEnvs(HasState):
     action_space: gymnasium.Space[Any]
     exact_state: bool
     agents: tuple[str, ...] = ()
-    """The names of the agents of one copy, which have a row each, copy after copy;
-    empty where each row is a copy."""
+    """The names of the agents of one copy. Each has a row, copy after copy. Empty where
+    each row is a copy."""
     absent: BoolArray | None = None
     """(N,) the rows whose agent does not act in the next step: it has left, or has not
-    joined yet; None: all act. Their actions are ignored, and their numbers are 0."""
+    joined yet. None: all act. Their actions are ignored, and their numbers are 0."""
     begun: BoolArray | None = None
-    """(N,) the rows of copies that began a new episode after the last step; None where
+    """(N,) the rows of copies that began a new episode after the last step. None where
     each row is a copy."""
 
     @abstractmethod
@@ -107,8 +107,9 @@ class RawEnvs(HasState):
 
     @abstractmethod
     def step(self, action: Any) -> RawStep:
-        """One action per environment, in the environment's own units: an array (N, …),
-        or dicts and tuples of these, as of Gymnasium's vector environments."""
+        """Takes one action per environment, in the environment's own units. They are an
+        array (N, …), or dicts and tuples of arrays, as in Gymnasium's vector
+        environments."""
 
     def set_frame(self, frame: int) -> None:
         """Takes the trial's clock, by which arguments of single environments change:
@@ -129,8 +130,8 @@ def env_seeds(seed: int | Sequence[int], num_envs: int) -> list[int]:
 def seeds_after(
     restored: Sequence[bool], root: Sequence[int]
 ) -> list[int | None] | None:
-    """The seeds of the first `reset` after a load: new ones, from `root`, where no
-    generator was restored; None if all were."""
+    """The seeds of the first `reset` after a load. They are new, from `root`, where no
+    generator was restored. None if all were restored."""
     if all(restored):
         return None
     fresh = env_seeds(root, len(restored))

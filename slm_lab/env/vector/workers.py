@@ -90,9 +90,9 @@ class FailureReport(NamedTuple):
 
 
 class Reporting:
-    """Stands in a worker for Gymnasium's queue of errors, whose locks have names in the
-    file system that a killed process leaves there. An error travels through the
-    worker's own pipe."""
+    """Stands in a worker for Gymnasium's queue of errors. The queue's locks have names
+    in the file system, which a killed process leaves there. An error travels through
+    the worker's own pipe."""
 
     def __init__(self, pipe: Connection, env: "Stateful | None") -> None:
         self._pipe = pipe
@@ -124,10 +124,11 @@ def run_worker(
     autoreset_mode: AutoresetMode,
     *semaphore: None,
 ) -> None:
-    """The target of a worker: Gymnasium's, but a failing constructor is reported, too,
-    the shared `marks` show what the copy does, and its arguments follow the shared
-    `clock`. It ends without a word if the process that it works for has died, and ends
-    what the environment has started. Gymnasium passes a `semaphore` from 1.4 on."""
+    """The target of a worker: Gymnasium's, but a failing constructor is reported, too.
+    The shared `marks` show what the copy does, and its arguments follow the shared
+    `clock`. It ends without a word if the process that it works for has died. In any
+    case it kills at its end what the environment has started. Gymnasium passes a
+    `semaphore` from 1.4 on."""
     more = {"semaphore": None} if semaphore else {}
     with suppress(BrokenPipeError, ConnectionResetError, EOFError):
         try:
@@ -166,7 +167,7 @@ class Stateful(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Whether a reset has begun and has not ended."""
 
     def show_in(self, marks: CopyMarks | None) -> None:
-        """Has `marks` show what this copy does."""
+        """Lets `marks` show what this copy does."""
         self._marks = marks_in(marks, self._index + 1)
 
     @override

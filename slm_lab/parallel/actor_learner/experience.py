@@ -99,7 +99,7 @@ class ActorExperience(Experience):
         total = self._env.statistics
         (before, after) = unroll.statistics
         require_finite(after)
-        if len(total):  # those of all actors
+        if len(total):  # the statistics of all actors
             total[:] = merged(total, before, after, self._env.moments)
         self._explore_var = unroll.explore_var
         return received
@@ -211,7 +211,7 @@ class ReplayExperience(ActorExperience):
     @override
     def step(self) -> FinishedEpisodes | None:
         """Adds one step of an actor's environments, or all waiting unrolls if the
-        learner trains freely; nothing if none has arrived."""
+        learner trains freely. Does nothing if no unroll has arrived."""
         unroll = self._current()
         if unroll is None:
             return None
@@ -279,8 +279,8 @@ class ReplayExperience(ActorExperience):
 
     @override
     def learned(self) -> None:
-        """One unroll may allow many training events; publishes weights while none
-        arrives."""
+        """Publishes weights while no unroll arrives, because one unroll may allow many
+        training events."""
         if self._is_free and self._unroll is None:
             self._publish_and_give_back()
 

@@ -2,8 +2,8 @@
 actions.
 
 One forward pass serves all waiting actors. It pays if a pass costs much per call and
-little per observation: for large networks, and on a GPU, which only one process then
-uses."""
+little per observation. This is so for large networks, and on a GPU, which only one
+process then uses."""
 
 import math
 import threading

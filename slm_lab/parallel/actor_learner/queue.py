@@ -1,6 +1,6 @@
 """The shared-memory queue: unrolls from actors to the learner, and weights back.
 
-Every actor has its own ring of slots, which it fills in turn; the learner returns them
+Every actor has its own ring of slots, which it fills in turn. The learner returns them
 in the same order. Two counts, each with one writer, describe a ring. So no slot is read
 while it is written. A dead process leaves no readable partial data; its successor
 refills the slot."""

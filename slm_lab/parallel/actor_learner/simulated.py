@@ -1,9 +1,9 @@
 """Actors in virtual time, in the learner's process.
 
 An actor plays an unroll with the weights that were newest when it began. So all unrolls
-that begin before the learner publishes are played before that, and each is there for
-the learner once its virtual time has passed. Slots bound how far actors get ahead, as
-they do in real time."""
+that begin before the learner publishes are played before it does. Each is there for the
+learner once its virtual time has passed. Slots bound how far actors get ahead, as they
+do in real time."""
 
 from collections.abc import Sequence
 from typing import final
@@ -25,11 +25,12 @@ class ActorTimes:
     def __init__(self, draws: Draws) -> None:
         self.draws = draws
         self.free_at = 0
-        """When its last unroll was complete."""
+        """The time when its last unroll was complete."""
         self.slot_at = 0
-        """When the learner gave back the slot that it needs next."""
+        """The time when the learner gave back the slot that it needs next."""
         self.handed_at: list[int] = []
-        """When each unroll that the learner has not received was complete."""
+        """The times when the unrolls that the learner has not received were
+        complete."""
         self.num_begun = 0
         self.num_received = 0
         self.num_returned = 0
@@ -38,7 +39,7 @@ class ActorTimes:
 
     @property
     def begins_at(self) -> int:
-        """When its next unroll begins, if it has a slot."""
+        """The time when its next unroll begins, if it has a slot."""
         return max(self.free_at, self.slot_at)
 
 

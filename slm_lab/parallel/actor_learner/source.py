@@ -132,8 +132,8 @@ class PipelineStats(SavedFields):
         self.waited = 0.0
         """Seconds that the learner has waited for actors since the last report."""
         self._actors = self._paused_at = np.zeros(len(ActorSeconds._fields))
-        """The actors' seconds that are no longer counted, and those at the last
-        pause."""
+        """The actors' seconds that are no longer counted, and the actors' seconds at
+        the last pause."""
 
     def end_iteration(self) -> None:
         """Ends an iteration: the received unrolls have been learned from."""
@@ -160,7 +160,7 @@ class PipelineStats(SavedFields):
 
     def _seconds_of_iteration(self) -> float | None:
         """T_iter: the median since the last report, or its last value if no iteration
-        has ended. Partial iterations count until there is a whole one: otherwise a
+        has ended. Partial iterations count until there is a whole one. Otherwise a
         learner that evaluates after every iteration would never be measured."""
         measured = self._whole or ([] if self._knows_whole else self._parts)
         if measured:

@@ -174,8 +174,8 @@ class Unroll:
 
 @final
 class UnrollWriter(SavedFields, Memory[Unroll]):
-    """The memory of an actor: it writes steps into unrolls of `horizon` steps, by
-    default the layout's, and is never sampled. For a replay learner it writes
+    """The memory of an actor, which is never sampled. It writes steps into unrolls of
+    `horizon` steps, by default the layout's. For a replay learner it writes
     unnormalised observations and rewards. Between two unrolls it has no state."""
 
     def __init__(self, layout: MemoryLayout, horizon: int | None = None) -> None:

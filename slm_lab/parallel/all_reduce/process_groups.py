@@ -123,8 +123,8 @@ class SharedMemoryGroup(ProcessGroup):
 
 
 def exchange_seconds(num_ranks: int, num_floats: int, repeats: int) -> list[float]:
-    """How long a rank takes for each of `repeats` sums of (`num_floats`,) over
-    `num_ranks` ranks, none of which it has to wait for. Raises LabError without room in
+    """The seconds that a rank takes for each of `repeats` sums of (`num_floats`,) over
+    `num_ranks` ranks. It waits for no other rank. Raises LabError without room in
     shared memory."""
     buffers = GroupBuffers.of(num_ranks)
     group = SharedMemoryGroup(buffers, 0, seconds=0.0)

@@ -237,7 +237,7 @@ class RankStrategy(strategy.Strategy, strategy.StartBarrier, strategy.JointCheck
         self._env = env
         self._ballot.num_envs = env.num_envs
         self._train_state = agent.learner.train_state
-        # The ranks whose samples the learner's statistics cover, such as those of
+        # The ranks whose samples the learner's statistics cover, such as the moments of
         # advantages.
         self._train_state.group = self._group if self.always_equal else SoloGroup()
         for name, optimizer in self._train_state.optimizers.items():

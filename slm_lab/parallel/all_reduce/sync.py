@@ -58,7 +58,7 @@ class AllReduceSync(GradientSync):
 
 def average_statistics(flat: FlatParameters, group: ProcessGroup) -> None:
     """Makes a network's running statistics equal on all ranks. Decaying averages (of
-    batch norm) are linear in the samples, so their mean is exact; running moments
+    batch norm) are linear in the samples, so their mean is exact. Running moments
     already cover all ranks."""
     if flat.statistics.numel() == sum(
         place.stop - place.start for place in flat.moments

@@ -36,8 +36,8 @@ def global_state(mode: HogwildMode, task: SessionTask) -> GlobalState:
     """Weights, optimizer state and statistics, begun as in the first Session of a
     training. `task` is the task of any worker. If it resumes, they come from the newest
     checkpoint that has them. Raises LabError if shared memory has no room, or if a
-    required GPU is missing; UnusableCheckpointError if there are checkpoints and none
-    has them."""
+    required GPU is missing. Raises UnusableCheckpointError if there are checkpoints and
+    none has this state."""
     first = replace(task, session=task.workers.start)
     with prototype(task.spec, first.seeds) as (agent, env):
         if not (task.resume and any(store.manifest() for store in _stores(task))):

@@ -1,8 +1,8 @@
 """Checkpoints that Hogwild! workers make together in virtual time.
 
-Workers meet at virtual times that all know, each at its first step boundary after
-these. All of them then have what the others know. A checkpoint is made there, if one is
-due. So it changes nothing in what they learn, and a resumed training repeats an
+Workers meet at virtual times that all know. Each stops at its first step boundary after
+such a time. All of them then have what the others know. A checkpoint is made there, if
+one is due. So it changes nothing in what they learn, and a resumed training repeats an
 uninterrupted one."""
 
 from collections.abc import Callable
@@ -17,11 +17,11 @@ from slm_lab.session.status_board import StatusBoard
 from slm_lab.session.strategy import JointCheckpoint, StartBarrier
 
 BETWEEN_MEETINGS = 5_000_000_000
-"""Virtual nanoseconds of all workers together between two meetings: about the real
-ones."""
+"""Virtual nanoseconds between two meetings, summed over all workers. They are about the
+real nanoseconds, because workers take turns."""
 STEPS_BETWEEN_MEETINGS = 50
-"""The least optimizer steps of the slowest worker between two meetings. What is read
-there is younger than without them, so they must be rare."""
+"""The least optimizer steps of the slowest worker between two meetings. At a meeting
+workers read newer weights than they would without it, so meetings must be rare."""
 
 
 @final

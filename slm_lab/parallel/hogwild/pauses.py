@@ -131,9 +131,9 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
 
     @override
     def final_state(self, copy: Callable[[], StateDict], finished: bool) -> StateDict:
-        """A worker that did not wait for all marks itself EARLY before it copies. Later
-        workers do not rely on its copy, so the last copy always holds all shared
-        state."""
+        """Copies the state at the end. A worker that did not wait for all others marks
+        itself EARLY before it copies. Later workers do not rely on its copy, so the
+        last copy always holds all shared state."""
         board = self._board
         me = self._me
         board.at_barrier[me] = END
@@ -158,8 +158,8 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
     def _copy_when_all_pause(
         self, wanted: int, copy: Callable[[], StateDict]
     ) -> StateDict | None:
-        """None if a worker resumed meanwhile: its clock ticks before it changes a
-        weight."""
+        """A copy of the state, made while all workers pause. None if a worker resumed
+        meanwhile: its clock ticks before it changes a weight."""
         board = self._board
         _wait(
             lambda: self._all_pause(wanted) or self._some_resumed(wanted),
@@ -205,8 +205,8 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
         )
 
     def copy(self, copy: Callable[[], StateDict], another_has_it: bool) -> StateDict:
-        """Keeps the optimizers' state only in the copy of the first worker that
-        copies."""
+        """A copy of the state, with the optimizers' state unless another worker's copy
+        has it."""
         self._copy_shared()
         state = copy()
         if another_has_it:

@@ -120,7 +120,7 @@ def is_on_cpu(optimizer: Optimizer) -> bool:
 @final
 class HogwildResets(ResetSync):
     """One worker's part in resets of the global networks. The worker that leads writes
-    their new weights in place, once; the others find the count risen at their next
+    their new weights in place, once. The others find the count risen at their next
     training event. A gradient that another worker had begun before is applied to the
     new weights, as any late gradient."""
 
@@ -165,11 +165,11 @@ class HogwildStrategy(Strategy, Ballot):
         pace: Pace | None = None,
         simulation: Simulation | None = None,
     ) -> None:
-        """`pace` is that of real time; a `simulation` has its own."""
+        """`pace` measures real time; a `simulation` has a pace of its own."""
         self._pauses = WorkerPauses(board, session, self._pull)
         pauses: WorkerPauses | WorkerMeetings = self._pauses
         self._meetings: WorkerMeetings | None = None
-        """Those of virtual time."""
+        """The meetings of the workers; None in real time."""
         if simulation is not None:
             turns = simulation.turns(board, session)
             pace = simulation.pace(turns, session)
@@ -310,8 +310,8 @@ class HogwildStrategy(Strategy, Ballot):
 
     @override
     def state_dict(self) -> StateDict:
-        """Update counts, which order checkpoints by age, and resets; what no row has
-        reported yet; in virtual time the next meeting."""
+        """Resets, and update counts, which order checkpoints by age. Also what no row
+        has reported yet and, in virtual time, the next meeting."""
         state = {
             **super().state_dict(),
             **self._state.counts,

@@ -79,8 +79,8 @@ class SharedTrainState:
 
 class HogwildSync(GradientSync):
     """One worker's synchronisation of one network; records how stale its gradients are.
-    The staleness of a gradient is the number of steps that other workers took between
-    reading the weights and applying the gradient."""
+    A gradient's staleness is the number of steps by other workers between reading the
+    weights and applying the gradient."""
 
     def __init__(
         self,

@@ -93,9 +93,9 @@ def connected(
 
 
 def _take_signals_back() -> None:
-    """Installs Python's handlers again. Ray's C++ code puts its own in their place: at
-    SIGTERM it prints a stack and aborts the process three seconds later. At the end it
-    leaves the defaults."""
+    """Installs Python's handlers again. Ray's C++ code replaces them with its own: at
+    SIGTERM it prints a stack and aborts three seconds later. At the end it leaves the
+    defaults."""
     if current_thread() is not main_thread():
         return
     for number in STOP_SIGNALS:

@@ -338,7 +338,8 @@ class ClusterSessions(supervision.Runner):
 
     @override
     def ended(self, seconds: float) -> list[supervision.SessionEnd]:
-        """Also processes news that have arrived, and requests more at intervals."""
+        """The ends, as in the base class. It also processes news that have arrived, and
+        requests more at intervals."""
         sessions = {handle.run: session for session, handle in self._handles.items()}
         done, _ = ray.wait(list(sessions), num_returns=1, timeout=seconds)
         is_time = time.monotonic() - self._requested_at >= NEWS_SECONDS
@@ -428,8 +429,8 @@ def _resources(task: SessionTask) -> dict[str, float]:
 
 
 def _files_of(task: SessionTask) -> Mapping[str, bytes]:
-    """The files of the run folder that a Session needs to resume; of one that starts
-    fresh, only the weights that it begins with, if they are another run's."""
+    """The files of the run folder that a Session needs to resume. A Session that starts
+    fresh needs only the weights that it takes from another run, if it does."""
     paths = task.paths
     root = task.run_dir.root
     manifest = None

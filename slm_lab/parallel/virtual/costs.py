@@ -13,11 +13,11 @@ from slm_lab.spec.schema.meta import CostsSpec
 from slm_lab.storage.run_dir import SessionPaths
 
 Costs: TypeAlias = Mapping[str, Sequence[float]]
-"""Seconds by the kind of work; the values of a kind are equally likely. That on one
-network is a kind of its own, such as `gradient.critic`."""
+"""The seconds that work takes, by its kind. The values of a kind are equally likely.
+Work on a single network has a kind for each network, such as `gradient.critic`."""
 
 LEVELS: Final = 32
-"""The values of a kind that are kept of a measurement."""
+"""The most values of a kind that a measurement keeps."""
 COLD: Final = 20
 """The first stretches of a kind, which are slower: buffers and caches are cold. Of few
 stretches a quarter is left out."""
@@ -50,8 +50,9 @@ class MeasuredPace(Pace):
         return {kind: levels(self._kept(kind)) for kind in self._stretches}
 
     def _kept(self, kind: str) -> Sequence[float]:
-        """The stretches of a kind without the first ones; and without those before
-        learning, in which an agent may act at random, if enough came later."""
+        """The stretches of a kind without the first ones. If enough came later, the
+        stretches before learning are left out too: an agent may act at random in
+        them."""
         taken = self._stretches[kind]
         first = min(COLD, len(taken) // 4)
         before = (self._before_learning or {}).get(kind, 0)
@@ -101,8 +102,9 @@ def block_of(costs: Costs) -> CostsSpec:
 
 
 def levels(stretches: Sequence[float]) -> list[float]:
-    """At most `LEVELS` values whose mean is that of the stretches: the means of equal
-    shares of them in order of size. So rare long ones count as often as they were."""
+    """Summarises stretches by at most `LEVELS` values with the same mean. The stretches
+    are sorted and cut into equal shares, and a value is the mean of a share. So rare
+    long stretches keep their weight."""
     ordered = np.sort(np.asarray(stretches, np.float64))
     shares = np.array_split(ordered, min(LEVELS, len(ordered)))
     means = np.array([share.mean() for share in shares])
@@ -125,8 +127,8 @@ class Draws:
         self._blocks: dict[str, list[float]] = {}
 
     def draw(self, kind: str) -> float:
-        """The seconds of the next stretch. Work on a network without costs of its own
-        has those of all networks; what has none takes no time."""
+        """The seconds of the next stretch. For a network without costs of its own they
+        come from the kind without a network. A kind without costs takes no time."""
         if kind not in self.counts:
             kind = kind.partition(".")[0]
         if kind not in self.counts:

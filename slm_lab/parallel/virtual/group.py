@@ -15,8 +15,8 @@ CLOCK_BYTES = 8
 
 @final
 class VirtualGroup(ProcessGroup):
-    """Makes the exchanges of `group`, to which it adds the clocks of the ranks. So the
-    numbers are those of real time, bit for bit."""
+    """Makes the exchanges of `group`, and adds the clocks of the ranks to them. So the
+    numbers equal the numbers in real time, bit for bit."""
 
     def __init__(self, group: ProcessGroup, pace: VirtualPace) -> None:
         self._group = group

@@ -46,8 +46,8 @@ class VirtualPace(Pace):
         self._turns.advance(max(clock - self._turns.clock, 0))
 
     def meet(self, clocks: Sequence[int], kind: str, numbers: int = 0) -> int:
-        """Waits for the latest of these clocks of ranks, and spends what an exchange of
-        this many numbers takes; returns the nanoseconds of both."""
+        """Waits until the latest of the ranks' `clocks`, then spends the time of an
+        exchange of so many `numbers`. Returns the nanoseconds of both."""
         exchange = self._draws.draw(kind)
         exchange += numbers * len(clocks) * self._draws.draw(EXCHANGED_FLOAT)
         spent = round(NANO * self._slowdown * exchange)

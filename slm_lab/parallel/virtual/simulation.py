@@ -25,7 +25,8 @@ class Simulation:
     memory: TurnsMemory
     costs: Costs
     slowdown: float
-    """How many times as long work takes as that of a lone worker."""
+    """How many times as long work takes as it would for a worker alone on the
+    machine."""
     seed: int
 
     @classmethod

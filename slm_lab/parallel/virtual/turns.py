@@ -59,9 +59,9 @@ class TurnsMemory:
 
 @final
 class Turns:
-    """One worker among those in `memory`. `is_alive` says whether another worker still
-    runs: the turn of a dead one is passed over. Once `is_stopping`, no worker
-    waits."""
+    """The turns of one of the workers in `memory`. `is_alive` says whether another
+    worker still runs: the turn of a dead one is passed over. Once `is_stopping`, no
+    worker waits."""
 
     def __init__(
         self,

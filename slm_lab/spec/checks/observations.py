@@ -57,7 +57,7 @@ def joins_features(net: NetSpec, layout: ObservationLayout) -> bool:
 
 
 def action_fault(net: NetSpec, layout: ObservationLayout) -> tuple[str, str] | None:
-    """The key of a critic's net that leaves no place for a continuous action, and why;
+    """The key of a critic's net that leaves no place for a continuous action, and why.
     None if there is a place."""
     if not joins_features(net, layout):
         return None

@@ -1,9 +1,9 @@
 """Warnings about valid specs: keys that have no effect, and settings that are probably
 not meant that way.
 
-Keys with the value of their default are not reported, because a spec with all defaults
-written out has dozens of them. Most keys say in their model when they have no effect.
-The rest depends on roles of nets and on the modes that are installed."""
+Keys with the value of their default are not reported. A spec with all defaults written
+out has dozens of them. Most keys say in their model when they have no effect. The rest
+depends on roles of nets and on the modes that are installed."""
 
 from collections.abc import Iterator
 

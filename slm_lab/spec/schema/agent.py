@@ -1,4 +1,4 @@
-"""`agent`: algorithm, memory and nets, each by its registered name; and the net of a
+"""`agent`: algorithm, memory and nets, each by its registered name. Also the net of a
 role, with `actor_*` and `critic_*` keys, critic_net and use_same_optim applied."""
 
 from collections.abc import Iterator, Mapping
@@ -192,7 +192,7 @@ class Registered:
 
     def meaning(self, name: object, mode: object) -> Meaning | None:
         """The lab's part that papers and other libraries call `name`, or that is spelt
-        so ("SAC": SoftActorCritic, "QR-DQN": QRDQN), in a spec with this
+        so. "SAC" means SoftActorCritic, "QR-DQN" QRDQN. `mode` is the spec's
         `meta.distributed`. None for a lab's name, for an unknown one, and where a key
         outside the block must be set, too."""
         if not isinstance(name, str) or name in self.registry.names():

@@ -1,5 +1,5 @@
-"""`agent.algorithm`: one model per algorithm, with the keys of SLM Lab's files, and
-the facts that the rest of the lab asks of an algorithm before it is built."""
+"""`agent.algorithm`: one model per algorithm, with the keys of SLM Lab's files. A model
+also has the facts that the rest of the lab asks of an algorithm before it is built."""
 
 import math
 from collections.abc import Mapping
@@ -120,8 +120,8 @@ class AlgorithmSpec(ChangingBlock):
     """False: it takes no memory and no net."""
 
     TWIN: ClassVar[str] = ""
-    """The algorithm that it extends by imitation of past episodes, for which it has a
-    replay memory of its own; "" without imitation."""
+    """The algorithm that it extends by imitation of past episodes. It has a replay
+    memory of its own for them. "" without imitation."""
 
     IS_DETERMINISTIC: ClassVar[bool] = False
     """Whether its actor puts out one action, not a distribution."""
@@ -252,8 +252,8 @@ class AlgorithmSpec(ChangingBlock):
 
     @property
     def num_cosines(self) -> int | None:
-        """The cosines by which a net sees the probability of a quantile that it is to
-        put out; None if its outputs are fixed."""
+        """The number of cosines by which a net sees the probability of the quantile
+        that it puts out. None if its outputs are fixed."""
         return None
 
     @property
@@ -276,8 +276,8 @@ class AlgorithmSpec(ChangingBlock):
         return 0
 
     def rollout_length(self) -> int:
-        """Steps of each environment that it collects before it learns from them; 8 if
-        it learns from single steps or short sequences."""
+        """Steps of each environment that it collects before it learns from them. The
+        number is 8 if it learns from single steps or short sequences."""
         return REPLAYED_STEPS
 
     def unroll_length(self, meta: MetaSpec) -> int:
@@ -288,9 +288,9 @@ class AlgorithmSpec(ChangingBlock):
         return length
 
     def frames_of_event(self, num_envs: int, meta: MetaSpec) -> int:
-        """Frames that one training event of an on-policy algorithm learns from: those
-        of a rollout, or of all unrolls of the event. They are unknown if
-        training_frequency counts episodes."""
+        """The frames that one training event of an on-policy algorithm learns from.
+        They are the frames of a rollout, or of all unrolls of the event. They are
+        unknown if training_frequency counts episodes."""
         if not meta.mode.has_learner:
             return self.rollout_length() * num_envs
         unrolls = meta.actor_learner.learn_queue
@@ -344,8 +344,8 @@ class AlgorithmSpec(ChangingBlock):
         return self
 
     def samples_ratio(self, share: Self, count: int) -> float:
-        """The samples in a gradient step of `count` ranks, which have each its `share`,
-        over those of a single process."""
+        """The samples in a gradient step of `count` ranks, divided by the samples in a
+        step of a single process. `share` is the algorithm with a rank's share."""
         return count
 
 

@@ -28,8 +28,8 @@ SMALL_LAYERS = ((32, 3, 2, 1), (64, 3, 2, 1))
 
 
 OF_THE_WHOLE: Mapping[str, Any] = {"fc_hid_layers": (), "obs": None, "parts": {}}
-"""Keys of a net that its encoder of an image has not: those of the layers behind it,
-and of other parts."""
+"""Keys of a net that its encoder of an image does not have. They belong to the layers
+behind the encoder, and to other parts."""
 
 
 class ConvNetSpec(NetSpec):
@@ -80,7 +80,7 @@ class ConvNetSpec(NetSpec):
 
 
 def conv_net_for(height: int, width: int, in_bytes: bool) -> ConvNetSpec:
-    """The convolutions for images of this size for which a spec names no net; those of
+    """The convolutions for images of this size for which a spec names no net. Images of
     bytes are divided by 255."""
     convolutions: Sequence[Sequence[int]] = NATURE_LAYERS
     if min(height, width) < SMALLEST_IMAGE:
@@ -105,9 +105,9 @@ class DuelingConvNetSpec(ConvNetSpec):
 
 class ResNetSpec(NetSpec):
     """IMPALA's residual network for images (C, H, W), its "deep" one
-    (arXiv:1802.01561): stages of a convolution, max pooling that halves the image, and
-    residual blocks; then fully connected layers. All convolutions are of 3 × 3. Norms
-    stand at the activations, two in each block and one after the last stage."""
+    (arXiv:1802.01561). Its stages are a convolution, max pooling that halves the image,
+    and residual blocks. Fully connected layers follow. All convolutions are of 3 × 3.
+    Norms stand at the activations, two in each block and one after the last stage."""
 
     ENCODES = True
     SEES_IMAGES = True

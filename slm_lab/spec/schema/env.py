@@ -82,8 +82,8 @@ def _named_wrappers(entries: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _wrapper_arguments(block: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments beside the name of a wrapper, and those in `kwargs`, whatever their
-    names."""
+    """The arguments beside the name of a wrapper, and the arguments in `kwargs`,
+    whatever their names."""
     arguments = {key: value for key, value in block.items() if key != "name"}
     if isinstance(arguments.get("kwargs"), Mapping):
         arguments |= arguments.pop("kwargs")

@@ -1,5 +1,5 @@
 """Types of values in a spec, where pydantic's types are too lax, too strict or too
-verbose; and frames that may be a share of the budget, such as "16%"."""
+verbose. Frames may be a share of the budget, such as "16%"."""
 
 import re
 from collections.abc import Mapping, Sequence

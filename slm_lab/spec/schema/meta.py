@@ -276,8 +276,8 @@ class CostsSpec(Block):
 
 
 class SimulateSpec(Block):
-    """Workers that run one at a time, in virtual time: as if each had a core of its
-    own, on a machine that has fewer."""
+    """Workers that run one at a time, in virtual time. The times are as if each worker
+    had a core of its own, on a machine that has fewer."""
 
     costs: CostsSpec | None = Field(
         None,
@@ -519,9 +519,10 @@ class MetaSpec(Block):
         return self.scale == "strong"
 
     def rate_factor(self, samples: float) -> float:
-        """The factor of scaled learning rates, when a step of all ranks has `samples`
-        times as many samples as a step of one process: this number, as for SGD
-        (arXiv:1706.02677), or its root, as for Adam and RMSprop (arXiv:2205.10287)."""
+        """The factor of scaled learning rates. `samples` is how many times as many
+        samples a step of all ranks has as a step of one process. The factor is
+        `samples`, as for SGD (arXiv:1706.02677), or its root, as for Adam and RMSprop
+        (arXiv:2205.10287)."""
         if self.scale_lr == "sqrt":
             return math.sqrt(samples)
         return samples
@@ -557,8 +558,8 @@ class MetaSpec(Block):
 
     @property
     def sessions_per_training(self) -> int:
-        """Sessions per training: 1 for independent seeds; 1 + the actors for a learner,
-        or 1 if they are in its process."""
+        """Sessions per training: 1 for independent seeds, 1 + the number of actors for
+        a learner. It is 1 too if the actors are in the learner's process."""
         if self.distributed is False or self.has_local_actors:
             return 1
         if self.mode.has_learner:

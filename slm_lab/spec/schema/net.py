@@ -112,7 +112,7 @@ OutActivation: TypeAlias = Annotated[Any, AfterValidator(_activation_or_list)]
 
 class NetSpec(EncoderBlock):
     """The keys of every net. `actor_KEY` and `critic_KEY` set a key for one role only,
-    but those of SAME_FOR_BOTH; `net_for_role` applies them."""
+    except keys in SAME_FOR_BOTH. `net_for_role` applies them."""
 
     SAME_FOR_BOTH: ClassVar[tuple[str, ...]] = (
         "type",
@@ -428,8 +428,8 @@ class NetSpec(EncoderBlock):
         return net
 
     def _encoders_for(self, role: Role) -> dict[str, EncoderBlock]:
-        """The encoders of both roles, without those of parts that the other role alone
-        sees."""
+        """The encoders of both roles, without the encoders of parts that only the other
+        role sees."""
         obs_by_role = {
             name: self.role_keys(name).get("obs", self.obs) for name in ROLES
         }

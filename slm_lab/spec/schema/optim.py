@@ -131,8 +131,8 @@ class OptimSpec(TorchPart):
     OTHER_CLASSES = (LOOKAHEAD,)
 
     def stepping(self, path: str) -> "tuple[str, OptimSpec]":
-        """The optimizer that takes the steps, and its path, when this one is at
-        `path`: itself, or the one inside Lookahead."""
+        """The optimizer that takes the steps, and its path, when this one is at `path`.
+        It is this one itself, or the one inside Lookahead."""
         if self.name != LOOKAHEAD:
             return path, self
         return f"{path}.optimizer", OptimSpec.model_validate(self.args["optimizer"])
@@ -169,7 +169,8 @@ class OptimSpec(TorchPart):
 class LookaheadSpec(Block):
     """Arguments of `Lookahead` (arXiv:1907.08610), which is around another optimizer.
     Beside them are the learning rate `lr` and the `optimizer` that takes the fast
-    steps, by default RAdam: its name, or a block of its name and arguments."""
+    steps, by default RAdam. `optimizer` is its name, or a block of its name and
+    arguments."""
 
     k: Count = Field(5, description="fast steps for each step of the slow weights")
     alpha: float = Field(
@@ -178,8 +179,8 @@ class LookaheadSpec(Block):
 
     @classmethod
     def json_schema(cls) -> JsonSchemaValue:
-        """The JSON Schema of `Lookahead` with its arguments. Those of the optimizer
-        inside may be beside them."""
+        """The JSON Schema of `Lookahead` with its arguments. Arguments of the optimizer
+        inside may stand beside them."""
         optimizer = {
             "default": INSIDE,
             "anyOf": [{"type": "string"}, {"type": "object"}],
@@ -197,9 +198,10 @@ class LookaheadSpec(Block):
 
 
 def _lookahead_arguments(args: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of Lookahead in their one form: those of the optimizer inside are
-    in its block, except for the learning rate. SLM Lab's files write all of them beside
-    the name of the optimizer. Raises ValidationError for wrong arguments."""
+    """The arguments of Lookahead in their one form. The block of the optimizer inside
+    has all of that optimizer's arguments, except for the learning rate. SLM Lab's files
+    write all of them beside the name of the optimizer. Raises ValidationError for wrong
+    arguments."""
     written = args.get("optimizer", INSIDE)
     block = {"name": written} if isinstance(written, str) else written
     if not isinstance(block, Mapping):
@@ -236,7 +238,7 @@ def _lookahead_arguments(args: Mapping[str, Any]) -> dict[str, Any]:
 def _place_inside(
     loc: tuple[int | str, ...], written: object, beside: Mapping[str, Any]
 ) -> tuple[int | str, ...]:
-    """Where a file has what is wrong with the optimizer inside Lookahead."""
+    """The place in a file of what is wrong with the optimizer inside Lookahead."""
     if loc[0] in beside:
         return loc
     if isinstance(written, str):

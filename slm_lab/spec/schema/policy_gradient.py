@@ -168,9 +168,9 @@ class PPOSpec(MinibatchLearningSpec):
 
 
 class VMPOSpec(MinibatchLearningSpec):
-    """V-MPO, on-policy maximum a posteriori policy optimisation (arXiv:1909.12238):
-    likelihood of the better half of the actions, weighted by their advantages, within
-    a bound on the change of the policy."""
+    """V-MPO, on-policy maximum a posteriori policy optimisation (arXiv:1909.12238). It
+    raises the likelihood of the better half of the actions, weighted by their
+    advantages. A bound limits the change of the policy."""
 
     HAS_ADVANTAGES = True
     PDTYPES = OF_POLICIES

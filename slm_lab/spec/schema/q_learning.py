@@ -116,8 +116,8 @@ class DistributionalSpec(DQNBaseSpec):
 
     @property
     def num_levels(self) -> tuple[int, int] | None:
-        """The quantiles whose probabilities are drawn for each transition: of the
-        prediction, and of its target; None if the outputs are fixed."""
+        """The numbers of quantiles whose probabilities are drawn for each transition,
+        in the prediction and in its target. None if the outputs are fixed."""
         return None
 
     double: bool = Field(

@@ -160,8 +160,7 @@ class REDQSpec(EntropyRegularisedSpec):
 
 class TQCSpec(EntropyRegularisedSpec):
     """Truncated quantile critics (arXiv:2005.04269): each critic predicts quantiles of
-    the return, and the largest of all are left out of targets; for continuous
-    actions."""
+    the return, and targets leave out the largest of all. For continuous actions."""
 
     PDTYPES = frozenset({"default", "Normal"})
     HAS_TARGETS = True

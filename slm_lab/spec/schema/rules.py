@@ -3,8 +3,8 @@
 A rule names facts by path. A path without a dot is a key or a property of the same
 block. "env.max_frame" is one of another block, "blocks.is_recurrent" one of
 `spec.blocks.Blocks`. Rules about the same block alone hold whenever it is validated.
-The others are checked with the whole spec, and skipped if a block that they name is
-missing or has problems."""
+The others are checked with the whole spec. They are skipped if a block that they name
+is missing or has problems."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -90,8 +90,8 @@ class Facts:
 @dataclass(frozen=True)
 class Rule(ABC):
     """A rule of a key. It applies to `value`, when all facts of `when` hold and none of
-    `unless`; with `at` only in the block at this path, or below it. `text` may name
-    blocks and their keys, as "{env.max_frame}" and "{own.name}"."""
+    `unless`. With `at` it applies only in the block at this path, or below it. `text`
+    may name blocks and their keys, as "{env.max_frame}" and "{own.name}"."""
 
     text: str
     when: Paths = ()

@@ -71,8 +71,8 @@ class HyperBandSpec(HalvingSpec):
 
 
 class MedianStoppingSpec(Block):
-    """The median stopping rule (Golovin et al. 2017): stops a trial whose best score is
-    below the median of the average scores of other trials up to its frame."""
+    """The median stopping rule (Golovin et al. 2017). It stops a trial whose best score
+    is below the median of other trials' average scores up to its frame."""
 
     COUNTS_ALL_TRIALS: ClassVar[bool] = False
 
@@ -88,8 +88,8 @@ class MedianStoppingSpec(Block):
 
 
 class PbtSpec(Block):
-    """Population based training (arXiv:1711.09846): at intervals the worst trials copy
-    the weights and the searched keys of one of the best, and perturb the keys."""
+    """Population based training (arXiv:1711.09846). At intervals the worst trials copy
+    the weights and searched keys of one of the best, and perturb the keys."""
 
     COUNTS_ALL_TRIALS: ClassVar[bool] = True
 

@@ -14,7 +14,7 @@ from slm_lab.spec.schema.rules import ANY, Refused
 NormalisedAlready: TypeAlias = Annotated[
     bool, must_be_false("its blocks are normalised by layer")
 ]
-"""A norm beside the norms of the blocks."""
+"""A key for a further norm, which must be off: the blocks have their own."""
 
 
 class SimBaNetSpec(NetSpec):

@@ -78,9 +78,9 @@ class Spec(Block):
         return self.agent.algorithm.unroll_length(self.meta)
 
     def as_learned(self) -> Self:
-        """The spec that a learner is built from: a number as `train_ratio` sets the
-        gradient steps per frame, null one batch per event, in place of the algorithm's
-        own keys; else unchanged."""
+        """The spec that a learner is built from. If `train_ratio` is a number, it sets
+        the gradient steps per frame in place of the algorithm's own keys. If it is
+        null, an event has one batch. Else the spec is unchanged."""
         algorithm = self.agent.algorithm.for_learner(self.meta)
         if algorithm is self.agent.algorithm:
             return self
@@ -95,9 +95,8 @@ class Spec(Block):
         )
 
     def of_session(self, trial: int, session: int) -> Self:
-        """The spec as one of the Sessions runs it. Each has a block of numbers for the
-        copies that train, for evaluations, for videos, and for the copy that gives a
-        learner its spaces."""
+        """The spec as one of the Sessions runs it. Each Session has a block of numbers
+        for its copies. They train, evaluate, film, and give a learner its spaces."""
         block = self.training_copies + self.meta.rigorous_eval + 2
         return self.numbered((trial * self.meta.num_sessions + session) * block)
 

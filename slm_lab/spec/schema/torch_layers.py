@@ -87,7 +87,7 @@ OWN = {
         {"eps": 1e-3, "momentum": 0.01, "warmup_steps": 100_000}, None
     )
 }
-"""Layers that the lab adds to those of torch."""
+"""Layers that the lab adds to torch's."""
 NOT_FOR_FILES = frozenset({"self", "device", "dtype"})
 
 

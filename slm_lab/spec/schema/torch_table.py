@@ -2,7 +2,7 @@
 
 A spec without an arc is checked without importing torch. So this module reads
 torch_table.json, which tests/unit/spec/generate_torch_table.py generates from the
-installed torch. Layers of an arc are those of `torch_layers`."""
+installed torch. `torch_layers` has the layers of an arc."""
 
 import json
 import math

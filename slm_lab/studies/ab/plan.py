@@ -34,7 +34,8 @@ class AbRequest(NamedTuple):
     """The options of the user's command; None: a default."""
 
     a: RunSource
-    """A; `run` is the folder of a test to resume, `data_dir` that of a new one."""
+    """A; `run` is the folder of a test to resume, `data_dir` the folder for a new
+    one."""
     b: RunSource
     seeds: int | None = None
     """The most seeds of each."""
@@ -87,7 +88,7 @@ def _named(spec: Spec, name: str) -> Spec:
 
 
 def _rule(request: AbRequest) -> StoppingRule:
-    """When the test ends. Raises UsageError."""
+    """The rule by which the test ends. Raises UsageError."""
     confidence = request.confidence
     if confidence is None:
         confidence = CONFIDENCE

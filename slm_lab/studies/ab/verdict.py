@@ -1,5 +1,5 @@
-"""When a test of A against B ends, and what it then says: a function of the final
-returns alone."""
+"""Decides when a test of A against B ends, and what it then says. This is a function of
+the final returns alone."""
 
 import math
 from collections.abc import Sequence

@@ -38,7 +38,7 @@ class PublishedScore(NamedTuple):
     """The environment's name there."""
     mean: float
     std: float | None
-    """Over seeds, or over the episodes of a single run."""
+    """The deviation over seeds, or over the episodes of a single run."""
     frames: int
     seeds: int
     score: str
@@ -105,8 +105,8 @@ def _score(row: dict[str, str]) -> PublishedScore:
 
 
 def scores_for(algorithm: str, env: str, frames: int) -> list[PublishedScore]:
-    """The scores of an algorithm in an environment: comparable ones first, of these the
-    ones with the nearest budget, the highest first."""
+    """The scores of an algorithm in an environment. Comparable scores come first, among
+    these the nearest budget, then the highest score."""
     fitting = [
         score
         for score in published_scores()
@@ -122,7 +122,7 @@ def scores_for(algorithm: str, env: str, frames: int) -> list[PublishedScore]:
 
 def judge(score: PublishedScore, measured: Measured | None) -> Judgement:
     """Compares a result with a published score. A result of fewer frames can be above
-    or equal, but says nothing if it is below; with more frames it is the reverse."""
+    or equal, but says nothing if it is below. With more frames it is the reverse."""
     if score.differs:
         return Judgement(Verdict.NOT_COMPARABLE, score.differs)
     if measured is None:

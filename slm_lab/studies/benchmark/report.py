@@ -142,8 +142,8 @@ class BenchmarkReport:
         return benchmark_chart(panels, suite, clock._replace(label=label))
 
     def improvements(self, suite: str) -> list[Improvement]:
-        """For each two methods with three seeds in the same environments, which is
-        better."""
+        """Which of two methods is better, for each two with three seeds in the same
+        environments."""
         pairs = combinations(self._methods(suite), 2)
         rankings = (improvement(pair, np.random.default_rng(0)) for pair in pairs)
         return [ranking for ranking in rankings if ranking is not None]
@@ -172,8 +172,8 @@ class BenchmarkReport:
         return panels
 
     def _methods(self, suite: str) -> list[Seeds]:
-        """Each method over all environments that every method was trained in, with
-        scores; empty unless there are two environments and two methods."""
+        """Each method over all environments that every method was trained in, in
+        scores. Empty unless there are two environments and two methods."""
         rows = [row for row in self._of(suite) if row.final_returns.size]
         methods: dict[str, dict[str, RowResult]] = {}
         for row in rows:

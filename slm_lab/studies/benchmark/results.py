@@ -53,7 +53,7 @@ class RowResult:
 
     @property
     def finished(self) -> list[TrainingRecord]:
-        """Those that have spent their budget. Statistics rest on these."""
+        """The trainings that have spent their budget. Statistics rest on them."""
         return [record for record in self.records if record.ending == "finished"]
 
     @property
@@ -117,14 +117,15 @@ class RowResult:
 
     @property
     def work(self) -> tuple[str, str, str, bool]:
-        """What rows have in common that differ in the number of their workers."""
+        """The key that rows share if they differ only in the number of their
+        workers."""
         first = self.first
         return first.algorithm, first.env, first.mode, first.is_virtual
 
     @property
     def seeds_needed(self) -> int | None:
-        """The seeds with which the interval of the mean is expected to be at most
-        `WIDTH` of what was learned, on each side."""
+        """The number of seeds with which the interval of the mean should be small
+        enough. It may reach `WIDTH` of what was learned to each side."""
         if not self.final_returns.size:
             return None
         learned = abs(self.final_returns.mean() - (self.random_return or 0.0))
@@ -155,8 +156,8 @@ class RowResult:
         return sorted(judged, key=_is_not_comparable)
 
     def seeds(self, zero: float = 0.0, unit: float = 1.0, second: float = 0.0) -> Seeds:
-        """Its trainings with returns as one curve, with its values less `zero`, in
-        units of `unit`; over frames, or over training time in units of `second`."""
+        """Its trainings with returns as one curve. The values are less `zero`, in units
+        of `unit`. They are over frames, or over training time in units of `second`."""
         drawn = [record for record in self.finished if record.curve.frame]
         finals = np.array([record.final_return for record in drawn], np.float64)
         return Seeds(
@@ -168,8 +169,8 @@ class RowResult:
         )
 
     def _measured(self, score: PublishedScore) -> Measured | None:
-        """The result in the measure of a published score: by greedy episodes, or by
-        the returns of the training, if need be of its first frames only."""
+        """The result in the measure of a published score: by greedy episodes, or by the
+        returns of the training. If need be only its first frames count."""
         values = self.final_returns
         frames = self.frames
         kind = ""

@@ -1,7 +1,7 @@
 """A benchmark that is run: the trainings of its plan, as many at once as there is room.
 
 It keeps no log. A training that has a result is not run again, and one that has a run
-folder is resumed: so the same command continues after any end."""
+folder is resumed. So the same command continues after any end."""
 
 import os
 import time
@@ -150,8 +150,8 @@ class BenchmarkRun(Agenda):
                 self.keep(state)
 
     def _was_alone_before(self, training: PlannedTraining) -> bool:
-        """Whether nothing else ran beside the first part of a training; False if that
-        was killed, and so left no result."""
+        """Whether nothing else ran beside the first part of a training. False if that
+        part was killed, and so left no result."""
         stopped = self.plan.kept(training)
         return stopped is not None and stopped.is_alone
 
@@ -185,8 +185,8 @@ def _source_of(run: RunDir, source: RunSource, cluster: str | None) -> RunSource
 
 
 def _check_begun(training: PlannedTraining, runs: Path) -> None:
-    """Raises UsageError if the training has a run folder of another spec, which would
-    be resumed as if it were the suite's."""
+    """Raises UsageError if the training has a run folder of another spec. It would be
+    resumed as if it were the suite's."""
     begun = find_labelled(training.label, runs)
     if begun is None:
         return

@@ -181,8 +181,8 @@ def _reject_cluster(where: str, base: Spec) -> None:
 
 def _specs(where: str, parsed: Mapping[Way, Parsed]) -> dict[str, Spec]:
     """The specs of the variants by label. Raises SpecError with the problems of all.
-    Warns once of each suspicious key, but those of the baseline were reported at
-    loading."""
+    Warns once of each suspicious key, except in the baseline, whose keys were reported
+    at loading."""
     problems = {
         str(problem): problem
         for content in parsed.values()

@@ -1,4 +1,4 @@
-"""The agenda of a search: a searcher proposes the values of trials, a scheduler may
+"""The agenda of a search. A searcher proposes the values of trials, and a scheduler may
 stop, pause or replace trials early."""
 
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ class SearchAgenda(Agenda):
     searcher: Searcher
     scheduler: Scheduler
     cores: float
-    """Those of the machine, or of the cluster."""
+    """The cores of the machine, or of the cluster."""
     imports: tuple[str, ...] = ()
     keep: int | None = None
     """The number of trials whose checkpoints are kept; None: all."""

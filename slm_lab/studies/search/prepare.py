@@ -192,7 +192,7 @@ def _scheduler(spec: Spec, space: Space, seed: int) -> Scheduler:
 
 def _initial_of(source: RunSource, spec: Spec) -> "Initial | None":
     """What every trial begins with; None: fresh weights. Raises UsageError if it does
-    not fit the spec, or the spec with one of the searched values of a net."""
+    not fit the spec, or the spec with a searched value of a net."""
     for dimension in Space(spec).dimensions if source.parent is not None else ():
         for value in extremes(dimension) if dimension.path.startswith("agent.") else ():
             with suppress(SpecError):  # the trial reports it
@@ -207,8 +207,8 @@ the trials."""
 
 def env_problems(space: Space, base: Spec) -> list[Problem]:
     """Problems of searched `env` values with which no trial could make its environment.
-    It checks each listed value and one end of each range, and leaves out problems of
-    the values of other keys. Constructs no environment."""
+    It checks each listed value and one end of each range. Problems of the values of
+    other keys are left out. Constructs no environment."""
     searched = [key for key in space.dimensions if f"{key.path}.".startswith("env.")]
     paths = [key.path for key in searched]
     choices = [extremes(key) for key in searched]

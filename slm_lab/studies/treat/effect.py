@@ -36,8 +36,8 @@ class Verdict(StrEnum):
 
 
 class Returns(NamedTuple):
-    """The mean returns of the rows late in a remedy's training: its own, and those of
-    the run, (n,) and (m,)."""
+    """The mean returns of the rows late in a remedy's training: the remedy's (n,), and
+    the run's (m,)."""
 
     treated: FloatArray
     untreated: FloatArray
@@ -47,8 +47,8 @@ class Returns(NamedTuple):
     @property
     def are_better(self) -> bool:
         """Whether nine tenths of the treated rows are above nine tenths of the
-        untreated ones, and their median is clearly above random actions. A run without
-        any episode is worse than one with some."""
+        untreated ones. The median of the treated rows must also be clearly above random
+        actions. A run without any episode is worse than one with some."""
         if not len(self.treated):
             return False
         if self.random is not None:
@@ -98,9 +98,10 @@ def verdict_on(
 def late_returns(
     record: RunRecord, remedy: TriedRemedy, sessions: Collection[int] | None = None
 ) -> FloatArray:
-    """The mean returns of the rows in the last third of the frames since the run was
-    well, up to the end of a remedy's; of a run that did not come so far, to its own.
-    Of all Sessions, or of `sessions`. Raises UsageError for damaged rows."""
+    """The mean returns of late rows. Late is the last third of the frames between
+    `remedy.since`, when the run was well, and `remedy.until`. A run that did not come
+    so far counts up to its own end. Rows are of all Sessions, or of `sessions`. Raises
+    UsageError for damaged rows."""
     parts = []
     for session, history in read_histories(record).items():
         if sessions is not None and session not in sessions:

@@ -33,7 +33,7 @@ class TreatRequest(NamedTuple):
     """The options of the user's command; None: a default."""
 
     source: RunSource
-    """`fork` is the folder of the run, `data_dir` that of the treatment."""
+    """`fork` is the folder of the run, `data_dir` the folder for the treatment."""
     frames: int | None = None
     """The total frames that each remedy is tried for."""
     jobs: int | None = None
@@ -178,9 +178,9 @@ def _fork_before(
     settings: Settings,
     cures: Sequence[Finding],
 ) -> Fork:
-    """The fork that tries a remedy: from the newest checkpoint of the time before the
-    illness, if that state can take the remedy, else from the start. Raises LabError if
-    neither can, or if the remedy changes nothing."""
+    """The fork that tries a remedy. It starts from the newest checkpoint before the
+    illness. If that state cannot take the remedy, it starts from the run's start.
+    Raises LabError if neither can, or if the remedy changes nothing."""
     spec = load_spec(record.spec_file, record.name, warn=False)
     since = min(finding.since for finding in cures)
     sessions = spec.meta.trainings[0]

@@ -31,7 +31,7 @@ class Effect(NamedTuple):
     treated: float = float("nan")
     """The median return of rows late in its training; NaN without an episode."""
     untreated: float = float("nan")
-    """That of the run at these frames, or at its end."""
+    """The median return of the run's rows at these frames, or at its end."""
     folder: Path | None = None
     """Its run folder; None before it began."""
 
@@ -172,8 +172,9 @@ class TreatResults:
 
 
 def best_of(effects: list[Effect]) -> Effect | None:
-    """The effect of the best remedy, of several cures that of the most serious finding;
-    None if none made it better. `effects` are in their order."""
+    """The effect of the best remedy; None if none made the run better. Of several
+    cures, it is the one for the most serious finding. `effects` are in the order of the
+    findings."""
     for verdict in (Verdict.CURED, Verdict.BETTER):
         for effect in effects:
             if effect.verdict is verdict:
