@@ -24,7 +24,7 @@ is_exporting: Callable[[], bool] = getattr(
 traces it."""
 
 
-def named(module: Any, name: str) -> Any:
+def attribute_of(module: Any, name: str) -> Any:
     """The class or function `name` of a module of torch. Raises LabError if the
     installed torch is older than it. A spec is checked without torch, against the names
     of the newest torch."""

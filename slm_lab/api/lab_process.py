@@ -209,7 +209,7 @@ TICK = 0.25
 """Seconds between two looks at what was written."""
 
 
-class Started:
+class Handle:
     """A run, search, comparison or test that this program has started, or found in its
     folder."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from typing_extensions import override
 
-from slm_lab.api.lab_process import LabProcess, Started
+from slm_lab.api.lab_process import Handle, LabProcess
 from slm_lab.charts.axis import RETURNS, frames
 from slm_lab.charts.page import graph
 from slm_lab.charts.trial import chart_of_rows
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @final
-class Run(Started):
+class Run(Handle):
     """A run, or one trial of a search. Every attribute reads the folder as it is then.
 
     >>> run = slm_lab.load_run("latest")

@@ -22,7 +22,7 @@ from typing import (
 
 import numpy as np
 
-from slm_lab.api.lab_process import LabProcess, Started
+from slm_lab.api.lab_process import Handle, LabProcess
 from slm_lab.api.run import Run, load_run
 from slm_lab.core.errors import LabError, SpecError, UsageError
 from slm_lab.core.files import read_object
@@ -51,7 +51,7 @@ NO_SPEC = "spec: must be a file, the name of a shipped one, a dict or a Spec"
 
 
 @final
-class Search(Started):
+class Search(Handle):
     """A search over a spec's `search` block, see docs/tutorial/search.md.
 
     >>> found = slm_lab.search("small.json", sets={"meta.max_trial": 1}, quiet=True)
@@ -72,7 +72,7 @@ class Search(Started):
 
 
 @final
-class Comparison(Started):
+class Comparison(Handle):
     """A comparison of modes of parallel training, see docs/tutorial/compare.md.
 
     >>> options = {"modes": ["synced"], "workers": [1], "seeds": 1, "quiet": True}
@@ -92,7 +92,7 @@ class Comparison(Started):
 
 
 @final
-class AbTest(Started):
+class AbTest(Handle):
     """A test of two specs, see docs/tutorial/ab.md.
 
     >>> slower = {"agent.net.optim_spec.lr": 0.0001}
@@ -519,7 +519,7 @@ def _complete(
     source: RunSource,
     spec: SpecSource | None,
     name: str | None,
-    resume: str | Path | Started | bool | None,
+    resume: str | Path | Handle | bool | None,
 ) -> Iterator[RunSource]:
     """The source with its spec file, and the run that it resumes. Raises LabError."""
     refuse_during_import(f"slm_lab.{verb}")

@@ -15,7 +15,7 @@ from werkzeug.serving import BaseWSGIServer
 from slm_lab.board import run_page, runs_page
 from slm_lab.board.elements import problem
 from slm_lab.board.query import Query
-from slm_lab.board.refresh import Made, Part, Parts
+from slm_lab.board.refresh import Made, PagePart, Parts
 from slm_lab.board.security import BoundedServer, secure
 from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.text import error_summary
@@ -150,7 +150,7 @@ class Answers:
         parts = PAGES.get(path, runs_page).parts(self._catalog, query)
         names = [place["part"] for place in ids]
         newest = {
-            name: self._newest((path, query, name), parts.get(name, Part((), list)))
+            name: self._newest((path, query, name), parts.get(name, PagePart((), list)))
             for name in names
         }
         if grids:
@@ -163,9 +163,9 @@ class Answers:
         children = [updates[name] for name in names]
         return children, [updates["grid"] for _ in grids], serials, time.time()
 
-    def _newest(self, key: object, part: Part) -> Made:
+    def _newest(self, key: object, part: PagePart) -> Made:
         make = partial(_make_or_explain, part.make)
-        return self._parts.get(key, Part(part.stamp, make))
+        return self._parts.get(key, PagePart(part.stamp, make))
 
 
 def _frame(root: Path) -> html.Div:

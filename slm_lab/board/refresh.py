@@ -15,7 +15,7 @@ MOST_PARTS = 100
 """The number of parts that are kept in memory."""
 
 
-class Part(NamedTuple):
+class PagePart(NamedTuple):
     """A part of a page: what it shows changes with its stamp."""
 
     stamp: Stamp
@@ -49,7 +49,7 @@ class Parts:
         self._kept: dict[object, _Kept] = {}
         self._serials = count(time.time_ns())
 
-    def get(self, key: object, part: Part) -> Made:
+    def get(self, key: object, part: PagePart) -> Made:
         """The part, made now if it is new, or its stamp has changed and the time has
         come."""
         with self._lock:

@@ -10,7 +10,7 @@ from dash import html
 
 from slm_lab.board import elements
 from slm_lab.board.query import Query, file_link, run_link
-from slm_lab.board.refresh import Part
+from slm_lab.board.refresh import PagePart
 from slm_lab.charts.columns import column_panels, session_ink
 from slm_lab.charts.look import colour
 from slm_lab.charts.search_summary import (
@@ -68,29 +68,33 @@ def layout(catalog: Catalog, query: Query) -> list[Any]:
     ]
 
 
-def parts(catalog: Catalog, query: Query) -> dict[str, Part]:
+def parts(catalog: Catalog, query: Query) -> dict[str, PagePart]:
     """The parts of the page."""
     entry = catalog.entries().get(query.run)
     if entry is None:  # it was deleted while its page was open
         return {
-            "head": Part((), partial(elements.problem, f"there is no run {query.run}"))
+            "head": PagePart(
+                (), partial(elements.problem, f"there is no run {query.run}")
+            )
         }
     pages = {
-        "head": Part((entry.overview,), partial(_head, entry, query)),
-        "files": Part(entry.stamp, partial(_files, catalog, entry)),
+        "head": PagePart((entry.overview,), partial(_head, entry, query)),
+        "files": PagePart(entry.stamp, partial(_files, catalog, entry)),
     }
     if entry.problem:
         return pages
-    pages["commands"] = Part((entry.overview.status,), partial(_commands, entry, query))
+    pages["commands"] = PagePart(
+        (entry.overview.status,), partial(_commands, entry, query)
+    )
     if entry.run is None:
-        pages["results"] = Part(entry.stamp, partial(_comparison, catalog, entry))
+        pages["results"] = PagePart(entry.stamp, partial(_comparison, catalog, entry))
         return pages
     if entry.run.is_search:
         drawn = sorted(entry.folder.glob(SEARCH_PAGE))
         stamp = stamp_of([entry.run.event_log_file, *drawn])
-        pages["results"] = Part(stamp, partial(_search, catalog, entry))
+        pages["results"] = PagePart(stamp, partial(_search, catalog, entry))
     for name, make_part in _OF_TRIAL.items():
-        pages[name] = Part(entry.stamp, partial(make_part, entry, query))
+        pages[name] = PagePart(entry.stamp, partial(make_part, entry, query))
     return pages
 
 

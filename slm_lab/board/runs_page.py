@@ -10,7 +10,7 @@ from dash import dcc, html
 
 from slm_lab.board import elements
 from slm_lab.board.query import EVALUATION, SPEC, Query, run_link
-from slm_lab.board.refresh import Part
+from slm_lab.board.refresh import PagePart
 from slm_lab.charts.axis import CLOCKS
 from slm_lab.charts.diff import difference_tables
 from slm_lab.charts.final_returns import comparison_texts, results, text_table
@@ -101,11 +101,11 @@ def grid_options(query: Query) -> dict[str, Any]:
     }
 
 
-def grid_part(catalog: Catalog) -> Part:
+def grid_part(catalog: Catalog) -> PagePart:
     """The rows of the grid."""
     entries = catalog.entries().values()
     stamp = tuple((entry.stamp, entry.overview) for entry in entries)
-    return Part(stamp, partial(_rows, catalog))
+    return PagePart(stamp, partial(_rows, catalog))
 
 
 def _varied(catalog: Catalog) -> list[str]:
@@ -198,7 +198,7 @@ def _column(name: str) -> dict[str, Any]:
     return column
 
 
-def parts(catalog: Catalog, query: Query) -> dict[str, Part]:
+def parts(catalog: Catalog, query: Query) -> dict[str, PagePart]:
     """The parts of the page below the table."""
     ticked = _entries(catalog, query.runs)
     entries = ticked[:MAX_RUNS]
@@ -208,12 +208,12 @@ def parts(catalog: Catalog, query: Query) -> dict[str, Part]:
     )
     films = stamp_of([entry.folder / "video" for entry in entries])
     return {
-        "ticked": Part((len(ticked),), partial(_count, query, ticked)),
-        "controls": Part(specs, partial(_controls, entries, query)),
-        "curves": Part(rows, partial(_curves, entries, query)),
-        "endings": Part(rows, partial(_endings, entries, query)),
-        "differences": Part(specs, partial(_differences, entries)),
-        "videos": Part(films, partial(_videos, catalog, entries)),
+        "ticked": PagePart((len(ticked),), partial(_count, query, ticked)),
+        "controls": PagePart(specs, partial(_controls, entries, query)),
+        "curves": PagePart(rows, partial(_curves, entries, query)),
+        "endings": PagePart(rows, partial(_endings, entries, query)),
+        "differences": PagePart(specs, partial(_differences, entries)),
+        "videos": PagePart(films, partial(_videos, catalog, entries)),
     }
 
 

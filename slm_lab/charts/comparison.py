@@ -24,7 +24,13 @@ from slm_lab.charts.chart import (
     level,
 )
 from slm_lab.charts.look import tick_text
-from slm_lab.charts.speeds import BASELINE, CROWDED, Comparison, VariantResult, Way
+from slm_lab.charts.speeds import (
+    BASELINE,
+    CROWDED,
+    ComparedTrainings,
+    VariantResult,
+    Way,
+)
 from slm_lab.charts.write import write_chart
 from slm_lab.core.files import write_atomically
 from slm_lab.core.text import count_text
@@ -44,7 +50,9 @@ _STARVED = 0.9
 _NO_VALUES = "no values"
 
 
-def draw_comparison(comparison: Comparison, folder: Path, prefix: str) -> list[Path]:
+def draw_comparison(
+    comparison: ComparedTrainings, folder: Path, prefix: str
+) -> list[Path]:
     """Draws all graphs into `folder`; returns the paths, the dashboard's PNG first.
     Files are `{prefix}_compare.png` and `.html` (the dashboard),
     `{prefix}_compare_mean_returns_vs_{total_frames,wall_t,frames,cpu_t}` and
@@ -60,7 +68,9 @@ def draw_comparison(comparison: Comparison, folder: Path, prefix: str) -> list[P
     return paths
 
 
-def write_tables(comparison: Comparison, folder: Path, prefix: str) -> list[Path]:
+def write_tables(
+    comparison: ComparedTrainings, folder: Path, prefix: str
+) -> list[Path]:
     """Writes `{prefix}_compare_df.csv` and `{prefix}_compare_trainings_df.csv` into
     `folder`; returns both paths. Raises OSError."""
     stem = f"{prefix}_compare"
@@ -73,7 +83,7 @@ def write_tables(comparison: Comparison, folder: Path, prefix: str) -> list[Path
     return [*tables]
 
 
-def dashboard(comparison: Comparison) -> Chart:
+def dashboard(comparison: ComparedTrainings) -> Chart:
     """Everything at one glance: returns over four clocks, speed-ups, and the table,
     which is the legend of the curves."""
     with_bands = len(comparison.outcomes) <= MOST_BANDS
@@ -96,7 +106,7 @@ def dashboard(comparison: Comparison) -> Chart:
     )
 
 
-def speed_up_chart(comparison: Comparison) -> Chart:
+def speed_up_chart(comparison: ComparedTrainings) -> Chart:
     """How many times as fast as one process, beside the ideal: the number of
     workers."""
     title = f"{comparison.title}: speed-up over one process"
@@ -108,7 +118,7 @@ def speed_up_chart(comparison: Comparison) -> Chart:
     return Chart(title, _budget_text(comparison), ((panel,),), notes=(notes,))
 
 
-def _speed_ups(comparison: Comparison, title: str = "", y: str = "") -> Panel:
+def _speed_ups(comparison: ComparedTrainings, title: str = "", y: str = "") -> Panel:
     bars = []
     rows: list[Any] = list(speeds.summary_table(comparison).itertuples())
     for outcome, row in zip(comparison.outcomes, rows, strict=True):
@@ -121,7 +131,7 @@ def _speed_ups(comparison: Comparison, title: str = "", y: str = "") -> Panel:
     return panel._replace(title=title, hint=" · ".join(words))
 
 
-def _bar(comparison: Comparison, way: Way, row: Any) -> Bar:
+def _bar(comparison: ComparedTrainings, way: Way, row: Any) -> Bar:
     """The bar of a variant from its row in the summary."""
     gain = None
     interval = None
@@ -153,7 +163,7 @@ def bar_panel(x: str, y: str, bars: Sequence[Bar], base: float | None = None) ->
     return Panel(Scale(x), up, bars=tuple(bars), base=base, note=_NO_VALUES)
 
 
-def return_overview(comparison: Comparison, x: Axis) -> Chart:
+def return_overview(comparison: ComparedTrainings, x: Axis) -> Chart:
     """A panel for each number of workers, all with the baseline; each colour is named
     once."""
     baseline, *others = comparison.outcomes
@@ -186,7 +196,7 @@ def return_overview(comparison: Comparison, x: Axis) -> Chart:
 
 
 def _curves(
-    comparison: Comparison,
+    comparison: ComparedTrainings,
     outcomes: Sequence[VariantResult],
     x: Axis,
     with_bands: bool,
@@ -216,7 +226,7 @@ def _curves(
 
 
 def _with_threshold(
-    comparison: Comparison, outcomes: Sequence[tuple[VariantResult, Curve]]
+    comparison: ComparedTrainings, outcomes: Sequence[tuple[VariantResult, Curve]]
 ) -> list[Curve]:
     """The curves, over a line across all of them if there is a threshold."""
     curves = [curve for _, curve in outcomes]
@@ -225,7 +235,7 @@ def _with_threshold(
     return [level(comparison.threshold, curves), *curves]
 
 
-def clocks(comparison: Comparison) -> list[Axis]:
+def clocks(comparison: ComparedTrainings) -> list[Axis]:
     """The clocks, each in units that suit the longest training."""
     trainings = [
         training
@@ -246,7 +256,7 @@ def clocks(comparison: Comparison) -> list[Axis]:
     ]
 
 
-def _ink(comparison: Comparison, way: Way) -> Ink:
+def _ink(comparison: ComparedTrainings, way: Way) -> Ink:
     """The mode is the colour, few workers are pale."""
     if way.mode == BASELINE:
         return Ink(GREY)
@@ -259,7 +269,7 @@ def _ink(comparison: Comparison, way: Way) -> Ink:
     return Ink(colour, _PALEST + (1 - _PALEST) * share)
 
 
-def _budget_text(comparison: Comparison) -> str:
+def _budget_text(comparison: ComparedTrainings) -> str:
     budget = tick_text(comparison.max_frame, comparison.max_frame)
     return (
         f"{budget} total frames each · {count_text(comparison.seeds, 'seed')} · "
@@ -267,7 +277,7 @@ def _budget_text(comparison: Comparison) -> str:
     )
 
 
-def _notes(comparison: Comparison, with_bands: bool) -> tuple[str, ...]:
+def _notes(comparison: ComparedTrainings, with_bands: bool) -> tuple[str, ...]:
     window = tick_text(comparison.window, comparison.window)
     measured = f"return: mean of all workers over the last {window} total frames"
     if comparison.seeds > 1:

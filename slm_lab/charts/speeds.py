@@ -183,7 +183,7 @@ class VariantResult(NamedTuple):
     failures: Mapping[int, str] = MappingProxyType({})
 
 
-class Comparison(NamedTuple):
+class ComparedTrainings(NamedTuple):
     """All that a comparison knows; the first outcome is the baseline's."""
 
     title: str
@@ -214,7 +214,7 @@ _CLOCKS = {"frames": "total_frame", "seconds": "wall_t", "cpu_seconds": "cpu_t"}
 _WAY = ["mode", "workers"]
 
 
-def trainings_table(comparison: Comparison) -> "pd.DataFrame":
+def trainings_table(comparison: ComparedTrainings) -> "pd.DataFrame":
     """A row for each variant and seed, from which everything else is made. A threshold
     that was never reached is infinitely late; unknown values are missing."""
     import pandas as pd
@@ -259,7 +259,7 @@ def _numbers(training: Training, threshold: float | None) -> dict[str, float | N
     return numbers
 
 
-def summary_table(comparison: Comparison) -> "pd.DataFrame":
+def summary_table(comparison: ComparedTrainings) -> "pd.DataFrame":
     """A row for each variant, in order: medians over its seeds; of final returns the
     mean. A speed-up is over the baseline's training with the same seed, because a
     disturbance of the machine affects both."""
@@ -317,7 +317,7 @@ def summary_table(comparison: Comparison) -> "pd.DataFrame":
     return table[columns]
 
 
-def text_table(comparison: Comparison) -> TextTable:
+def text_table(comparison: ComparedTrainings) -> TextTable:
     """A row for each variant; "failed" if no training finished."""
     columns: dict[str, Callable[[Any], str]] = {
         "frames/s": _speed,

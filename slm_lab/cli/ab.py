@@ -11,8 +11,8 @@ from rich.text import Text
 
 from slm_lab.cli.display import screen
 from slm_lab.cli.display.trainings import TrainingsTable
-from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
+from slm_lab.cli.shell.parent_program import ParentProgram
 from slm_lab.core.errors import SpecError, UsageError
 from slm_lab.core.plugins import import_plugins
 from slm_lab.core.text import error_summary, short_count, significant
@@ -30,7 +30,7 @@ SpecWords: TypeAlias = tuple[str, str | None]
 USAGE = "slm-lab ab A B; slm-lab ab SPEC -s KEY=VALUE; or --resume FOLDER"
 
 
-def ab(request: AbRequest, caller: Caller) -> int:
+def ab(request: AbRequest, caller: ParentProgram) -> int:
     """Begins or resumes a test; returns the exit code. Raises LabError."""
     run = _open(request)
     caller.begun(run.folder)

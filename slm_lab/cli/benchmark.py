@@ -10,8 +10,8 @@ from rich.console import Console
 from slm_lab.charts.final_returns import improvement_text
 from slm_lab.cli.display import screen
 from slm_lab.cli.display.trainings import TrainingsTable
-from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
+from slm_lab.cli.shell.parent_program import ParentProgram
 from slm_lab.core.errors import UsageError
 from slm_lab.core.text import count_text
 from slm_lab.metrics.trial_state import Status
@@ -24,7 +24,7 @@ from slm_lab.studies.benchmark.run import BenchmarkRun
 from slm_lab.studies.trial import stop_on_signals
 
 
-def benchmark(request: BenchmarkRequest, caller: Caller) -> int:
+def benchmark(request: BenchmarkRequest, caller: ParentProgram) -> int:
     """Trains what a suite lacks; returns the exit code. Raises LabError."""
     console = screen.wide_console(quiet=request.source.output != "text")
     run = prepare(request)

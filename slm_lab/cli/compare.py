@@ -10,8 +10,8 @@ from rich.text import Text
 
 from slm_lab.cli.display import screen
 from slm_lab.cli.display.sessions import SessionsTable
-from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
+from slm_lab.cli.shell.parent_program import ParentProgram
 from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins
 from slm_lab.core.text import count_text, short_count
@@ -21,13 +21,13 @@ from slm_lab.studies.compare.folder import allowed_imports
 from slm_lab.studies.compare.modes import CompareRequest, make_plan
 from slm_lab.studies.compare.plan import Planned
 from slm_lab.studies.compare.run import CompareRun
-from slm_lab.studies.run import Run
+from slm_lab.studies.run import PreparedRun
 
 DEFAULT_SEEDS = 3
 """The fewest seeds with which a median ignores one unlucky seed."""
 
 
-def compare(request: CompareRequest, caller: Caller) -> int:
+def compare(request: CompareRequest, caller: ParentProgram) -> int:
     """Begins or resumes a comparison; returns the exit code. `source.run` is the folder
     to resume, and 0 seeds are `DEFAULT_SEEDS`. Raises LabError."""
     run = _open(request)
@@ -144,7 +144,7 @@ def _train_all(console: Console, run: CompareRun) -> None:
         number = f"[{planned.number + 1}/{len(run.planned)}]"
         screen.print_line(console, Text.assemble(f"{number} ", (planned.label, "bold")))
 
-    def trains(planned: Planned, training: Run) -> TrialResult:
+    def trains(planned: Planned, training: PreparedRun) -> TrialResult:
         for note in training.notes:
             if note not in printed:
                 screen.print_line(console, Text(note, "yellow"))

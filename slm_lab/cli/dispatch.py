@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from typer import Exit
 
-from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.exit_codes import report_errors, run_guarded
+from slm_lab.cli.shell.parent_program import ParentProgram
 from slm_lab.cli.shell.signals import ended_in_time, print_stop
 from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins
@@ -50,7 +50,7 @@ def run_for_caller() -> None:
     run_guarded(work)
 
 
-def execute(verb: Verb, asked: RunSource, caller: Caller) -> int:
+def execute(verb: Verb, asked: RunSource, caller: ParentProgram) -> int:
     """Executes the command of the mode, and returns the exit code. Raises LabError."""
     _reject_unused_options(asked, RunMode(verb, asked.run))
     if verb in PLAYING:
@@ -78,7 +78,7 @@ def execute(verb: Verb, asked: RunSource, caller: Caller) -> int:
     return train(source, caller)
 
 
-def _play(verb: Verb, asked: RunSource, caller: Caller) -> int:
+def _play(verb: Verb, asked: RunSource, caller: ParentProgram) -> int:
     """Executes a command that plays the agents of a run; a shared run is unpacked
     meanwhile. Returns the exit code. Raises LabError."""
     assert asked.run is not None
@@ -128,7 +128,7 @@ def _check_same(asked: RunSource, verb: Verb, existing: "RunDir") -> None:
     check_same(existing, new, MAY_CHANGE, for_search=is_search)
 
 
-def _training_command(verb: Verb) -> Callable[[RunSource, Caller], int]:
+def _training_command(verb: Verb) -> Callable[[RunSource, ParentProgram], int]:
     """The command of a mode that trains, with its imports."""
     if verb == "search":
         from slm_lab.cli.search import search_spec

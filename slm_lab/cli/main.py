@@ -17,8 +17,8 @@ from slm_lab import __version__
 from slm_lab.cli import options
 from slm_lab.cli.display.screen import console, print_line
 from slm_lab.cli.shell import completion
-from slm_lab.cli.shell.caller import set_log_level
 from slm_lab.cli.shell.exit_codes import report_errors, run_guarded
+from slm_lab.cli.shell.parent_program import set_log_level
 from slm_lab.cli.spec import app as spec_app
 from slm_lab.core.errors import LONGEST_VALUE, UsageError
 from slm_lab.core.plugins import import_plugins, typed_modules

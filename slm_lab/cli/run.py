@@ -19,8 +19,8 @@ from slm_lab.cli.display.screen import (
 )
 from slm_lab.cli.display.sessions import SessionsTable, print_resume
 from slm_lab.cli.doctor import print_first_finding
-from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
+from slm_lab.cli.shell.parent_program import ParentProgram
 from slm_lab.cli.track import tracked
 from slm_lab.core.errors import LabError, TrainingFailed
 from slm_lab.core.text import count_text, error_summary, significant, with_spread
@@ -33,7 +33,7 @@ from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.spec.session_names import full_name, sessions_text
 from slm_lab.storage.result import Ending, TrialResult
 from slm_lab.storage.run_dir import RunDir
-from slm_lab.studies.run import Run
+from slm_lab.studies.run import PreparedRun
 from slm_lab.studies.run_mode import Verb
 
 MAIN_GRAPHS = (
@@ -51,11 +51,11 @@ FIRST_METRICS = (
 """The metrics that are printed at the end without --all."""
 
 
-def run_spec(source: RunSource, caller: Caller, verb: Verb) -> int:
+def run_spec(source: RunSource, caller: ParentProgram, verb: Verb) -> int:
     """Begins or resumes a run; returns the exit code. Its plug-ins must be imported. At
     the end it prints `FIRST_METRICS`, or all. Raises LabError."""
     console = screen.console(quiet=source.output != "text")
-    run = Run(source, verb)
+    run = PreparedRun(source, verb)
     caller.begun(run.run_dir.root)
     _introduce(console, run)
     with tracked(console, source, run.run_dir) as trackers:
@@ -78,7 +78,7 @@ def run_spec(source: RunSource, caller: Caller, verb: Verb) -> int:
     return code
 
 
-def _introduce(console: Console, run: Run) -> None:
+def _introduce(console: Console, run: PreparedRun) -> None:
     """Prints what begins, where its files are, and notes."""
     spec = run.spec
     rest = (
@@ -95,7 +95,7 @@ def _introduce(console: Console, run: Run) -> None:
     )
 
 
-def _train(console: Console, run: Run) -> TrialResult:
+def _train(console: Console, run: PreparedRun) -> TrialResult:
     """Trains below a live table. A second Ctrl-C raises KeyboardInterrupt."""
     try:
         with SessionsTable(console, run.spec.meta, run.spec.env.max_frame) as display:
@@ -105,7 +105,9 @@ def _train(console: Console, run: Run) -> TrialResult:
         raise
 
 
-def _report_failures(result: TrialResult, meta: MetaSpec, caller: Caller) -> None:
+def _report_failures(
+    result: TrialResult, meta: MetaSpec, caller: ParentProgram
+) -> None:
     """Sends failures to the program that started the command, else prints them."""
     failures = _failures(result, meta)
     if failures and caller.exists:
@@ -129,7 +131,7 @@ def _exit_code(result: TrialResult) -> int:
     return 0
 
 
-def _advise_against_repeat(run: Run) -> Iterator[str]:
+def _advise_against_repeat(run: PreparedRun) -> Iterator[str]:
     """Advice against a resume that would only fail as the last training did."""
     if not run.resume:
         return
@@ -140,7 +142,7 @@ def _advise_against_repeat(run: Run) -> Iterator[str]:
             yield f"the last training diverged, and {advice}"
 
 
-def _print_next_steps(console: Console, result: TrialResult, run: Run) -> None:
+def _print_next_steps(console: Console, result: TrialResult, run: PreparedRun) -> None:
     """Prints the resume command, unless a resume would only fail again; then the
     reason."""
     meta = run.spec.meta

@@ -13,8 +13,8 @@ from slm_lab.cli.display import screen
 from slm_lab.cli.display.sessions import print_resume
 from slm_lab.cli.display.trainings import TrainingsTable
 from slm_lab.cli.display.trials import TrialsTable, searched_names
-from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
+from slm_lab.cli.shell.parent_program import ParentProgram
 from slm_lab.cli.track import tracked
 from slm_lab.core.text import count_text, error_summary, short_count
 from slm_lab.metrics.trial_state import TABLE_TRIALS, Status
@@ -35,7 +35,7 @@ NO_SCORE = (
 )
 
 
-def search_spec(source: RunSource, caller: Caller) -> int:
+def search_spec(source: RunSource, caller: ParentProgram) -> int:
     """Runs a search, and returns the exit code. Its plug-ins must be imported. Raises
     LabError."""
     console = screen.wide_console(quiet=source.output != "text")

@@ -11,8 +11,8 @@ from slm_lab.cli.dispatch import resolve_names
 from slm_lab.cli.display import screen
 from slm_lab.cli.display.trainings import TrainingsTable
 from slm_lab.cli.doctor import print_findings
-from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
+from slm_lab.cli.shell.parent_program import ParentProgram
 from slm_lab.core.plugins import import_plugins
 from slm_lab.core.text import count_text, error_summary, significant
 from slm_lab.doctor.diagnosis import FEWEST_SEEDS, diagnose
@@ -25,7 +25,7 @@ from slm_lab.studies.treat.run import TreatRun
 from slm_lab.studies.trial import stop_on_signals
 
 
-def treat(request: TreatRequest, caller: Caller) -> int:
+def treat(request: TreatRequest, caller: ParentProgram) -> int:
     """Diagnoses a run, and begins or resumes its treatment; returns the exit code.
     Raises LabError."""
     request = request._replace(source=resolve_names(request.source, "train"))

@@ -13,7 +13,7 @@ from slm_lab.env.extras import known_warnings_ignored, missing
 from slm_lab.env.foreign import OWN_OF_NATIVE, vector_creator
 from slm_lab.env.lookup import find_env, in_families
 from slm_lab.env.pettingzoo import agents_problems
-from slm_lab.env.pool_names import is_of_pool, is_pooled
+from slm_lab.env.pool_names import is_only_in_pool, is_pooled
 from slm_lab.env.simulators.atari import JOINED, atari_problems, is_atari
 from slm_lab.env.simulators.batched import batch_problems, is_batched
 from slm_lab.env.simulators.envpool import THREAD_KEYS, pool_arguments, pool_problems
@@ -51,7 +51,7 @@ def check_env(spec: EnvSpec) -> list[Problem]:
         return []
     if spec.has_agents and agents_problems(spec):
         return agents_problems(spec)
-    if is_of_pool(entry) or is_pooled(spec):
+    if is_only_in_pool(entry) or is_pooled(spec):
         return _check_pooled(spec, entry)
     if (
         spec.vectorization_mode == "native"
@@ -90,7 +90,7 @@ def _check_of_pool(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
 
 
 def _check_pooled(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
-    if is_of_pool(entry):
+    if is_only_in_pool(entry):
         return _check_of_pool(spec, entry) + wrapper_problems(spec)
     try:
         if is_atari(entry):
@@ -148,7 +148,7 @@ def argument_schedules(
     schedules = spec.schedules
     if not schedules:
         return {}
-    if is_of_pool(entry):
+    if is_only_in_pool(entry):
         arguments = pool_arguments(entry)
     else:
         arguments = _arguments(_single_creator(entry), spec, entry)

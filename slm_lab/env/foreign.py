@@ -108,7 +108,7 @@ def make_in_mode(creator: Creator, **arguments: Any) -> InMode:
     return InMode(env, asked)
 
 
-class VectorStep(NamedTuple):
+class ForeignStep(NamedTuple):
     """What a step of a vector environment of N copies returned."""
 
     obs: Any
@@ -125,13 +125,13 @@ RESULTS = ("rewards", "terminations", "truncations")
 
 def vector_step(
     env: GymnasiumVectorEnv, action: Any, convert: Callable[[Any], Any] = host_array
-) -> VectorStep:
+) -> ForeignStep:
     """A step of `env`. `convert` makes arrays or tensors of rewards and ends. Raises
     LabError unless there are N of each, and all five results."""
     results = env.step(action)
     name = f"{type(env).__name__}.step()"
     count = len(results) if isinstance(results, tuple | list) else 1
-    if count != len(VectorStep._fields):
+    if count != len(ForeignStep._fields):
         raise LabError(
             f"{name} returned {count} results; it must return observations, "
             f"{', '.join(RESULTS)} and infos"
@@ -159,7 +159,7 @@ def vector_step(
             )
         arrays.append(array)
     reward, terminated, truncated = arrays
-    return VectorStep(
+    return ForeignStep(
         obs=obs, reward=reward, terminated=terminated, truncated=truncated, info=info
     )
 

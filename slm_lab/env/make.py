@@ -44,7 +44,7 @@ from slm_lab.env.failure import as_exception, close_all
 from slm_lab.env.interface import AnySpace, Env, check_spaces, name_of
 from slm_lab.env.lookup import find_env, step_limit
 from slm_lab.env.pettingzoo import OneAgent
-from slm_lab.env.pool_names import is_of_pool, is_pooled
+from slm_lab.env.pool_names import is_only_in_pool, is_pooled
 from slm_lab.env.simulators.atari import (
     AtariKeys,
     atari_keys,
@@ -216,7 +216,7 @@ class EnvFactory(NamedTuple):
         """One environment without Gymnasium's slow checks, with these values of its
         arguments with schedules."""
         of_a_pool = THREAD_KEYS
-        if self.spec.backend != "envpool" or is_of_pool(self.entry):
+        if self.spec.backend != "envpool" or is_only_in_pool(self.entry):
             of_a_pool = frozenset()
         arguments = {**self.spec.arguments_of(copy), **numbers}
         kwargs = {
@@ -425,7 +425,7 @@ def _agents(
 
 def _pooled(factory: EnvFactory, seed: int) -> RawEnvs:
     spec, entry, game, log, _ = factory
-    if is_of_pool(entry):
+    if is_only_in_pool(entry):
         with printing_to(log):
             return make_pool(spec, entry, seed)
     if game is not None:

@@ -171,7 +171,7 @@ class AgentStep(NamedTuple):
     info: dict[str, Any]
 
 
-class Joined(NamedTuple):
+class FirstObservation(NamedTuple):
     """What an agent sees that begins an episode."""
 
     obs: Any
@@ -183,16 +183,16 @@ class TeamStep(NamedTuple):
 
     acted: dict[Any, AgentStep]
     """The results of the agents that have acted."""
-    joined: dict[Any, Joined]
+    joined: dict[Any, FirstObservation]
     """The first observations of agents that act from now on, and have not before."""
 
 
 @final
 class Team(gymnasium.Env[Any, Any]):
-    """A parallel environment. `reset` returns a `Joined` for each agent that acts,
-    `step` a `TeamStep`, and whether all agents have left. Every episode has a seed of
-    its own, drawn from `np_random`. Without it many environments draw one themselves,
-    which nobody could repeat."""
+    """A parallel environment. `reset` returns a `FirstObservation` for each agent that
+    acts, `step` a `TeamStep`, and whether all agents have left. Every episode has a
+    seed of its own, drawn from `np_random`. Without it many environments draw one
+    themselves, which nobody could repeat."""
 
     def __init__(self, env: ParallelEnv, name: str) -> None:
         """Raises SpecError unless all agents have the same spaces."""
@@ -250,7 +250,7 @@ class Team(gymnasium.Env[Any, Any]):
     @override
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[Any, Joined], dict[str, Any]]:
+    ) -> tuple[dict[Any, FirstObservation], dict[str, Any]]:
         super().reset(seed=seed)
         drawn = int(self.np_random.integers(2**31))
         with known_warnings_ignored():
@@ -335,9 +335,9 @@ class Team(gymnasium.Env[Any, Any]):
         if agent not in rewards and stays:
             self._refuse(f"step() returned no reward of {agent}")
         if agent in obs:
-            last = Joined(obs[agent], _info_of(infos, agent))
+            last = FirstObservation(obs[agent], _info_of(infos, agent))
         else:
-            last = Joined(self.seen[agent], self.infos.get(agent, {}))
+            last = FirstObservation(self.seen[agent], self.infos.get(agent, {}))
         return AgentStep(
             obs=last.obs,
             reward=rewards.get(agent, 0.0),
@@ -348,11 +348,14 @@ class Team(gymnasium.Env[Any, Any]):
 
     def _joined(
         self, agents: tuple[Any, ...], obs: Mapping[Any, Any], infos: Any, method: str
-    ) -> dict[Any, Joined]:
+    ) -> dict[Any, FirstObservation]:
         missing = [agent for agent in agents if agent not in obs]
         if missing:
             self._refuse(f"{method}() returned no observation of {missing[0]}")
-        return {agent: Joined(obs[agent], _info_of(infos, agent)) for agent in agents}
+        return {
+            agent: FirstObservation(obs[agent], _info_of(infos, agent))
+            for agent in agents
+        }
 
     def _refuse(self, fault: str) -> NoReturn:
         raise LabError(f"{self.name} breaks PettingZoo's interface: {fault}")
@@ -441,7 +444,7 @@ class OneAgent(gymnasium.Env[Any, Any]):
         self.metadata = team.metadata
         self.render_mode = team.render_mode
         self._agent: Any = None
-        self._others: dict[Any, Joined] = {}
+        self._others: dict[Any, FirstObservation] = {}
 
     @override
     def reset(
@@ -462,10 +465,10 @@ class OneAgent(gymnasium.Env[Any, Any]):
         self._others = dict(result.joined)
         for agent, step in result.acted.items():
             if agent in self.team.agents and agent != self._agent:
-                self._others[agent] = Joined(step.obs, step.info)
+                self._others[agent] = FirstObservation(step.obs, step.info)
         return result.acted[self._agent]
 
-    def _draw(self, seen: Joined) -> Any:
+    def _draw(self, seen: FirstObservation) -> Any:
         if self._mask_place is None:
             self._mask_place = self._place_in(seen)
         if self._mask_place is None:
@@ -480,7 +483,7 @@ class OneAgent(gymnasium.Env[Any, Any]):
         found = self._masks.find(seen.obs, seen.info, "step")
         return self._masks.sample(self._masks.read(found))
 
-    def _place_in(self, seen: Joined) -> str | None:
+    def _place_in(self, seen: FirstObservation) -> str | None:
         """The place of a mask of the usual name; None without one."""
         if action_sizes(self.action_space) is None:
             return None

@@ -85,7 +85,7 @@ def names_envpool(spec: EnvSpec) -> bool:
     return is_named or spec.backend == "envpool"
 
 
-def is_of_pool(entry: GymnasiumSpec) -> bool:
+def is_only_in_pool(entry: GymnasiumSpec) -> bool:
     """Whether envpool alone has the environment."""
     return entry.entry_point == POOL_CREATOR
 

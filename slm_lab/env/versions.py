@@ -20,7 +20,7 @@ from slm_lab.core.recorded import recordable
 from slm_lab.core.registry import load_target
 from slm_lab.env.lookup import find_env, package_of, step_limit
 from slm_lab.env.pettingzoo import AgentMaker
-from slm_lab.env.pool_names import is_of_pool, is_pooled
+from slm_lab.env.pool_names import is_only_in_pool, is_pooled
 from slm_lab.env.simulators.atari import atari_keys, is_atari
 from slm_lab.env.simulators.batched import is_batched
 from slm_lab.env.vector.autoreset import Vectorisation, choose_mode
@@ -49,7 +49,7 @@ def env_record(spec: EnvSpec) -> dict[str, Any]:
         backend = spec.backend
     else:
         mode = choose_mode(spec, entry)
-    if is_of_pool(entry):
+    if is_only_in_pool(entry):
         backend = "envpool"
     return {
         "id": entry.id,

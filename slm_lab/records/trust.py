@@ -192,7 +192,7 @@ def imports_of_file(
     imports = dict.fromkeys([*typed, *own_imports(file)])
     if trust:
         named = named_by([file])
-        if is_of_a_run(file):
+        if is_of_run_folder(file):
             check_allowed(file.resolve().parent, named, named)
         imports.update(dict.fromkeys(named))
     return tuple(imports)
@@ -203,7 +203,7 @@ def own_imports(file: Path) -> tuple[str, ...]:
     a run has written may name none there. Raises SpecError if they are no list of
     names."""
     modules = read_file(file).get(IMPORTS, [])
-    if is_of_a_run(file):
+    if is_of_run_folder(file):
         return ()
     is_list = isinstance(modules, list) and all(
         isinstance(name, str) for name in modules
@@ -223,12 +223,12 @@ def check_source(
     its file was written by a run. Any other spec file is the user's own and may name
     both. Raises UsageError."""
     file = find_file(spec_file)
-    if is_of_a_run(file):
+    if is_of_run_folder(file):
         check_allowed(file.resolve().parent, modules_of(spec), allowed)
         check_cluster_allowed(file, spec, sets)
 
 
-def is_of_a_run(file: Path) -> bool:
+def is_of_run_folder(file: Path) -> bool:
     """Whether a run has written the spec file, as far as its place and its content
     tell."""
     in_run_folder = all((file.resolve().parent / part).is_dir() for part in FOLDERS)

@@ -152,7 +152,7 @@ def _settle(
     if not isinstance(raw, Mapping):
         return {}, [Problem("spec", "must be a block {agent, env, meta}", raw)]
     data, problems = parsing.unwrap_lists_of_one(raw)
-    if not all(map(parsing.is_of_search, problems)):
+    if not all(map(parsing.concerns_search, problems)):
         return data, []  # parse reports them
     return apply_settings(data, settings, _with_defaults)
 
@@ -173,7 +173,7 @@ def _loaded(
     rest = [problem for problem in parsed.problems if problem.path not in reported]
     return parsed._replace(
         problems=[*problems, *setting_problems, *unfilled_names, *rest],
-        of_search=[*filter(parsing.is_of_search, unfilled_names), *parsed.of_search],
+        of_search=[*filter(parsing.concerns_search, unfilled_names), *parsed.of_search],
     )
 
 

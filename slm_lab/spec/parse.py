@@ -56,7 +56,7 @@ def parse(name: str, raw: Mapping[str, Any]) -> Parsed:
     not fit together, the search space, and parts that are not available yet."""
     unwrapped, problems = unwrap_lists_of_one(raw)
     problems = [*json_problems(unwrapped), *problems]
-    of_search = [problem for problem in problems if is_of_search(problem)]
+    of_search = [problem for problem in problems if concerns_search(problem)]
     if len(of_search) < len(problems):
         return Parsed(None, problems, [], None)
     search = unwrapped.get("search")
@@ -94,7 +94,7 @@ def parse(name: str, raw: Mapping[str, Any]) -> Parsed:
     )
 
 
-def is_of_search(problem: Problem) -> bool:
+def concerns_search(problem: Problem) -> bool:
     """Whether the problem is in the `search` block."""
     return problem.path.partition(".")[0] == "search"
 

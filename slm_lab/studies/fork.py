@@ -96,7 +96,7 @@ class Fork:
     def restarts_episodes(self) -> bool:
         """Whether a key of the simulator changes, so that episodes begin anew."""
         return self.frame > 0 and any(
-            _is_of_simulator(path, self.spec.env) for path, _ in self.changes
+            _concerns_simulator(path, self.spec.env) for path, _ in self.changes
         )
 
     @property
@@ -130,7 +130,7 @@ class Fork:
                     "workers or actors that run at once do so in no fixed order: the "
                     "replay is another training than the parent's"
                 )
-            yield from resume.about_versions(
+            yield from resume.versions_notes(
                 read_origin(self.parent), provenance(self.root_seed), "replaying"
             )
         if self.restarts_episodes:
@@ -260,12 +260,12 @@ def begin_fork(
     ):
         fork.write(run_dir)
         if all(start.total_frame == fork.frame for start in fork.starts):
-            Replay(run_dir, read_origin(run_dir)).finish(fork.spec)
+            ReplayToFork(run_dir, read_origin(run_dir)).finish(fork.spec)
     return run_dir, lock, (*notes, *fork.notes)
 
 
 @final
-class Replay:
+class ReplayToFork:
     """What is left of a fork's way to its frame, by its parent's spec."""
 
     def __init__(self, run_dir: RunDir, origin: Mapping[str, Any]) -> None:
@@ -284,7 +284,7 @@ class Replay:
         self.spec = parsed.spec
 
     @classmethod
-    def of(cls, origin: Mapping[str, Any], run_dir: RunDir) -> "Replay | None":
+    def of(cls, origin: Mapping[str, Any], run_dir: RunDir) -> "ReplayToFork | None":
         """None if the run is no fork, or has come to its frame before."""
         if value_at(origin, f"{BLOCK}.is_replayed", True):
             return None
@@ -323,7 +323,7 @@ def _forget_episodes(state: "StateDict") -> None:
             part["env"]["raw"] = None
 
 
-def _is_of_simulator(path: str, env: EnvSpec) -> bool:
+def _concerns_simulator(path: str, env: EnvSpec) -> bool:
     block, _, key = path.partition(".")
     name = key.partition(".")[0]
     return block == "env" and (name in SIMULATOR or name not in type(env).model_fields)
@@ -338,7 +338,7 @@ def _may_change(path: str, spec: Spec, frame: int) -> bool:
         return not any(key == fixed for fixed in FIXED_AGENT)
     if block == "env":
         # actors of the learner's process save their environments with its queue
-        is_free = _is_of_simulator(path, spec.env) and not spec.meta.has_local_actors
+        is_free = _concerns_simulator(path, spec.env) and not spec.meta.has_local_actors
         return key in CONVERSIONS or is_free
     return block == "meta" and key.partition(".")[0] in FREE_META
 
@@ -468,7 +468,7 @@ def _agent(spec: Spec) -> Iterator["Agent"]:
             yield agent
 
 
-def about_kept(spec: Spec, begins_at: int = 0) -> Iterator[str]:
+def kept_notes(spec: Spec, begins_at: int = 0) -> Iterator[str]:
     """A line on the disk space that the kept checkpoints of a run will take."""
     budget = spec.env.max_frame
     count = sum(begins_at < frame <= budget for frame in spec.kept_frames)

@@ -122,7 +122,7 @@ class Resources:
         return None
 
 
-def of_this_machine(with_gpus: bool) -> Resources:
+def local_resources(with_gpus: bool) -> Resources:
     """The cores that this process may run on, and the GPUs if `with_gpus`."""
     gpus = 0
     if with_gpus:
@@ -142,7 +142,7 @@ def resources_for(specs: Iterable[Spec], jobs: int | None) -> Resources:
     cluster = clusters.pop()
     if cluster is None:
         needs_gpu = any(spec.meta.search_resources.gpu > 0 for spec in specs)
-        resources = of_this_machine(with_gpus=needs_gpu)
+        resources = local_resources(with_gpus=needs_gpu)
     else:
         from slm_lab.parallel.ray.connect import size_of
 

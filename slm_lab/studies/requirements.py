@@ -65,7 +65,7 @@ def check_machine(where: str, spec: Spec) -> None:
         raise SpecError(where, problems)
 
 
-def about_copies(spec: Spec) -> Iterator[str]:
+def copies_notes(spec: Spec) -> Iterator[str]:
     """A note where copies of the environment are slower than its package allows."""
     reason = one_by_one_reason(spec.env, find_env(spec.env))
     if reason is not None:

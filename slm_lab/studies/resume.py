@@ -93,7 +93,7 @@ def begin_run(
             write_spec(run_dir, spec, origin)
             if source.tags:
                 annotate(run_dir, add=source.tags)
-    return run_dir, lock, (*notes, *about_clock(origin))
+    return run_dir, lock, (*notes, *clock_notes(origin))
 
 
 def write_spec(run_dir: RunDir, spec: Spec, origin: Mapping[str, Any]) -> None:
@@ -105,7 +105,7 @@ def write_spec(run_dir: RunDir, spec: Spec, origin: Mapping[str, Any]) -> None:
         write_json(run_dir.trial_spec_file(0), resolved)
 
 
-def about_clock(origin: Mapping[str, Any]) -> Iterator[str]:
+def clock_notes(origin: Mapping[str, Any]) -> Iterator[str]:
     """A line if an earlier run has a later time, as after the clock was set back."""
     order = origin.get(ORDER)
     if order is not None:
@@ -135,7 +135,7 @@ def _origin(source: RunSource, spec: Spec, mode: str, **more: Any) -> dict[str, 
 
 
 def _recorded_spec(spec: object) -> Any:
-    """A spec as it stands in the file, for `about_file`; a table of data in it is
+    """A spec as it stands in the file, for `file_notes`; a table of data in it is
     cut."""
     return recordable(spec, most=10_000)
 
@@ -307,7 +307,7 @@ class _Schedules:
         )
 
 
-def about_file(
+def file_notes(
     origin: Mapping[str, Any], spec_file: str, run_dir: RunDir
 ) -> Iterator[str]:
     """A line if the spec file has changed since the run was started."""
@@ -330,7 +330,7 @@ def about_file(
         )
 
 
-def about_rows(recorded: ResumedSpec) -> Iterator[str]:
+def rows_notes(recorded: ResumedSpec) -> Iterator[str]:
     """A line if a larger budget has very many rows. They stay even: metrics are means
     over them."""
     spec = recorded.spec
@@ -345,7 +345,7 @@ def about_rows(recorded: ResumedSpec) -> Iterator[str]:
         )
 
 
-def about_versions(
+def versions_notes(
     origin: Mapping[str, Any], about: Mapping[str, Any], verb: str = "resuming"
 ) -> Iterator[str]:
     """Yields a line if the run was last trained with other versions or another commit

@@ -28,16 +28,16 @@ from slm_lab.storage.result import TrialResult
 from slm_lab.storage.run_dir import origin_of
 from slm_lab.studies import resume
 from slm_lab.studies.fork import (
-    Replay,
-    about_kept,
+    ReplayToFork,
     begin_fork,
     check_loads,
+    kept_notes,
     plan_fork,
 )
 from slm_lab.studies.requirements import (
-    about_copies,
     check_machine,
     check_spaces,
+    copies_notes,
     no_events,
 )
 from slm_lab.studies.run_mode import Verb
@@ -59,7 +59,7 @@ MAY_CHANGE = (
 the budget the schedules may change, from the frame of the resume on."""
 
 
-class Run:
+class PreparedRun:
     """A run ready to train: its spec is checked, its folder is made or found."""
 
     @warnings_held()
@@ -83,11 +83,11 @@ class Run:
             with undone_on_failure(self.release):
                 self._resume(source)
         about = (
-            _about_ranks,
-            _about_devices,
-            about_copies,
-            _about_videos,
-            _about_events,
+            _ranks_notes,
+            _devices_notes,
+            copies_notes,
+            _videos_notes,
+            _events_notes,
         )
         self.notes += tuple(note for each in about for note in each(self.spec))
 
@@ -111,7 +111,7 @@ class Run:
             **_each_rank(self.spec),
         )
         self.notes += notes
-        self.notes += tuple(about_kept(self.spec))
+        self.notes += tuple(kept_notes(self.spec))
 
     def _fork(self, source: RunSource) -> None:
         fork = plan_fork(source)
@@ -127,9 +127,9 @@ class Run:
             fork, source, **_each_rank(self.spec)
         )
         self.notes += notes
-        self.notes += tuple(about_kept(self.spec, fork.frame))
+        self.notes += tuple(kept_notes(self.spec, fork.frame))
         if not spaces.exact_state:
-            self.notes += (_about_lost_episodes(self.spec.env),)
+            self.notes += (_lost_episodes_note(self.spec.env),)
 
     def _resume(self, source: RunSource) -> None:
         """Restores the run from its folder, and notes in its spec files that it
@@ -146,15 +146,15 @@ class Run:
         if None in manifests:
             resume.check_initial(self.run_dir, recorded.origin)
         self.notes += tuple(
-            resume.about_file(recorded.origin, source.spec_file, self.run_dir)
+            resume.file_notes(recorded.origin, source.spec_file, self.run_dir)
         )
-        self.notes += tuple(resume.about_rows(recorded))
+        self.notes += tuple(resume.rows_notes(recorded))
         has_ended = all(ended)
         about = provenance(self.root_seed)
         if not has_ended:
             check_machine(where, self.spec)
             resume.reopen(self.run_dir, ended)
-            self.notes += tuple(resume.about_versions(recorded.origin, about))
+            self.notes += tuple(resume.versions_notes(recorded.origin, about))
         if recorded.is_changed or not has_ended:
             frames = [
                 0 if manifest is None else manifest.frame for manifest in manifests
@@ -182,7 +182,7 @@ class Run:
                 "every Session has already finished: redrawing metrics and graphs",
             )
         elif not spaces.exact_state:
-            self.notes += (_about_lost_episodes(self.spec.env),)
+            self.notes += (_lost_episodes_note(self.spec.env),)
 
     @property
     def task(self) -> TrialTask:
@@ -207,7 +207,7 @@ class Run:
         """Brings a fork to its frame by its parent's spec. Returns the result if it
         ends on the way: the user has stopped it, or it has failed."""
         origin = origin_of(self.run_dir.spec_file)
-        replay = Replay.of(origin, self.run_dir)
+        replay = ReplayToFork.of(origin, self.run_dir)
         if replay is None:
             return None
         if not replay.has_come_far_enough:
@@ -228,7 +228,7 @@ class Run:
         self._lock.release()
 
 
-def _about_lost_episodes(env: EnvSpec) -> str:
+def _lost_episodes_note(env: EnvSpec) -> str:
     message = (
         f"the state of {env.name} cannot be saved here; the run resumes with new "
         "episodes"
@@ -255,7 +255,7 @@ def _each_rank(spec: Spec) -> dict[str, Any]:
     return {}
 
 
-def _about_ranks(spec: Spec) -> Iterator[str]:
+def _ranks_notes(spec: Spec) -> Iterator[str]:
     own = _keys_per_rank(spec)
     if own:
         values = ", ".join(
@@ -274,7 +274,7 @@ def _short(value: Any) -> str:
     return json.dumps(value)
 
 
-def _about_devices(spec: Spec) -> Iterator[str]:
+def _devices_notes(spec: Spec) -> Iterator[str]:
     for key, net in spec.agent.nets.items():
         if spec.meta.mode.in_shared_memory and net.gpu == "auto":
             yield (
@@ -284,7 +284,7 @@ def _about_devices(spec: Spec) -> Iterator[str]:
             )
 
 
-def _about_videos(spec: Spec) -> Iterator[str]:
+def _videos_notes(spec: Spec) -> Iterator[str]:
     reason = None
     if spec.meta.record_video is not None:
         reason = film_fault(spec.env)
@@ -292,7 +292,7 @@ def _about_videos(spec: Spec) -> Iterator[str]:
         yield f"meta.record_video: no videos, {spec.env.name} cannot be drawn: {reason}"
 
 
-def _about_events(_: Spec) -> Iterator[str]:
+def _events_notes(_: Spec) -> Iterator[str]:
     fault = no_events()
     if fault is not None:
         yield fault

@@ -15,13 +15,13 @@ from slm_lab.core.errors import (
 )
 from slm_lab.core.plugins import import_plugins, is_covered, module_in
 from slm_lab.env.check import check_env
-from slm_lab.records.trust import IMPORTS, imports_of_file, is_of_a_run
+from slm_lab.records.trust import IMPORTS, imports_of_file, is_of_run_folder
 from slm_lab.spec.load import check_file
 from slm_lab.spec.parse import Parsed
 from slm_lab.spec.read import find_file
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.search import dimensions
-from slm_lab.studies.requirements import about_copies, check_devices, check_spaces
+from slm_lab.studies.requirements import check_devices, check_spaces, copies_notes
 
 
 class SpecReport(NamedTuple):
@@ -73,7 +73,7 @@ def check_specs(
     name. What is wrong with the file itself is a report too."""
     try:
         modules = imports_of_file(str(file), imports, trust)
-        may_import_all = trust or not is_of_a_run(find_file(file))
+        may_import_all = trust or not is_of_run_folder(find_file(file))
         import_plugins(modules)
         specs = check_file(file, sets)
     except SpecError as error:
@@ -126,7 +126,7 @@ def _check_parts(where: str, spec: Spec, notes: list[str]) -> list[Problem]:
     problems: list[Problem] = []
     try:
         check_spaces(where, spec)
-        notes += about_copies(spec)
+        notes += copies_notes(spec)
     except SpecError as error:
         problems = list(error.problems)
     except MissingExtraError as error:

@@ -16,7 +16,7 @@ from slm_lab.session.evaluator import Evaluator
 from slm_lab.session.seeding import session_seeds
 from slm_lab.session.video import VideoRecorder
 from slm_lab.storage.run_dir import RunDir
-from slm_lab.studies.run import Run
+from slm_lab.studies.run import PreparedRun
 from slm_lab.testing.sessions import (
     assert_same_run,
     global_generators,
@@ -252,7 +252,7 @@ def test_an_environment_without_images_is_reported_before_the_training(
 ):
     data = odd(Blind)
     write_spec(tmp_path, data)
-    run = Run(RunSource(str(tmp_path / "spec.json"), data_dir=tmp_path))
+    run = PreparedRun(RunSource(str(tmp_path / "spec.json"), data_dir=tmp_path))
     reason = (
         "meta.record_video: no videos, Odd-v0 cannot be drawn: it takes no render_mode"
     )

@@ -36,7 +36,7 @@ from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.optimizer import Loss
 from slm_lab.agent.optim.rule import Number
 from slm_lab.agent.recurrent_state import RecurrentLayout, RecurrentState
-from slm_lab.agent.torch_versions import named
+from slm_lab.agent.torch_versions import attribute_of
 from slm_lab.spec.schema.agent import AgentSpec, net_for_role
 from slm_lab.spec.schema.algorithm import ReplayLearningSpec
 from slm_lab.spec.schema.net import Role
@@ -149,7 +149,7 @@ def build_loss(spec: AgentSpec, role: Role) -> ValueLoss:
     net = net_for_role(spec, role)
     loss = net.loss_spec
     with torch_errors_at(net.path_of("loss_spec"), loss.name):
-        return ValueLoss(named(nn, loss.name), loss.args)
+        return ValueLoss(attribute_of(nn, loss.name), loss.args)
 
 
 def assemble(

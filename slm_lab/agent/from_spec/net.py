@@ -15,7 +15,7 @@ from torch import nn
 from slm_lab.agent.device import NO_GPU, has_gpu, resolve_device
 from slm_lab.agent.from_spec.parts import encoding_body, recurrent_part
 from slm_lab.agent.net import layers as precision
-from slm_lab.agent.net.body import Body, BodyNet, HiddenLayers, Joined
+from slm_lab.agent.net.body import Body, BodyNet, HiddenLayers, PassedFeatures
 from slm_lab.agent.net.conv import ConvBody
 from slm_lab.agent.net.dueling import DuelingNet
 from slm_lab.agent.net.layers import (
@@ -352,7 +352,7 @@ def _net_around_cell(
     cell = _cell(encoder, in_size, generator)
     width = body.width - in_size + encoder.rnn_hidden_size
     if spec.NEEDS_IMAGES:
-        read = partial(read, body=Joined(width))
+        read = partial(read, body=PassedFeatures(width))
     tail = read(spec, (width,), heads, generator)
     kind: type[RecurrentNet] = NETS.load(encoder.type)
     return kind(

@@ -86,7 +86,7 @@ class HiddenLayers(Body):
         return self.net.features(obs)
 
 
-class Joined(Body):
+class PassedFeatures(Body):
     """Passes features on that other layers have computed."""
 
     def __init__(self, width: int) -> None:

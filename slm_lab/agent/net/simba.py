@@ -16,7 +16,7 @@ EPSILON = 1e-6
 """ε of the layer norms, as in the authors' code; torch's default is 1e-5."""
 
 
-class ResidualBlock(nn.Module):
+class SimBaBlock(nn.Module):
     """x + W_2 φ(W_1 LN(x)), (B, W) to (B, W). W_1 has `expansion` × W rows. The sum and
     the norm are in float32, whatever multiplies."""
 
@@ -68,7 +68,7 @@ class SimBaBody(Body):
         self.embedding = layers.EmptyLinear(in_size, width)
         layers.init_linear(self.embedding, "orthogonal_", 1.0, generator)
         blocks = [
-            ResidualBlock(width, expansion, activation, generator)
+            SimBaBlock(width, expansion, activation, generator)
             for _ in range(num_blocks)
         ]
         self.blocks = nn.ModuleList(blocks)
@@ -91,7 +91,7 @@ class SimBaBody(Body):
         features: Tensor = self.norm(self._through(self._blocks[-1:], x))
         return features
 
-    def _through(self, blocks: Sequence[ResidualBlock], x: Tensor) -> Tensor:
+    def _through(self, blocks: Sequence[SimBaBlock], x: Tensor) -> Tensor:
         with self._products(x):
             for block in blocks:
                 x = block(x)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from slm_lab.agent.optim.flat import FlatParameters, Order, rearranged
-from slm_lab.agent.torch_versions import ADAFACTOR, named
+from slm_lab.agent.torch_versions import ADAFACTOR, attribute_of
 from slm_lab.core.errors import CheckpointError
 from slm_lab.core.types import StateDict
 
@@ -371,7 +371,7 @@ def build_rule(name: str, args: Mapping[str, Any], flat: FlatParameters) -> Upda
             return Adam(flat, **{"weight_decay": 1e-2, **rule_args}, decoupled=True)
         decoupled = bool(rule_args.pop("decoupled_weight_decay", False))
         return Adam(flat, **rule_args, decoupled=decoupled)
-    return TorchRule(flat, named(torch.optim, name), **args)
+    return TorchRule(flat, attribute_of(torch.optim, name), **args)
 
 
 def check_same_rule(saved: Mapping[str, Any], built: Mapping[str, Any]) -> None:

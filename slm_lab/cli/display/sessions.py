@@ -31,7 +31,7 @@ from slm_lab.spec.session_names import role
 
 if TYPE_CHECKING:
     from slm_lab.records.progress import TrialProgress
-    from slm_lab.studies.run import Run
+    from slm_lab.studies.run import PreparedRun
     from slm_lab.studies.search.prepare import Prepared
 
 LOG_INTERVAL = 5.0
@@ -341,7 +341,7 @@ def flow_text(flow: Flow | None) -> str:
     )
 
 
-def print_resume(console: Console, verb: str, run: "Run | Prepared") -> None:
+def print_resume(console: Console, verb: str, run: "PreparedRun | Prepared") -> None:
     """Prints the command that resumes a run, with its recorded spec."""
     words = resume_words(run.run_dir.root, verb == "search", run.spec.meta.cluster)
     command = command_text(words, [*run.imports, *modules_of(run.spec)])

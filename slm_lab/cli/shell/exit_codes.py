@@ -13,7 +13,7 @@ import typer
 
 from slm_lab import __version__
 from slm_lab.cli.display.output import SafeStream, guarded_output
-from slm_lab.cli.shell.caller import Caller, notify_of
+from slm_lab.cli.shell.parent_program import ParentProgram, notify_of
 from slm_lab.cli.shell.signals import print_stop, stopped_like_ctrl_c
 from slm_lab.core.errors import (
     LabError,
@@ -37,11 +37,11 @@ BAD_INPUTS = (SpecError, UsageError, MissingExtraError)
 
 
 @contextmanager
-def report_errors(notify: str | None = None) -> Iterator[Caller]:
+def report_errors(notify: str | None = None) -> Iterator[ParentProgram]:
     """Exits with the code of an error that the user can act on. Prints it as one
     message, or sends it to a calling program. However the command ends, the user's
     command `notify` runs then."""
-    caller = Caller()
+    caller = ParentProgram()
     code = 0
     stop_signals: list[int] = []
     try:
@@ -66,7 +66,7 @@ def report_errors(notify: str | None = None) -> Iterator[Caller]:
         raise typer.Exit(code)
 
 
-def _report(error: Exception, caller: Caller) -> int:
+def _report(error: Exception, caller: ParentProgram) -> int:
     """Prints an error, or sends it to the calling program. Returns the exit code."""
     is_name = isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG
     if not isinstance(error, LabError):

@@ -71,7 +71,7 @@ class MaskReader:
         if not self.is_in_info:
             self._path = self._path_in(observation_space)
             part = part_at(observation_space, self._path)
-            self._is_joint = _is_of_combinations(part.shape, action_space)
+            self._is_joint = _counts_combinations(part.shape, action_space)
         if self._is_joint:
             sizes = np.array([sizes.prod()])
         self.sizes: tuple[int, ...] = tuple(sizes.tolist())
@@ -169,7 +169,7 @@ class MaskReader:
             fault = (
                 f"has the shape {mask.shape}, and actions have {self.num_values} values"
             )
-            if _is_of_combinations(mask.shape, self._action_space):
+            if _counts_combinations(mask.shape, self._action_space):
                 fault += "; a mask of combinations must be a part of the observation"
             raise self._fault(fault)
         is_mask = mask.dtype.kind in NUMERIC and ((mask == 0) | (mask == 1)).all()
@@ -313,7 +313,7 @@ def action_sizes(space: AnySpace) -> IntArray | None:
     return np.concatenate(sizes)
 
 
-def _is_of_combinations(shape: Sequence[int] | None, action: AnySpace) -> bool:
+def _counts_combinations(shape: Sequence[int] | None, action: AnySpace) -> bool:
     """Whether a mask of this shape has a number for each combination of an action's
     components."""
     if not isinstance(action, spaces.MultiDiscrete) or len(action.shape) != 1:

@@ -14,7 +14,7 @@ from slm_lab.core.types import Array, StateDict
 from slm_lab.env.convert.nested import element
 from slm_lab.env.failure import close_all
 from slm_lab.env.interface import AnySpace, Env, checked_reset, checked_step, name_of
-from slm_lab.env.pettingzoo import AgentStep, Joined, Team, TeamStep
+from slm_lab.env.pettingzoo import AgentStep, FirstObservation, Team, TeamStep
 from slm_lab.env.state import has_exact_state, load_env_state, save_env_state
 from slm_lab.env.vector.raw import (
     NUMBERS,
@@ -42,7 +42,7 @@ class Seat(gymnasium.Env[Any, Any]):
         self.observation_space = observation_space
         self.action_space = action_space
         self.spec = entry
-        self.joined = Joined(None, {})
+        self.joined = FirstObservation(None, {})
         self.action: Any = None
         """What the agent did in the step."""
         self.result: AgentStep
@@ -228,7 +228,7 @@ class AgentRows(RawEnvs):
             if agent not in joined:
                 obs[row] = self._filler
 
-    def _seat(self, row: int, joined: Joined, obs: Array) -> None:
+    def _seat(self, row: int, joined: FirstObservation, obs: Array) -> None:
         """Begins the episode of the agent in `row`."""
         self._seats[row].joined = joined
         env = self._rows[row]

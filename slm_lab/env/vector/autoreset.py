@@ -24,9 +24,9 @@ from slm_lab.env.foreign import (
     FINAL_INFO,
     OWN_OF_NATIVE,
     Creator,
+    ForeignStep,
     GymnasiumVectorEnv,
     InMode,
-    VectorStep,
     final_info,
     final_rows,
     make_in_mode,
@@ -272,7 +272,7 @@ class SameStepEnvs(SavedFields, RawEnvs):
         terminated[done_index] |= self._view.allows_nothing(final_obs)
         return terminated
 
-    def _stepped(self, action: Any) -> VectorStep:
+    def _stepped(self, action: Any) -> ForeignStep:
         """A step, with rewards (N,) as float64 and ends (N,) as bool."""
         step = vector_step(self.env, action)
         return step._replace(

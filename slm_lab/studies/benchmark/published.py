@@ -20,7 +20,7 @@ TOLERANCE = 0.1
 """Budgets that differ by this share count as equal."""
 
 
-class Verdict(StrEnum):
+class ScoreVerdict(StrEnum):
     """How a result compares with a published score."""
 
     ABOVE = "above"
@@ -76,7 +76,7 @@ class Measured(NamedTuple):
 class Judgement(NamedTuple):
     """A verdict, and what qualifies it."""
 
-    verdict: Verdict
+    verdict: ScoreVerdict
     why: str = ""
 
     @override
@@ -124,12 +124,12 @@ def judge(score: PublishedScore, measured: Measured | None) -> Judgement:
     """Compares a result with a published score. A result of fewer frames can be above
     or equal, but says nothing if it is below. With more frames it is the reverse."""
     if score.differs:
-        return Judgement(Verdict.NOT_COMPARABLE, score.differs)
+        return Judgement(ScoreVerdict.NOT_COMPARABLE, score.differs)
     if measured is None:
         measure = "greedy episodes" if score.score == "evaluation" else "returns"
-        return Judgement(Verdict.NOT_COMPARABLE, f"has no {measure}")
+        return Judgement(ScoreVerdict.NOT_COMPARABLE, f"has no {measure}")
     if measured.seeds < 2:
-        return Judgement(Verdict.NOT_COMPARABLE, "needs two finished seeds")
+        return Judgement(ScoreVerdict.NOT_COMPARABLE, "needs two finished seeds")
     theirs = score.interval(measured.std)
     verdict = _by_intervals(measured.interval, theirs)
     ratio = measured.frames / score.frames
@@ -137,19 +137,21 @@ def judge(score: PublishedScore, measured: Measured | None) -> Judgement:
     says_nothing = False
     if ratio < 1 - TOLERANCE:
         budgets = "with fewer frames"
-        says_nothing = verdict is Verdict.BELOW
+        says_nothing = verdict is ScoreVerdict.BELOW
     elif ratio > 1 + TOLERANCE:
         budgets = "with more frames"
-        says_nothing = verdict is not Verdict.BELOW
+        says_nothing = verdict is not ScoreVerdict.BELOW
     if says_nothing:
-        verdict = Verdict.NOT_COMPARABLE
+        verdict = ScoreVerdict.NOT_COMPARABLE
     why = ", ".join(filter(None, (measured.measure, budgets)))
     return Judgement(verdict, why)
 
 
-def _by_intervals(ours: tuple[float, float], theirs: tuple[float, float]) -> Verdict:
+def _by_intervals(
+    ours: tuple[float, float], theirs: tuple[float, float]
+) -> ScoreVerdict:
     if ours[0] > theirs[1]:
-        return Verdict.ABOVE
+        return ScoreVerdict.ABOVE
     if ours[1] < theirs[0]:
-        return Verdict.BELOW
-    return Verdict.EQUAL
+        return ScoreVerdict.BELOW
+    return ScoreVerdict.EQUAL

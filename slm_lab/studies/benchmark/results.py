@@ -22,7 +22,7 @@ from slm_lab.studies.benchmark.published import (
     Judgement,
     Measured,
     PublishedScore,
-    Verdict,
+    ScoreVerdict,
     judge,
     scores_for,
 )
@@ -212,7 +212,7 @@ def _deviation(values: FloatArray) -> float:
 
 
 def _is_not_comparable(judged: tuple[PublishedScore, Judgement]) -> bool:
-    return judged[1].verdict is Verdict.NOT_COMPARABLE
+    return judged[1].verdict is ScoreVerdict.NOT_COMPARABLE
 
 
 def _line(record: TrainingRecord, zero: float, unit: float, second: float) -> Line:

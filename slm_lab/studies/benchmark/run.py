@@ -37,7 +37,7 @@ from slm_lab.studies.benchmark.plan import (
     without_seed,
 )
 from slm_lab.studies.pool import Pool, Request, request_of, resources_for
-from slm_lab.studies.run import Run
+from slm_lab.studies.run import PreparedRun
 from slm_lab.studies.study import Agenda, Study
 from slm_lab.studies.trial import TrialTask
 
@@ -117,7 +117,7 @@ class BenchmarkRun(Agenda):
             source = replace(source, run=str(begun.root), label=None)
             if not self._was_alone_before(training):
                 self._with_others.add(state.trial)
-        run = Run(source)
+        run = PreparedRun(source)
         # the process of the training takes the lock
         run.release()
         if self.pool.running:

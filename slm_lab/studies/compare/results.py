@@ -5,7 +5,7 @@ from typing import Any, final
 
 from slm_lab.charts.comparison import draw_comparison, write_tables
 from slm_lab.charts.speeds import (
-    Comparison,
+    ComparedTrainings,
     Training,
     VariantResult,
     Way,
@@ -35,11 +35,11 @@ class CompareResults:
         self._trainings: dict[int, Training] = {}
         """The finished trainings that have been read; they do not change."""
 
-    def comparison(self) -> Comparison:
+    def comparison(self) -> ComparedTrainings:
         """What has been measured so far."""
         plan = self._plan
         spec = plan.baseline
-        return Comparison(
+        return ComparedTrainings(
             title=f"{spec.agent.algorithm.name} on {spec.env.name}",
             outcomes=tuple(
                 self._outcome(variant, way) for variant, way in self._ways.items()

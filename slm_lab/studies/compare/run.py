@@ -15,7 +15,7 @@ from slm_lab.studies.compare.plan import Plan, Planned
 from slm_lab.studies.compare.results import CompareResults
 from slm_lab.studies.compare.trainings import PlannedTrainings
 from slm_lab.studies.pool import Request, SerialSlot, TrialEnd, end_of
-from slm_lab.studies.run import Run
+from slm_lab.studies.run import PreparedRun
 from slm_lab.studies.trial import TrialTask
 
 
@@ -29,7 +29,7 @@ class CompareRun(PlannedTrainings):
         """Raises UsageError as `PlannedTrainings`, and if the log is damaged."""
         super().__init__(folder, SerialSlot(self._train))
         self.results = CompareResults(folder, self.study_state)
-        self._runs: dict[int, Run] = {}
+        self._runs: dict[int, PreparedRun] = {}
         self.open_study()
 
     @classmethod
@@ -71,8 +71,8 @@ class CompareRun(PlannedTrainings):
     def run(
         self,
         opens: Callable[[Planned], None] = lambda planned: None,
-        trains: Callable[[Planned, Run], TrialResult] = lambda planned, run: run.start(
-            lambda board: None
+        trains: Callable[[Planned, PreparedRun], TrialResult] = lambda planned, run: (
+            run.start(lambda board: None)
         ),
     ) -> None:
         """Runs what is left to run. Calls `opens` before each training, and `trains` to
@@ -89,7 +89,7 @@ class CompareRun(PlannedTrainings):
     @override
     def task(self, state: TrialState) -> TrialTask:
         self._opens(self.planned[state.trial])
-        run = Run(self.source(state))
+        run = PreparedRun(self.source(state))
         self._runs[state.trial] = run
         return run.task
 

@@ -9,7 +9,7 @@ from slm_lab.records.run_source import RunSource
 from slm_lab.studies.compare.folder import CompareFolder, params_of
 from slm_lab.studies.compare.plan import Plan, Planned
 from slm_lab.studies.pool import Pool, Request, Slots, request_of, resources_for
-from slm_lab.studies.run import Run
+from slm_lab.studies.run import PreparedRun
 from slm_lab.studies.study import Agenda, Study
 from slm_lab.studies.trial import TrialTask
 
@@ -80,7 +80,7 @@ class PlannedTrainings(Agenda):
 
     @override
     def task(self, state: TrialState) -> TrialTask:
-        run = Run(self.source(state))
+        run = PreparedRun(self.source(state))
         # the process of the training takes the lock
         run.release()
         return run.task

@@ -31,14 +31,14 @@ from slm_lab.spec.schema.block import problems_of
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.search import LISTS, Dimension, extremes
-from slm_lab.studies.pool import Pool, Resources, of_this_machine, request_of
+from slm_lab.studies.pool import Pool, Resources, local_resources, request_of
 from slm_lab.studies.requirements import check_machine, check_spaces
 from slm_lab.studies.resume import (
-    about_file,
-    about_versions,
     begin_run,
     check_initial,
+    file_notes,
     resumed_spec,
+    versions_notes,
     write_spec,
 )
 from slm_lab.studies.run import initial_of, seeded
@@ -124,8 +124,8 @@ class Prepared:
                 f"{log} sets {in_line(others[0])}, which the search does not vary"
             )
         about = provenance(self.root_seed)
-        about_spec = about_file(origin, source.spec_file, self.run_dir)
-        self.notes = (*about_spec, *about_versions(origin, about))
+        about_spec = file_notes(origin, source.spec_file, self.run_dir)
+        self.notes = (*about_spec, *versions_notes(origin, about))
         how = {
             "imports": list(source.imports),
             "keep": keep,
@@ -171,7 +171,7 @@ def _resources(spec: Spec) -> Resources:
     """The resources of this machine or the cluster. Raises UsageError if a single trial
     does not fit."""
     if spec.meta.cluster is None:
-        resources = of_this_machine(with_gpus=spec.meta.search_resources.gpu > 0)
+        resources = local_resources(with_gpus=spec.meta.search_resources.gpu > 0)
     else:
         from slm_lab.parallel.ray.connect import size_of
 

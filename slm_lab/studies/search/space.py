@@ -74,7 +74,7 @@ def _domain(dimension: Dimension) -> Any:
         q = _quantum(dimension)
         first, last = (round(end / q) for end in dimension.args[:2])
         return sampler(first, last if q == 1 else last + 1)
-    arguments = SAMPLERS[name].named(dimension.args)
+    arguments = SAMPLERS[name].by_name(dimension.args)
     return sampler(*(value for key, value in arguments.items() if key != "base"))
 
 
@@ -91,7 +91,7 @@ def _value(dimension: Dimension, drawn: Any) -> Any:
 def _quantum(dimension: Dimension) -> float:
     """The step q of which all values are multiples; 0 for continuous values."""
     sampler = SAMPLERS[dimension.sampler]
-    return float(sampler.named(dimension.args).get("q", 1 if sampler.whole else 0))
+    return float(sampler.by_name(dimension.args).get("q", 1 if sampler.whole else 0))
 
 
 def mutate(

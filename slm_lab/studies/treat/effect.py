@@ -20,7 +20,7 @@ MOST = 0.9
 """The share of treated rows that must be above as many of the untreated ones."""
 
 
-class Verdict(StrEnum):
+class RemedyVerdict(StrEnum):
     """What a remedy has done about a finding; the best first."""
 
     CURED = "cured"
@@ -76,11 +76,11 @@ def verdict_on(
     treated: RunRecord,
     returns: Returns,
     imports: tuple[str, ...],
-) -> Verdict:
+) -> RemedyVerdict:
     """What a remedy has done about the last of `findings`, whose others are
     more serious. Imports torch. Raises UsageError for damaged rows."""
     if not returns.are_better:
-        return Verdict.NO_BETTER
+        return RemedyVerdict.NO_BETTER
     rows = [len(history.rows) for history in read_histories(treated).values()]
     _, again, unseen = diagnose(
         run=str(treated.folder),
@@ -91,8 +91,8 @@ def verdict_on(
     )
     is_back = any(found.what in findings for found in again)
     if is_back or unseen is not None or min(rows) < SEVERAL:
-        return Verdict.BETTER
-    return Verdict.CURED
+        return RemedyVerdict.BETTER
+    return RemedyVerdict.CURED
 
 
 def late_returns(

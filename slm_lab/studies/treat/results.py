@@ -15,7 +15,7 @@ from slm_lab.records.event_log import StudyState
 from slm_lab.records.run_record import RunRecord
 from slm_lab.storage.run_dir import RunDir
 from slm_lab.studies.compare.folder import CompareFolder
-from slm_lab.studies.treat.effect import Verdict, returns_of, verdict_on
+from slm_lab.studies.treat.effect import RemedyVerdict, returns_of, verdict_on
 from slm_lab.studies.treat.plan import Treatment, TriedRemedy
 
 UNTREATED = "as it was"
@@ -27,7 +27,7 @@ class Effect(NamedTuple):
 
     finding: str
     remedy: TriedRemedy
-    verdict: Verdict = Verdict.UNTRIED
+    verdict: RemedyVerdict = RemedyVerdict.UNTRIED
     treated: float = float("nan")
     """The median return of rows late in its training; NaN without an episode."""
     untreated: float = float("nan")
@@ -92,9 +92,9 @@ class TreatResults:
             return untried
         run_dir = self._folder.run_dir(state)
         if state.status is Status.FAILED:
-            return [effect._replace(verdict=Verdict.FAILED) for effect in untried]
+            return [effect._replace(verdict=RemedyVerdict.FAILED) for effect in untried]
         if run_dir is None or not run_dir.spec_file.is_file():
-            return [effect._replace(verdict=Verdict.LOST) for effect in untried]
+            return [effect._replace(verdict=RemedyVerdict.LOST) for effect in untried]
         record = RunRecord(run_dir)
         returns = returns_of(record, self.run, remedy)
         imports = self._folder.plan.imports
@@ -153,7 +153,7 @@ class TreatResults:
             "frames": self._treatment.frames,
             "sentence": sentence(effects),
             "ended": self.has_ended,
-            "cured": best is not None and best.verdict is Verdict.CURED,
+            "cured": best is not None and best.verdict is RemedyVerdict.CURED,
             "set": list(best.remedy.settings) if best is not None else [],
             "effects": [
                 {
@@ -175,7 +175,7 @@ def best_of(effects: list[Effect]) -> Effect | None:
     """The effect of the best remedy; None if none made the run better. Of several
     cures, it is the one for the most serious finding. `effects` are in the order of the
     findings."""
-    for verdict in (Verdict.CURED, Verdict.BETTER):
+    for verdict in (RemedyVerdict.CURED, RemedyVerdict.BETTER):
         for effect in effects:
             if effect.verdict is verdict:
                 return effect
@@ -193,7 +193,7 @@ def sentence(effects: list[Effect]) -> str:
         f"return {significant(best.treated)}, untreated "
         f"{significant(best.untreated)}, at frame {best.remedy.until:,}"
     )
-    if best.verdict is Verdict.CURED:
+    if best.verdict is RemedyVerdict.CURED:
         return f"cured by {best.options}: {returns}"
     return f"not cured, but better with {best.options}: {returns}"
 
@@ -201,7 +201,7 @@ def sentence(effects: list[Effect]) -> str:
 def _rank(effect: Effect) -> tuple[int, float]:
     """A sort key: the better verdict first, then the higher return."""
     late = np.nan_to_num(effect.treated, nan=-np.inf)
-    return list(Verdict).index(effect.verdict), -float(late)
+    return list(RemedyVerdict).index(effect.verdict), -float(late)
 
 
 def _finite(value: float) -> float | None:

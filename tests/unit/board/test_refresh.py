@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from slm_lab.board.app import make_app
-from slm_lab.board.refresh import Part, Parts
+from slm_lab.board.refresh import PagePart, Parts
 from slm_lab.cli.board import show_board
 from slm_lab.core.errors import MissingExtraError, UsageError
 from slm_lab.metrics.reader import RowFile
@@ -16,18 +16,18 @@ from tests.unit.records.runs import write_run
 def test_a_part_is_made_again_only_when_its_stamp_changes(monkeypatch):
     monkeypatch.setattr("slm_lab.board.refresh.SHARE", float("inf"))
     made = Parts()
-    first = made.get("x", Part((1,), object))
-    assert made.get("x", Part((1,), object)) is first
-    assert made.get("x", Part((2,), object)).serial != first.serial
+    first = made.get("x", PagePart((1,), object))
+    assert made.get("x", PagePart((1,), object)) is first
+    assert made.get("x", PagePart((2,), object)).serial != first.serial
     # after a restart
-    assert Parts().get("x", Part((1,), object)).serial != first.serial
+    assert Parts().get("x", PagePart((1,), object)).serial != first.serial
 
 
 def test_a_part_that_takes_long_waits_before_it_is_made_again(monkeypatch):
     monkeypatch.setattr("slm_lab.board.refresh.SHARE", 1e-12)
     made = Parts()
-    first = made.get("x", Part((1,), object))
-    assert made.get("x", Part((2,), object)) is first
+    first = made.get("x", PagePart((1,), object))
+    assert made.get("x", PagePart((2,), object)) is first
 
 
 def test_rows_are_read_in_parts(tmp_path, monkeypatch):

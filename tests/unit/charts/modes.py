@@ -4,7 +4,7 @@ import numpy as np
 
 from slm_lab.charts.speeds import (
     BASELINE,
-    Comparison,
+    ComparedTrainings,
     VariantResult,
     Way,
     training_of,
@@ -58,7 +58,7 @@ def comparison(*outcomes, threshold=None, seeds=1, cores=2):
     alone = VariantResult(
         Way(BASELINE, 1), {seed: training() for seed in range(seeds)}, {}
     )
-    return Comparison(
+    return ComparedTrainings(
         "PPO on CartPole-v1",
         (alone, *outcomes),
         BUDGET,

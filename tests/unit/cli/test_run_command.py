@@ -8,7 +8,7 @@ import pytest
 
 from slm_lab.cli import run as run_command
 from slm_lab.cli.main import retro
-from slm_lab.cli.shell.caller import Caller
+from slm_lab.cli.shell.parent_program import ParentProgram
 from slm_lab.metrics.trial_metrics import throughput, trial_metrics
 from slm_lab.records.run_source import RunSource
 from slm_lab.storage.result import Ending, SessionResult, TrialResult
@@ -220,7 +220,7 @@ def test_the_package_as_a_module_is_the_command(tmp_path):
 
 
 class Ended:
-    """In place of a Run: one whose Sessions have ended in these ways."""
+    """In place of a PreparedRun: one whose Sessions have ended in these ways."""
 
     resume, root_seed, notes, imports, verb = False, 0, (), (), "dev"
     begins_by = "training"
@@ -248,9 +248,10 @@ def printed(tmp_path, monkeypatch, capsys):
 
     def run(endings, **how):
         ended = Ended(tmp_path, endings, **how)
-        monkeypatch.setattr(run_command, "Run", lambda source, verb: ended)
+        monkeypatch.setattr(run_command, "PreparedRun", lambda source, verb: ended)
         assert (
-            run_command.run_spec(RunSource("spec.json", NAME), Caller(), "train") == 1
+            run_command.run_spec(RunSource("spec.json", NAME), ParentProgram(), "train")
+            == 1
         )
         return capsys.readouterr()
 

@@ -7,7 +7,7 @@ import pytest
 from slm_lab.core.errors import UsageError
 from slm_lab.records.playable_run import PlayableRun
 from slm_lab.records.run_source import RunSource
-from slm_lab.studies.run import Run
+from slm_lab.studies.run import PreparedRun
 from tests.faults.lab import NAME, write_spec
 from tests.support import ppo
 
@@ -23,7 +23,7 @@ def saved(tmp_path):
     spec_file = str(write_spec(tmp_path, ppo(**meta)))
     data = tmp_path / "data"
     data.mkdir()
-    run = Run(RunSource(spec_file, NAME, data_dir=data))
+    run = PreparedRun(RunSource(spec_file, NAME, data_dir=data))
     run.release()
     return PlayableRun(RunSource(spec_file, NAME, "latest", data_dir=data))
 

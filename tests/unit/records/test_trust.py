@@ -24,7 +24,7 @@ from slm_lab.records.trust import (
 )
 from slm_lab.spec.search import dimensions
 from slm_lab.storage.manifest import FORMAT
-from slm_lab.studies.run import Run
+from slm_lab.studies.run import PreparedRun
 from tests.support import parse, ppo
 from tests.unit.records.runs import write_run
 
@@ -265,11 +265,11 @@ def test_a_cluster_that_only_a_run_folder_names_is_not_used(tmp_path, sets, allo
 
 
 def resume(run, tmp_path):
-    Run(RunSource(str(run.spec_file), run=str(run.root), data_dir=tmp_path))
+    PreparedRun(RunSource(str(run.spec_file), run=str(run.root), data_dir=tmp_path))
 
 
 def begin(run, tmp_path):
-    Run(RunSource(str(run.spec_file), "small", data_dir=tmp_path / "new"))
+    PreparedRun(RunSource(str(run.spec_file), "small", data_dir=tmp_path / "new"))
 
 
 @pytest.mark.parametrize("use", [resume, begin])

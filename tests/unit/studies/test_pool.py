@@ -12,7 +12,7 @@ from slm_lab.studies import pool as process
 from slm_lab.studies.pool import (
     Request,
     Resources,
-    of_this_machine,
+    local_resources,
     request_of,
 )
 from tests.support import parse, ppo
@@ -145,7 +145,7 @@ def test_given_resources_are_taken():
 
 
 def test_this_machine_has_the_cores_that_the_process_may_run_on():
-    room = of_this_machine(with_gpus=False)
+    room = local_resources(with_gpus=False)
     assert room.cpus == len(os.sched_getaffinity(0))
     with pytest.raises(UsageError, match="gpu"):
         room.check(Request(1, 1))

@@ -15,7 +15,7 @@ from slm_lab.records.run_source import RunSource
 from slm_lab.storage.manifest import FORMAT, Manifest
 from slm_lab.storage.run_dir import RUN_BLOCK
 from slm_lab.studies import resume, run
-from slm_lab.studies.run import Run
+from slm_lab.studies.run import PreparedRun
 from tests.support import ppo
 from tests.unit.charts.session import write_session
 
@@ -33,7 +33,7 @@ def template(folder, **changes):
 
 def made(file, folder, run, *sets, verb="train", **more):
     """A prepared run, whose folder another run may lock at once."""
-    ready = Run(
+    ready = PreparedRun(
         RunSource(str(file), "t", run, sets, data_dir=folder / "data", **more), verb
     )
     ready.release()

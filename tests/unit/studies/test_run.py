@@ -7,7 +7,7 @@ from slm_lab.core.errors import SpecError, UsageError
 from slm_lab.records.run_source import RunSource
 from slm_lab.storage.manifest import Manifest
 from slm_lab.storage.run_dir import RUN_BLOCK
-from slm_lab.studies.run import Run
+from slm_lab.studies.run import PreparedRun
 from tests.support import ppo
 
 
@@ -15,7 +15,7 @@ def made_ready(folder, **changes):
     """The run of a spec, ready to start, and the provenance in its spec file."""
     file = folder / "spec.json"
     file.write_text(json.dumps({"small": ppo(**changes)}))
-    run = Run(RunSource(str(file), "small", data_dir=folder / "data"))
+    run = PreparedRun(RunSource(str(file), "small", data_dir=folder / "data"))
     return run, json.loads(run.run_dir.spec_file.read_text())[RUN_BLOCK]
 
 
@@ -51,7 +51,7 @@ def test_the_precision_that_auto_is_here_is_recorded(
         # without effect: it is where the actor is
         assert agent["critic_net"]["gpu"] is False
     sets = ("agent.net.precision=auto",)
-    same = Run(
+    same = PreparedRun(
         RunSource(str(tmp_path / "spec.json"), "small", str(run.run_dir.root), sets)
     )
     same.release()
@@ -62,7 +62,9 @@ def taken_up(folder, **changes):
     """The same, started and ready to be resumed."""
     run, _ = made_ready(folder, **changes)
     run.release()
-    again = Run(RunSource(str(folder / "spec.json"), "small", str(run.run_dir.root)))
+    again = PreparedRun(
+        RunSource(str(folder / "spec.json"), "small", str(run.run_dir.root))
+    )
     again.release()
     return again
 
@@ -146,7 +148,7 @@ def test_a_finished_gpu_training_needs_no_gpu(tmp_path, monkeypatch, has_ended):
         if has_ended
         else pytest.raises(SpecError, match="torch sees no GPU here")
     ):
-        Run(request)
+        PreparedRun(request)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +182,7 @@ def test_a_session_whose_checkpoint_is_missing_does_not_lose_its_rows(
     run.run_dir.session(0, 0).rows.write_text(f"frame\n{row}\n" if row else "frame\n")
     with pytest.raises(UsageError, match=gone) if is_refused else nullcontext():
         restarts = "Session 0 has no checkpoint yet: it and its rows restart from zero"
-        assert (restarts in Run(request).notes) is not saved
+        assert (restarts in PreparedRun(request).notes) is not saved
 
 
 @pytest.mark.parametrize("mode", [False, "synced", "all_reduce"])

@@ -112,7 +112,7 @@ def lab(monkeypatch):
         task = SimpleNamespace(folder=folder.name, spec_name=name, seed=seed)
         return SimpleNamespace(task=task, release=lambda: None)
 
-    monkeypatch.setattr(trainings, "Run", stand_run)
+    monkeypatch.setattr(trainings, "PreparedRun", stand_run)
     monkeypatch.setattr(run_module, "pool_for", lambda plan, jobs: StandPool(lab))
     return lab
 

@@ -6,7 +6,7 @@ from slm_lab.spec.load import load_spec
 from slm_lab.studies.benchmark.published import (
     Measured,
     PublishedScore,
-    Verdict,
+    ScoreVerdict,
     judge,
     published_scores,
     scores_for,
@@ -45,19 +45,19 @@ def test_our_deviation_stands_in_for_one_over_seeds_that_was_not_published():
     """A single run's deviation is that of its episodes."""
     assert published(seeds=1).interval(5) == pytest.approx((90.2, 109.8))
     assert published(std=None).interval(20) == pytest.approx((80.4, 119.6))
-    assert judge(published(seeds=1), measured(102, 109)).verdict is Verdict.EQUAL
+    assert judge(published(seeds=1), measured(102, 109)).verdict is ScoreVerdict.EQUAL
     assert judge(published(seeds=1), measured(102, 109, std=0.5)).verdict is (
-        Verdict.ABOVE
+        ScoreVerdict.ABOVE
     )
 
 
 @pytest.mark.parametrize(
     ("ends", "verdict"),
     [
-        ((110, 120), Verdict.ABOVE),
-        ((109, 120), Verdict.EQUAL),
-        ((80, 91), Verdict.EQUAL),
-        ((70, 90), Verdict.BELOW),
+        ((110, 120), ScoreVerdict.ABOVE),
+        ((109, 120), ScoreVerdict.EQUAL),
+        ((80, 91), ScoreVerdict.EQUAL),
+        ((70, 90), ScoreVerdict.BELOW),
     ],
 )
 def test_intervals_that_do_not_meet_are_above_or_below(ends, verdict):
@@ -75,20 +75,23 @@ def test_a_verdict_says_what_was_compared():
 def test_a_smaller_budget_can_only_be_above_or_equal():
     fewer = 500_000
     assert judge(published(), measured(120, 130, fewer)) == (
-        Verdict.ABOVE,
+        ScoreVerdict.ABOVE,
         "with fewer frames",
     )
-    assert judge(published(), measured(70, 80, fewer)).verdict is Verdict.NOT_COMPARABLE
+    assert (
+        judge(published(), measured(70, 80, fewer)).verdict
+        is ScoreVerdict.NOT_COMPARABLE
+    )
 
 
 def test_a_larger_budget_can_only_be_below():
     more = 2_000_000
     assert judge(published(), measured(70, 80, more)) == (
-        Verdict.BELOW,
+        ScoreVerdict.BELOW,
         "with more frames",
     )
     assert judge(published(), measured(120, 130, more)).verdict is (
-        Verdict.NOT_COMPARABLE
+        ScoreVerdict.NOT_COMPARABLE
     )
 
 
@@ -96,7 +99,7 @@ def test_another_environment_and_a_single_seed_are_not_compared():
     other = judge(published(differs="no sticky actions"), measured(70, 80))
     assert str(other) == "not comparable (no sticky actions)"
     single = judge(published(), measured(70, 80, seeds=1))
-    assert single.verdict is Verdict.NOT_COMPARABLE
+    assert single.verdict is ScoreVerdict.NOT_COMPARABLE
     assert str(judge(published(), None)) == "not comparable (has no returns)"
     greedy = judge(published(score="evaluation"), None)
     assert str(greedy) == "not comparable (has no greedy episodes)"

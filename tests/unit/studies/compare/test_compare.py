@@ -33,7 +33,7 @@ FAIL = Ending.FAILED
 
 
 class Stand:
-    """Stands in for a Run: records its calls, and decides how its trainings end."""
+    """In place of a PreparedRun: records its calls, decides how its trainings end."""
 
     def __init__(self):
         self.asked = []
@@ -89,7 +89,7 @@ class StandRun:
 @pytest.fixture
 def stand(monkeypatch):
     stand = Stand()
-    monkeypatch.setattr(run_module, "Run", stand)
+    monkeypatch.setattr(run_module, "PreparedRun", stand)
     monkeypatch.setattr(results_module, "draw_comparison", lambda *args: [])
     return stand
 

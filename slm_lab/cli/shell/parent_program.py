@@ -63,7 +63,7 @@ def notify_of(command: str | None, folder: Path | None, code: int) -> None:
 
 
 @final
-class Caller:
+class ParentProgram:
     """The other end of the socket that SOCKET names, if a program has set it. The
     program gets the run folder and any error. When it ends, the command gets a SIGTERM,
     as if its terminal were closed: a training saves and stops."""

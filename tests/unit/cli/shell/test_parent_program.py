@@ -11,7 +11,7 @@ import pytest
 
 from slm_lab.cli.shell import caller
 from slm_lab.core.process import LOG_LEVEL
-from slm_lab.studies.run import Run
+from slm_lab.studies.run import PreparedRun
 from tests.faults.lab import (
     PATIENCE,
     call,
@@ -132,7 +132,7 @@ def test_the_command_is_run_after_a_failure_too(mode, code, tmp_path, monkeypatc
     def broken(*_):
         raise RuntimeError
 
-    monkeypatch.setattr(Run, "start", broken)
+    monkeypatch.setattr(PreparedRun, "start", broken)
     write_spec(tmp_path, ppo())
     told = f'echo "$SLM_LAB_EXIT_CODE" > {tmp_path}/told'
     done = call_here(command(tmp_path, mode, "--notify", told), tmp_path)
