@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Literal, final
 
@@ -35,6 +35,8 @@ class Reporter:
         self._run_dir = run_dir
         self._trial = trial
         self._one_of_many = one_of_many
+        self._last: Literal["all", "live"] = "live" if one_of_many else "all"
+        """The graphs that are drawn at the end."""
         self._folder = run_dir.session(trial, 0).graphs if one_of_many else run_dir.root
         self._title = f"{spec.name} on {spec.env.name}"
         if spec.meta.simulate is not None:
@@ -73,75 +75,82 @@ class Reporter:
         }
         every = list(whole.values())
         meta = self._spec.meta
-        metrics = trial_metrics(every, random.mean, meta.runs_of(whole), random.why)
-        speed = throughput(
-            every, [session // meta.sessions_per_training for session in whole]
+        trainings = [session // meta.sessions_per_training for session in whole]
+        result = TrialResult(
+            sessions=tuple(sessions),
+            metrics=trial_metrics(every, random.mean, meta.runs_of(whole), random.why),
+            throughput=throughput(every, trainings),
+            graphs=(),
         )
+        has_begun = not never_began(sessions)
+        graphs: list[Path] = []
         try:
             with ExitStack() as closed_at_the_end:
                 for exporter in self._exporters:
                     closed_at_the_end.callback(exporter.close)
-                for session, each in whole.items():
-                    paths = self._paths[session]
-                    trained = session_metrics(each, random.mean, random.why)
-                    write_json(paths.metrics, asdict(trained))
-                    if session in evaluations:
-                        evaluated = session_metrics(
-                            evaluations[session], random.mean, random.why
-                        )
-                        write_json(paths.eval_metrics, asdict(evaluated))
+                self._write_session_metrics(whole, evaluations, random)
                 if whole or not self._run_dir.trial_metrics_file(self._trial).exists():
-                    summary = {
-                        **asdict(metrics),
-                        "random_return_episodes": random.episodes,
-                        "random_episode_length": random.episode_length,
-                        "throughput": speed._asdict(),
-                        "max_session": meta.max_session,
-                        "max_run": meta.max_run,
-                        "virtual_time": meta.simulate is not None,
-                        "sessions": [vars(session) for session in sessions],
-                    }
-                    file = self._run_dir.trial_metrics_file(self._trial)
-                    for path in (file, self._run_dir.root / "info" / file.name):
-                        write_json(path, summary)
-                graphs = []
-                if not never_began(sessions):
-                    graphs = self._draw(
-                        "live" if self._one_of_many else "all",
-                        rows,
-                        evaluations,
-                        is_stopped,
-                    )
-                for session, each in ({} if self._one_of_many else whole).items():
-                    if is_stopped():
-                        break
-                    paths = self._paths[session]
-                    title = f"{self._title}, Session {session}"
-                    played = evaluations.get(session, NO_ROWS)
-                    draw_session_graphs(
-                        graph_dir=paths.graphs,
-                        rows=each,
-                        evaluations=played,
-                        prefix=paths.prefix,
-                        title=title,
-                        scripts=self._run_dir.root.parent,
-                    )
+                    self._write_metrics(result, random)
+                if has_begun:
+                    graphs = self._draw(self._last, rows, evaluations, is_stopped)
+                if not self._one_of_many:
+                    self._draw_sessions(whole, evaluations, is_stopped)
         except OSError as error:
             where = error.filename or self._run_dir.root
             problem = (
                 f"cannot write metrics and graphs: {error.strerror or error}: {where}"
             )
-            return TrialResult(
-                sessions=tuple(sessions),
-                metrics=metrics,
-                throughput=speed,
-                graphs=(),
-                problem=problem,
+            return replace(result, problem=problem)
+        lacks_graphs = is_stopped() and has_begun
+        return replace(result, graphs=tuple(graphs), lacks_graphs=lacks_graphs)
+
+    def _write_session_metrics(
+        self,
+        rows: Mapping[int, Rows],
+        evaluations: Mapping[int, Rows],
+        random: RandomReturn,
+    ) -> None:
+        for session, paths in self._paths.items():
+            files = [(rows, paths.metrics), (evaluations, paths.eval_metrics)]
+            for source, file in files:
+                if session in rows and session in source:
+                    metrics = session_metrics(source[session], random.mean, random.why)
+                    write_json(file, asdict(metrics))
+
+    def _write_metrics(self, result: TrialResult, random: RandomReturn) -> None:
+        meta = self._spec.meta
+        summary = {
+            **asdict(result.metrics),
+            "random_return_episodes": random.episodes,
+            "random_episode_length": random.episode_length,
+            "throughput": result.throughput._asdict(),
+            "max_session": meta.max_session,
+            "max_run": meta.max_run,
+            "virtual_time": meta.simulate is not None,
+            "sessions": [vars(session) for session in result.sessions],
+        }
+        file = self._run_dir.trial_metrics_file(self._trial)
+        for path in (file, self._run_dir.root / "info" / file.name):
+            write_json(path, summary)
+
+    def _draw_sessions(
+        self,
+        rows: Mapping[int, Rows],
+        evaluations: Mapping[int, Rows],
+        is_stopped: Callable[[], bool],
+    ) -> None:
+        for session, each in rows.items():
+            if is_stopped():
+                return
+            paths = self._paths[session]
+            draw_session_graphs(
+                graph_dir=paths.graphs,
+                rows=each,
+                evaluations=evaluations.get(session, NO_ROWS),
+                prefix=paths.prefix,
+                title=f"{self._title}, Session {session}",
+                scripts=self._run_dir.root.parent,
             )
-        lacks_graphs = is_stopped() and not never_began(sessions)
-        return TrialResult(
-            tuple(sessions), metrics, speed, tuple(graphs), lacks_graphs=lacks_graphs
-        )
 
     def _read(self) -> tuple[dict[int, Rows], dict[int, Rows]]:
         rows = read_existing(
