@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 import torch
 
-from slm_lab.agent.torch_versions import cpu_capabilities, named, saves_unsigned
+from slm_lab.agent.torch_versions import attribute_of, cpu_capabilities, saves_unsigned
 from slm_lab.core.errors import LabError
 from slm_lab.storage import checkpoint
 from slm_lab.storage.checkpoint import from_bytes, to_bytes
 
 
 def test_a_name_that_torch_lacks_is_reported_with_the_version():
-    assert named(torch.optim, "Adam") is torch.optim.Adam
+    assert attribute_of(torch.optim, "Adam") is torch.optim.Adam
     message = f"torch {torch.__version__} has no Nonesuch: use a newer torch"
     with pytest.raises(LabError) as caught:
-        named(torch.optim, "Nonesuch")
+        attribute_of(torch.optim, "Nonesuch")
     assert str(caught.value) == message
 
 

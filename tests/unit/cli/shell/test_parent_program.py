@@ -9,7 +9,7 @@ import shutil
 
 import pytest
 
-from slm_lab.cli.shell import caller
+from slm_lab.cli.shell import parent_program
 from slm_lab.core.process import LOG_LEVEL
 from slm_lab.studies.run import PreparedRun
 from tests.faults.lab import (
@@ -142,11 +142,11 @@ def test_the_command_is_run_after_a_failure_too(mode, code, tmp_path, monkeypatc
 def test_a_command_that_hangs_is_ended_with_all_that_it_started(
     tmp_path, monkeypatch, capfd
 ):
-    monkeypatch.setattr(caller, "TIMEOUT", 1.0)
+    monkeypatch.setattr(parent_program, "TIMEOUT", 1.0)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    caller.notify_of(f"sleep {10 * PATIENCE:g} > {pipe}; true", None, 0)
+    parent_program.notify_of(f"sleep {10 * PATIENCE:g} > {pipe}; true", None, 0)
     assert "did not end in 1 s, and was killed" in capfd.readouterr().err
     closed = select.poll()
     closed.register(reader)
