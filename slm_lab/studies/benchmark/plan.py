@@ -1,5 +1,6 @@
 """The plan of a benchmark: its rows with their specs, and a training for each seed."""
 
+import json
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -32,9 +33,19 @@ class PlannedRow(NamedTuple):
     bound: float | None
 
     @property
+    def environment(self) -> str:
+        """Its environment. One with arguments of its own is another than the one with
+        that name alone, and has no published score."""
+        env = self.spec.env
+        if not env.arguments:
+            return env.name
+        return f"{env.name} {json.dumps(dict(env.arguments))}"
+
+    @property
     def facts(self) -> dict[str, Any]:
         """What a result says of its row, and no training depends on."""
         return {
+            "env": self.environment,
             "method": self.method,
             "bound": self.bound,
             "seeds_planned": len(self.seeds),

@@ -208,7 +208,6 @@ def _planned_facts(suite: str, training: PlannedTraining) -> dict[str, Any]:
         "suite": suite,
         "row": row.name,
         "algorithm": spec.agent.algorithm.name,
-        "env": spec.env.name,
         "seed": training.seed,
         "mode": str(spec.meta.distributed).lower(),
         "workers": spec.meta.max_session,

@@ -4,6 +4,7 @@ import pytest
 
 from slm_lab.records.training_record import write_record
 from slm_lab.studies.benchmark.plan import BenchmarkPlan, PlannedRow, without_seed
+from slm_lab.studies.benchmark.published import scores_for
 from slm_lab.studies.benchmark.results import row_results
 from tests.support import parse, ppo
 from tests.unit.studies.benchmark.records import record
@@ -50,3 +51,11 @@ def test_what_a_suite_promises_is_renewed_in_its_results(tmp_path):
     (row,) = row_results([renewed])
     assert (row.planned, len(row.finished)) == (2, 1)
     assert [training.seed for training in plan.to_train()] == [2]
+
+
+def test_an_environment_with_arguments_has_no_published_score():
+    lander = parse(ppo(env__name="LunarLander-v3", env__continuous=True))
+    environments = {ROW._replace(spec=spec).environment for spec in (SPEC, lander)}
+    assert environments == {"CartPole-v1", 'LunarLander-v3 {"continuous": true}'}
+    assert scores_for("PPO", "LunarLander-v3", 300_000)
+    assert not scores_for("PPO", 'LunarLander-v3 {"continuous": true}', 300_000)
