@@ -15,6 +15,7 @@ from slm_lab.cli.shell.parent_program import ParentProgram
 from slm_lab.core.errors import UsageError
 from slm_lab.core.text import count_text
 from slm_lab.metrics.trial_state import Status
+from slm_lab.records.run_source import RunSource
 from slm_lab.records.training_record import read_records
 from slm_lab.records.trust import command_text
 from slm_lab.studies.benchmark.gate import GATE, judge_bounds
@@ -44,9 +45,24 @@ def benchmark(request: BenchmarkRequest, caller: ParentProgram) -> int:
         made = [record.model_dump(mode="json") for record in plan.records()]
         screen.print_json({"folder": str(plan.folder), "trainings": made})
     if run.study.stopping:
-        words = ["benchmark", str(request.suite), "--data", str(request.data)]
-        screen.print_line(console, f"continue with: {command_text(words, ())}")
+        command = command_text(_words(request), request.source.imports)
+        screen.print_line(console, f"continue with: {command}")
     return _code(run)
+
+
+def _words(request: BenchmarkRequest) -> list[str]:
+    """The words of the command that continues the benchmark."""
+    source = request.source
+    words = ["benchmark", str(request.suite), "--data", str(request.data)]
+    if source.data_dir != RunSource.data_dir:
+        words += ["--runs", str(source.data_dir)]
+    if request.jobs is not None:
+        words += ["--jobs", str(request.jobs)]
+    for part in request.only:
+        words += ["--only", part]
+    for change in source.sets:
+        words += ["-s", change]
+    return words
 
 
 def report(data: Path, out: Path, as_json: bool) -> int:

@@ -172,6 +172,10 @@ def _conclude(console: Console, run: CompareRun, interrupted: bool) -> int:
     problem = run.study.problem
     for planned, why in failures:
         print(f"{planned.label} failed:\n{why}", file=sys.stderr)
+    damaged = run.results.damaged
+    for number, why in damaged.items():
+        label = run.planned[number].label
+        print(f"{label} is left out: {why}", file=sys.stderr)
     screen.print_line(console, f"{kind} {paths[0]}")
     screen.print_line(
         console, f"{len(paths) - 1} more graphs and tables in {run.folder}"
@@ -189,7 +193,7 @@ def _conclude(console: Console, run: CompareRun, interrupted: bool) -> int:
         return INTERRUPTED
     if problem is not None:
         print(f"the comparison has stopped: {problem}", file=sys.stderr)
-    if failures or problem:
+    if failures or problem or damaged:
         return FAILED
     return 0
 

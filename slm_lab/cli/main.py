@@ -586,6 +586,11 @@ def benchmark(
 
         if report and (gate or suite is not None):
             raise UsageError("--report reads all results in --data: leave out the rest")
+        if (report or (gate and data)) and (only or sets or jobs):
+            raise UsageError(
+                "--only, --jobs and -s are about trainings, and stored results are "
+                "read whole: leave them out"
+            )
         results = data or Path("benchmark")
         if report:
             raise Exit(command.report(results, out, as_json))

@@ -12,7 +12,6 @@ from typing import Any, final
 
 from typing_extensions import override
 
-from slm_lab.core.errors import UsageError
 from slm_lab.core.files import read_file, read_object
 from slm_lab.core.recorded import value_at
 from slm_lab.core.text import count_text
@@ -58,8 +57,8 @@ class ComparisonRecord:
 
     @property
     def kind(self) -> "ComparisonKind":
-        """Its kind. Raises UsageError as `kind_of`."""
-        return kind_of(self.folder, self.block)
+        """Its kind."""
+        return kind_of(self.block)
 
     @property
     def terms(self) -> Mapping[str, Any]:
@@ -210,15 +209,32 @@ class _Treat(ComparisonKind):
         return words
 
 
+@final
+class UnknownKind(ComparisonKind):
+    """A kind that only another version of the lab knows. It is listed, not resumed."""
+
+    has_result = False
+
+    def __init__(self, word: str) -> None:
+        self.word = word
+        self.directions = (
+            f"a comparison of the kind {word!r}, which this version does not know: "
+            "update slm-lab"
+        )
+
+    @override
+    def mode_text(self, comparison: ComparisonRecord, done: int) -> str:
+        return f"{self.word}, {done} of {comparison.planned} trainings"
+
+
 COMPARE = _Compare()
 AB = _Ab()
 TREAT = _Treat()
 KINDS: tuple[ComparisonKind, ...] = (COMPARE, AB, TREAT)
 
 
-def kind_of(folder: Path, block: Mapping[str, Any]) -> ComparisonKind:
-    """The kind of the comparison in `folder`, whose plan has this block. Raises
-    UsageError for a kind that only another version knows.
+def kind_of(block: Mapping[str, Any]) -> ComparisonKind:
+    """The kind of the comparison whose plan has this block.
 
     A plan of an earlier version names none: it is known by its terms."""
     word = block.get("kind")
@@ -227,7 +243,4 @@ def kind_of(folder: Path, block: Mapping[str, Any]) -> ComparisonKind:
             return kind
     if word is None:
         return COMPARE
-    raise UsageError(
-        f"{folder} is a comparison of the kind {word!r}, which this version does not "
-        "know: update slm-lab"
-    )
+    return UnknownKind(str(word))

@@ -19,6 +19,7 @@ from slm_lab.records.comparison import (
     PLAN_BLOCK,
     PLAN_FILE,
     ComparisonKind,
+    UnknownKind,
     kind_of,
 )
 from slm_lab.records.event_log import (
@@ -56,8 +57,10 @@ def read_plan(
     measured.
     """
     file, block = _plan_block(folder)
+    kind = kind_of(block)
+    if isinstance(kind, UnknownKind):
+        raise UsageError(f"{folder} is {kind.directions}")
     check_format(folder, block.get("format"))
-    kind = kind_of(folder, block)
     specs = load_specs(file, warn=to_resume)
     cores = int(block["usable_cores"])
     processor_name = str(block["machine"]["processor"])

@@ -15,6 +15,7 @@ from slm_lab.charts.speeds import (
     trainings_table,
     window_of,
 )
+from slm_lab.core.errors import UsageError
 from slm_lab.core.text import TextTable
 from slm_lab.metrics.trial_state import Status
 from slm_lab.records.event_log import StudyState
@@ -34,6 +35,9 @@ class CompareResults:
         self._ways = folder.plan.ways
         self._trainings: dict[int, Training] = {}
         """The finished trainings that have been read; they do not change."""
+        self.damaged: dict[int, str] = {}
+        """Why the rows of a finished training cannot be read any more, by its number.
+        What has been measured leaves them out."""
 
     def comparison(self) -> ComparedTrainings:
         """What has been measured so far."""
@@ -99,7 +103,11 @@ class CompareResults:
             if planned.variant != variant:
                 continue
             if state.status is Status.FINISHED:
-                trainings[planned.seed] = self._training(planned, way)
+                try:
+                    trainings[planned.seed] = self._training(planned, way)
+                except UsageError as error:
+                    self.damaged[planned.number] = str(error)
+                    failures[planned.seed] = str(error)
             if state.status is Status.FAILED:
                 failures[planned.seed] = str(state.error)
         return VariantResult(way, trainings, failures)

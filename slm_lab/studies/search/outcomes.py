@@ -1,6 +1,7 @@
 """Reads reports and results of a search for the scheduler and the graphs; writes table
 and graphs."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
@@ -20,6 +21,8 @@ from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.search import dimensions
 from slm_lab.storage.run_dir import RunDir
 from slm_lab.studies.baseline import RANDOM_RETURNS_FILE, known_random_return
+
+logger = logging.getLogger(__name__)
 
 
 def metrics_at(
@@ -60,9 +63,11 @@ def draw(
     for number, state in study_state.trials.items():
         if state.has_begun:
             trial = search.trial_at(number)
-            by_session = {session: trial.rows(session) for session in trial.sessions}
-            rows[number] = list(by_session.values())
-            run_of[number] = trial.meta.runs_of(by_session)
+            readable = trial.readable_rows()
+            for problem in readable.problems:
+                logger.warning("the graphs leave rows out: %s", problem)
+            rows[number] = list(readable.rows.values())
+            run_of[number] = trial.meta.runs_of(readable.rows)
     title = f"{spec.name} on {spec.env.name}"
     folder = run_dir.root
     prefix = run_dir.prefix

@@ -104,7 +104,8 @@ def test_a_suite_continues_after_any_end(folder, ending):
             interrupt(running)
             done = running.end()
             assert done.code == 130, done.err
-            assert "continue with: slm-lab benchmark suite.yaml" in done.out
+            words = "benchmark suite.yaml --data benchmark --jobs 1"
+            assert f"continue with: slm-lab {words}" in done.out
             stopped = results(folder)[5]
             assert stopped.ending == "stopped"
             assert 0 < stopped.frames < 40_000
@@ -183,6 +184,14 @@ def test_stored_results_and_a_suite_are_not_judged_at_once(folder):
     write_record(folder / "kept", record(bound=1.0))
     args = ["benchmark", "suite.yaml", "--gate", "--data", "kept"]
     assert_bad_input(folder, args, ["--gate", "--data", "leave out"])
+
+
+@pytest.mark.parametrize("judges", ["--report", "--gate"])
+@pytest.mark.parametrize("option", [("--only", "x"), ("--jobs", "1"), ("-s", "a=1")])
+def test_stored_results_are_read_whole(judges, option, folder):
+    write_record(folder / "kept", record(bound=1.0))
+    args = ["benchmark", judges, "--data", "kept", *option]
+    assert_bad_input(folder, args, [option[0], "leave them out"])
 
 
 def test_a_judgement_as_json_is_one_document(tmp_path):

@@ -8,6 +8,7 @@ from slm_lab.core.errors import UsageError
 from slm_lab.records.comparison import KINDS, ComparisonRecord
 from slm_lab.records.overview import overviews_in
 from slm_lab.records.run_record import RunStatus
+from slm_lab.studies.compare.folder import read_plan
 from tests.unit.records.runs import write_comparison, write_ended
 
 LISTED = {
@@ -43,13 +44,16 @@ def test_it_has_ended_when_its_result_says_so_else_when_all_have_finished(
     assert listed.status is RunStatus.DONE
 
 
-def test_a_kind_of_a_later_version_is_damaged_in_lists_and_named_otherwise(tmp_path):
+def test_a_kind_of_a_later_version_is_listed_by_its_word_and_not_resumed(tmp_path):
     folder = write_comparison(tmp_path, KINDS[0])
     comparison = ComparisonRecord.at(folder)
     plan = json.loads(comparison.plan_file.read_text())
     plan["_compare"]["kind"] = "duel"
     comparison.plan_file.write_text(json.dumps(plan))
     (listed,) = overviews_in(tmp_path)
-    assert listed.status is RunStatus.DAMAGED
+    assert (listed.mode, listed.status) == (
+        "duel, 0 of 2 trainings",
+        RunStatus.STOPPED,
+    )
     with pytest.raises(UsageError, match=r"of the kind 'duel'.*update slm-lab"):
-        _ = comparison.kind
+        read_plan(folder)

@@ -203,6 +203,17 @@ def test_a_failure_is_noted_and_the_others_continue(run, stand):
     )
 
 
+def test_a_training_whose_rows_are_damaged_is_left_out(run, stand):
+    train(run, stand)
+    rows = run.folder / "small_false_run_1/info/small_false_t0_s0_session_df_train.csv"
+    rows.write_text("frame,total_frame\n100,not a number\n")
+    later = reopened(run)
+    assert finished(later.results) == [1, 2]
+    ((number, why),) = later.results.damaged.items()
+    assert later.planned[number].label == "one process, seed 1"
+    assert rows.name in why
+
+
 def test_a_run_that_cannot_begin_is_a_failure_too(run, stand):
     stand.refuses = LabError("no semaphores")
     train(run, stand)

@@ -22,8 +22,9 @@ def drawn(tmp_path, monkeypatch):
         outcomes, "draw_multi_trial_graphs", lambda **asked: calls.append(asked) or []
     )
 
-    def draw(*specs, waiting=0):
+    def draw(*specs, waiting=0, damages=lambda run: None):
         run = write_run(tmp_path, *specs)
+        damages(run)
         log = EventLog(run.event_log_file)
         for trial in range(len(specs) + waiting):
             log.write(Proposed(trial, {}))
@@ -70,6 +71,16 @@ def test_a_trial_is_drawn_with_the_rows_of_all_sessions_that_it_has(
 def test_a_trial_that_has_not_begun_is_not_drawn(drawn):
     rows, _ = drawn(ppo(), ppo(), waiting=1)
     assert set(rows) == {0, 1}
+
+
+def test_damaged_rows_of_one_trial_leave_the_others_drawn(drawn, caplog):
+    def damages(run):
+        run.session(0, 0).rows.write_text("frame,total_frame\n100,not a number\n")
+
+    rows, _ = drawn(ppo(), ppo(), damages=damages)
+    assert rows == {0: [], 1: [20]}
+    assert "the graphs leave rows out" in caplog.text
+    assert "t0_s0_session_df_train.csv" in caplog.text
 
 
 def test_a_stop_leaves_only_the_table(tmp_path):
