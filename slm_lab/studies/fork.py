@@ -361,10 +361,13 @@ def _repeats(spec: Spec) -> bool:
 def _frame(asked: int | None, parent: RunDir, reached: int) -> int:
     """The frame of the fork: as asked for, or the frame of the newest checkpoint.
     Raises UsageError if the run has not come so far."""
-    is_open = asked is None
+    if asked is None and reached == 0:
+        raise UsageError(
+            f"{parent.root} has no checkpoint: --frame 0 forks it at its start"
+        )
     if asked is None:
-        asked = reached
-    if asked > reached or (is_open and asked == 0):
+        return reached
+    if asked > reached:
         come = f"its newest checkpoint is at frame {reached:,}"
         if reached == 0:
             come = "it has no checkpoint yet"

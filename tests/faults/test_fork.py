@@ -245,6 +245,14 @@ def test_a_frame_or_a_run_that_does_not_exist(folder, words, code, message):
     assert message in " ".join(done.err.split())
 
 
+def test_a_run_without_a_checkpoint_is_forked_at_its_start(folder):
+    for file in run_named(folder, "parent").glob("model/*"):
+        file.unlink()
+    done = fork(folder)
+    assert done.code == 2
+    assert "has no checkpoint: --frame 0 forks it at its start" in done.err
+
+
 @SLOW
 def test_a_finished_run_is_continued_with_more_frames(folder):
     done = fork(folder, "--name", "fork")
