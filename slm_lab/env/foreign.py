@@ -2,7 +2,7 @@
 it as a single environment.
 
 In mode NEXT_STEP a new episode starts in the step after the end, in SAME_STEP in the
-same step. In mode DISABLED it starts when `reset` is told so."""
+same step. In mode DISABLED `reset` starts new episodes in the copies of its mask."""
 
 import copy
 import inspect

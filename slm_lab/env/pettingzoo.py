@@ -191,8 +191,8 @@ class TeamStep(NamedTuple):
 class Team(gymnasium.Env[Any, Any]):
     """A parallel environment. `reset` returns a `FirstObservation` for each agent that
     acts, `step` a `TeamStep`, and whether all agents have left. Every episode has a
-    seed of its own, drawn from `np_random`. Without it many environments draw one
-    themselves, which nobody could repeat."""
+    seed of its own, drawn from `np_random`: many environments draw a random seed if
+    they get none, and nobody could repeat their episodes."""
 
     def __init__(self, env: ParallelEnv, name: str) -> None:
         """Raises SpecError unless all agents have the same spaces."""

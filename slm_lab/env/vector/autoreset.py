@@ -1,10 +1,8 @@
-"""Gymnasium's vector environments, which have autoreset modes.
+"""Gymnasium's vector environments, which have the autoreset modes of `env/foreign.py`.
 
-In mode NEXT_STEP a new episode starts in the step after the end, in SAME_STEP in the
-same step. In mode DISABLED it starts when `reset` is told so. The lab uses SAME_STEP or
-DISABLED: NEXT_STEP adds a step to every episode that no agent took. One that has only
-NEXT_STEP is made once per copy, where each is reset alone. The native CartPole is one
-of these, so the lab has its own class."""
+The lab uses SAME_STEP or DISABLED: NEXT_STEP adds a step to every episode that no agent
+took. A vector environment with NEXT_STEP alone is made once per copy, and each copy is
+reset alone. The native CartPole is one of these, so the lab has its own class."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, TypeAlias, final
