@@ -23,7 +23,6 @@ from slm_lab.agent.net.target_network import TargetNetwork
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.optimizer import StepReport, TrainState
 from slm_lab.agent.optim.process_group import ProcessGroup
-from slm_lab.agent.optim.rule import Number
 from slm_lab.agent.recurrent_state import RecurrentLayout
 from slm_lab.core.errors import LabError
 from slm_lab.core.observation import ObservationLayout
@@ -110,7 +109,7 @@ class Learner(HasState, Generic[BatchT]):
         weight. On a GPU it raises nothing, and the caller finds the loss by
         `train_state.check`."""
 
-    def stepped(self, step: StepReport) -> dict[str, Number]:
+    def stepped(self, step: StepReport) -> dict[str, float | Tensor]:
         """Counts a training event of one gradient step; returns the columns about the
         step."""
         self.opt_step += 1
@@ -237,7 +236,7 @@ class Trained(Protocol):
 
 def train_on_minibatches(
     learner: Learner[Any], network: Trained, updates: Iterable[Update]
-) -> dict[str, Number]:
+) -> dict[str, float | Tensor]:
     """Takes the gradient steps of a training event on a rollout, until one is left out.
     Returns the mean report."""
     reports: list[Report] = []

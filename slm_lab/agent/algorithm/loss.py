@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from slm_lab.agent.algorithm.report import number
-from slm_lab.agent.optim.rule import Number
 
 ElementwiseLoss = Callable[[Tensor, Tensor], Tensor]
 """(prediction (B,), target (B,)) to losses (B,): a torch loss with reduction "none"."""
@@ -56,7 +55,7 @@ def policy_gradient_loss(
     return -weighted_mean(log_prob * advantage, weight)
 
 
-def with_entropy(loss: Tensor, entropy: Tensor, coef: Number) -> Tensor:
+def with_entropy(loss: Tensor, entropy: Tensor, coef: float | Tensor) -> Tensor:
     """L − c S of scalars. At c = 0 it is L, so that the gradient of S takes no time."""
     is_zero = isinstance(coef, float) and coef == 0.0
     if is_zero:
@@ -74,15 +73,15 @@ class Surrogate(NamedTuple):
 
     loss: Tensor
     """−L^CLIP, eq. 7 of arXiv:1707.06347"""
-    kl: Number
+    kl: float | Tensor
     """KL(π_old ‖ π) by the non-negative estimator k3 of Schulman, "Approximating KL
     divergence" (2020): the mean of (r − 1) − ln r"""
-    clip_fraction: Number
+    clip_fraction: float | Tensor
     """The share of samples whose ratio r lies outside 1 ± ε"""
 
 
 def clipped_surrogate(
-    log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, clip_eps: Number
+    log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, clip_eps: float | Tensor
 ) -> Surrogate:
     """The clipped surrogate objective, with r = π_θ / π_θ_old. All tensors are (B,).
     ln r is bounded to ± 20. Beyond e^88 float32 has no ratio, and the gradient of a
@@ -100,7 +99,7 @@ def clipped_value_loss(
     value: Tensor,
     old_value: Tensor,
     target: Tensor,
-    clip_eps: Number,
+    clip_eps: float | Tensor,
     loss_fn: ValueLoss,
 ) -> Tensor:
     """The value loss with no gain beyond ε of the old prediction. max(l(V, V^targ),
@@ -150,7 +149,9 @@ def entropy_change(entropy: Tensor, old_log_prob: Tensor) -> Tensor:
     return 0.5 * _SQUARED_ERROR(entropy, -old_log_prob)
 
 
-def policy_change(log_ratio: Tensor, clip_eps: Number) -> tuple[Number, Number]:
+def policy_change(
+    log_ratio: Tensor, clip_eps: float | Tensor
+) -> tuple[float | Tensor, float | Tensor]:
     """`Surrogate.kl` and `clip_fraction` from ln r, (B,)."""
     change = log_ratio.expm1()  # unlike r − 1 exact for a small change
     kl = (change - log_ratio).mean()

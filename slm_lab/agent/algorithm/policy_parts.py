@@ -34,7 +34,6 @@ from slm_lab.agent.net.q_network import QNetwork, value_of
 from slm_lab.agent.net.return_distribution import ReturnDistribution
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.optimizer import Loss
-from slm_lab.agent.optim.rule import Number
 from slm_lab.agent.recurrent_state import RecurrentLayout, RecurrentState
 from slm_lab.agent.torch_versions import attribute_of
 from slm_lab.spec.schema.agent import AgentSpec, net_for_role
@@ -83,7 +82,7 @@ class QPrediction(NamedTuple):
     loss: Loss
     q: Tensor
     """(B,) Q(s, a) without a gradient"""
-    mean_q: Number
+    mean_q: float | Tensor
     error: Tensor
     """(B,) the error of each prediction: of Q its target less Q, of a distribution its
     loss."""

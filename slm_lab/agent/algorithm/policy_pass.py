@@ -12,21 +12,20 @@ from slm_lab.agent.algorithm.report import number
 from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.net.policy_value import ActingNetwork
 from slm_lab.agent.optim.optimizer import Loss
-from slm_lab.agent.optim.rule import Number
 
 
 class PolicyChange(NamedTuple):
     """The clipped surrogate loss, and how far the policy is from π_old."""
 
-    policy_loss: Number
-    approx_kl: Number
-    clip_fraction: Number
+    policy_loss: float | Tensor
+    approx_kl: float | Tensor
+    clip_fraction: float | Tensor
 
 
 class PenalisedLikelihood(NamedTuple):
     """The likelihood loss with its penalty, and the mean divergences from π_old."""
 
-    policy_loss: Number
+    policy_loss: float | Tensor
     kl: Tensor
     """(K,) in nats, without a gradient"""
 
@@ -38,7 +37,7 @@ class PolicyPass(ABC):
 
     @property
     @abstractmethod
-    def entropy(self) -> Number:
+    def entropy(self) -> float | Tensor:
         """The mean entropy of the policy, in nats."""
 
     @property
@@ -48,14 +47,14 @@ class PolicyPass(ABC):
 
     @abstractmethod
     def clipped_surrogate(
-        self, old_log_prob: Tensor, advantage: Tensor, clip_eps: Number
+        self, old_log_prob: Tensor, advantage: Tensor, clip_eps: float | Tensor
     ) -> PolicyChange:
         """`loss.clipped_surrogate` as the policy's term."""
 
     @abstractmethod
     def policy_gradient(
         self, advantage: Tensor, weight: Tensor | None = None
-    ) -> Number:
+    ) -> float | Tensor:
         """`loss.policy_gradient_loss` as the policy's term."""
 
     @abstractmethod
@@ -67,22 +66,27 @@ class PolicyPass(ABC):
         `multiplier` (K,)."""
 
     @abstractmethod
-    def value_loss(self, target: Tensor) -> Number:
+    def value_loss(self, target: Tensor) -> float | Tensor:
         """The value loss of the spec as the critic's term."""
 
     @abstractmethod
     def clipped_value_loss(
-        self, old_value: Tensor, target: Tensor, clip_eps: Number
-    ) -> Number:
+        self, old_value: Tensor, target: Tensor, clip_eps: float | Tensor
+    ) -> float | Tensor:
         """`loss.clipped_value_loss` as the critic's term."""
 
     @abstractmethod
-    def imitation_value_loss(self, target: Tensor, weight: Tensor | None) -> Number:
+    def imitation_value_loss(
+        self, target: Tensor, weight: Tensor | None
+    ) -> float | Tensor:
         """`loss.imitation_value_loss` as the critic's term."""
 
     @abstractmethod
     def losses(
-        self, policy_coef: float, value_coef: float = 0.0, entropy_coef: Number = 0.0
+        self,
+        policy_coef: float,
+        value_coef: float = 0.0,
+        entropy_coef: float | Tensor = 0.0,
     ) -> tuple[Loss, ...]:
         """c_π L^π − c_S S, and with a critic c_V L^V: their sum for one net, each alone
         for two."""
@@ -115,7 +119,7 @@ class TorchPass(PolicyPass):
 
     @property
     @override
-    def entropy(self) -> Number:
+    def entropy(self) -> float | Tensor:
         return number(self._entropy)
 
     @property
@@ -125,7 +129,7 @@ class TorchPass(PolicyPass):
 
     @override
     def clipped_surrogate(
-        self, old_log_prob: Tensor, advantage: Tensor, clip_eps: Number
+        self, old_log_prob: Tensor, advantage: Tensor, clip_eps: float | Tensor
     ) -> PolicyChange:
         surrogate = loss.clipped_surrogate(
             self._log_prob, old_log_prob, advantage, clip_eps
@@ -136,7 +140,7 @@ class TorchPass(PolicyPass):
     @override
     def policy_gradient(
         self, advantage: Tensor, weight: Tensor | None = None
-    ) -> Number:
+    ) -> float | Tensor:
         return self._policy(
             loss.policy_gradient_loss(self._log_prob, advantage, weight)
         )
@@ -150,19 +154,19 @@ class TorchPass(PolicyPass):
         value = self._policy(likelihood_loss + loss.kl_penalty(kl, multiplier))
         return PenalisedLikelihood(value, kl.detach())
 
-    def _policy(self, term: Tensor) -> Number:
+    def _policy(self, term: Tensor) -> float | Tensor:
         self._policy_term = term
         return number(term)
 
     @override
-    def value_loss(self, target: Tensor) -> Number:
+    def value_loss(self, target: Tensor) -> float | Tensor:
         assert self._value_loss_fn is not None
         return self._critic(self._value_loss_fn(self._values[0], target))
 
     @override
     def clipped_value_loss(
-        self, old_value: Tensor, target: Tensor, clip_eps: Number
-    ) -> Number:
+        self, old_value: Tensor, target: Tensor, clip_eps: float | Tensor
+    ) -> float | Tensor:
         assert self._value_loss_fn is not None
         term = loss.clipped_value_loss(
             value=self._values[0],
@@ -174,16 +178,21 @@ class TorchPass(PolicyPass):
         return self._critic(term)
 
     @override
-    def imitation_value_loss(self, target: Tensor, weight: Tensor | None) -> Number:
+    def imitation_value_loss(
+        self, target: Tensor, weight: Tensor | None
+    ) -> float | Tensor:
         return self._critic(loss.imitation_value_loss(self._values[0], target, weight))
 
-    def _critic(self, term: Tensor) -> Number:
+    def _critic(self, term: Tensor) -> float | Tensor:
         self._critic_terms = [term]
         return number(term)
 
     @override
     def losses(
-        self, policy_coef: float, value_coef: float = 0.0, entropy_coef: Number = 0.0
+        self,
+        policy_coef: float,
+        value_coef: float = 0.0,
+        entropy_coef: float | Tensor = 0.0,
     ) -> tuple[Loss, ...]:
         policy_loss = loss.with_entropy(
             policy_coef * self._policy_term, self._entropy, entropy_coef

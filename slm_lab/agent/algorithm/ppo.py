@@ -34,7 +34,6 @@ from slm_lab.agent.batch import Rollout
 from slm_lab.agent.device import moved
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.process_group import SoloGroup
-from slm_lab.agent.optim.rule import Number
 from slm_lab.agent.recurrent_state import flatten_obs, flatten_steps
 from slm_lab.core.types import StateDict
 from slm_lab.spec.schema.policy_gradient import PPOSpec
@@ -253,7 +252,9 @@ class PPO(Learner[Rollout]):
             chunk_size=self.spec.minibatch_size,
         )
 
-    def _step(self, batch: Samples, clip_eps: Number, entropy_coef: Number) -> Update:
+    def _step(
+        self, batch: Samples, clip_eps: float | Tensor, entropy_coef: float | Tensor
+    ) -> Update:
         """One gradient step on L^CLIP + c₁ L^VF − c₂ S, eq. 9 of the paper. It takes no
         step where the policy is too far from π_old already."""
         advantage = batch.advantage
@@ -266,7 +267,7 @@ class PPO(Learner[Rollout]):
         batch_pass = self.evaluate(batch.obs, batch.action)
         change = batch_pass.clipped_surrogate(batch.log_prob, advantage, clip_eps)
         value_loss = self._value_loss(batch_pass, batch, clip_eps)
-        report: dict[str, Number] = {
+        report: dict[str, float | Tensor] = {
             "policy_loss": change.policy_loss,
             "value_loss": value_loss,
             "entropy": batch_pass.entropy,
@@ -285,15 +286,15 @@ class PPO(Learner[Rollout]):
         return Update(report, was_left_out=is_too_far)
 
     def _value_loss(
-        self, batch_pass: PolicyPass, batch: Samples, clip_eps: Number
-    ) -> Number:
+        self, batch_pass: PolicyPass, batch: Samples, clip_eps: float | Tensor
+    ) -> float | Tensor:
         if batch.old_raw_value is None:
             return batch_pass.value_loss(batch.raw_target)
         return batch_pass.clipped_value_loss(
             batch.old_raw_value, batch.raw_target, clip_eps
         )
 
-    def _exceeds_target_kl(self, approx_kl: Number) -> bool | Tensor:
+    def _exceeds_target_kl(self, approx_kl: float | Tensor) -> bool | Tensor:
         """The same on all ranks. On a GPU without ranks a scalar there, which is not
         waited for."""
         target = self.spec.target_kl

@@ -37,7 +37,6 @@ from slm_lab.agent.net.policy_value import PolicyOnly
 from slm_lab.agent.net.q_network import Critics
 from slm_lab.agent.net.target_network import TargetNetwork
 from slm_lab.agent.optim.optimizer import Loss, TrainState
-from slm_lab.agent.optim.rule import Number
 from slm_lab.core.types import StateDict
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.replay_actor_critic import ReplayActorCriticSpec
@@ -150,11 +149,11 @@ class ReplayActorCritic(Learner[TransitionSource]):
         self.generator = parts.generator
         self.value_loss_fn = parts.value_loss_fn
         self.critic_objective: Callable[
-            [Transitions, UpdateDraws, Number], CriticObjective
+            [Transitions, UpdateDraws, float | Tensor], CriticObjective
         ] = self.torch_critic_objective
         """Takes a batch, the draws of the update, and α."""
         self.actor_objective: Callable[
-            [Transitions, Tensor, Number], ActorObjective
+            [Transitions, Tensor, float | Tensor], ActorObjective
         ] = self.torch_actor_objective
         """Takes a batch, noise for its states, and α."""
         self.step: GradientStep = self._step
@@ -252,11 +251,11 @@ class ReplayActorCritic(Learner[TransitionSource]):
         )
 
     def _step(
-        self, batch: Transitions, draws: UpdateDraws, scheduled_alpha: Number
+        self, batch: Transitions, draws: UpdateDraws, scheduled_alpha: float | Tensor
     ) -> Update:
         """Updates the critics; updates actor and temperature too if noise is drawn for
         them."""
-        alpha: Number = 0.0
+        alpha: float | Tensor = 0.0
         if self.temperature is not None:
             alpha = self.temperature.alpha(scheduled_alpha)
         self.critic.train(True)
@@ -267,7 +266,7 @@ class ReplayActorCritic(Learner[TransitionSource]):
             objective = self.critic_objective(batch, draws, alpha)
         step = self.critic.optimizer.step(objective.loss)
         self.critic.train(False)
-        report: dict[str, Number] = {
+        report: dict[str, float | Tensor] = {
             "loss": step.loss,
             "value_loss": step.loss,
             "grad_norm": step.grad_norm,
@@ -285,7 +284,7 @@ class ReplayActorCritic(Learner[TransitionSource]):
         return Update(report, error)
 
     def torch_critic_objective(
-        self, batch: Transitions, draws: UpdateDraws, alpha: Number
+        self, batch: Transitions, draws: UpdateDraws, alpha: float | Tensor
     ) -> CriticObjective:
         """The sum of all critics' losses by autograd."""
         q, following = self.predict(batch.obs, batch.action, batch.next_obs, draws)
@@ -294,7 +293,7 @@ class ReplayActorCritic(Learner[TransitionSource]):
         return CriticObjective(reduce(torch.add, losses), q[0].detach(), target)
 
     def target(
-        self, batch: Transitions, following: Expectation, alpha: Number
+        self, batch: Transitions, following: Expectation, alpha: float | Tensor
     ) -> Tensor:
         """r + γ^m (E[Q(s', a')] + α H(s')) in the critics' own units, (B,)."""
         soft_value = following.value.detach() + alpha * following.entropy.detach()
@@ -302,8 +301,8 @@ class ReplayActorCritic(Learner[TransitionSource]):
         return self.critic.transform.encode(returns)
 
     def _update_actor(
-        self, batch: Transitions, noise: Tensor, alpha: Number
-    ) -> dict[str, Number]:
+        self, batch: Transitions, noise: Tensor, alpha: float | Tensor
+    ) -> dict[str, float | Tensor]:
         """One step of the actor, whose gradient needs none of the critics' weights, and
         one of the temperature."""
         self.actor.train(True)
@@ -323,7 +322,7 @@ class ReplayActorCritic(Learner[TransitionSource]):
         return self.actor.mask.greatest_entropy(obs)
 
     def torch_actor_objective(
-        self, batch: Transitions, noise: Tensor, alpha: Number
+        self, batch: Transitions, noise: Tensor, alpha: float | Tensor
     ) -> ActorObjective:
         """−(E[Q(s, a)] + α H(s)) by autograd."""
         value, entropy = self.policy.of(

@@ -7,10 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from slm_lab.agent.optim.rule import Number
-
-Report: TypeAlias = Mapping[str, Number]
-"""Numbers by column."""
+Report: TypeAlias = Mapping[str, float | Tensor]
+"""Numbers by column. For a network on a GPU they are scalar tensors there, because
+reading one waits for the GPU."""
 
 
 class Update(NamedTuple):
@@ -31,14 +30,14 @@ place. An input is a number or a record of tensors. A record is a tuple or datac
 which None stands for no tensor."""
 
 
-def number(scalar: Tensor) -> Number:
+def number(scalar: Tensor) -> float | Tensor:
     """The value of a scalar: a float, or on a GPU a tensor there, without gradient."""
     if scalar.is_cpu:
         return scalar.item()
     return scalar.detach()
 
 
-def mean(x: Tensor) -> Number:
+def mean(x: Tensor) -> float | Tensor:
     """The mean of values without gradient as a `number`. On the CPU torch takes longer
     for few."""
     if not x.is_cpu:
@@ -46,13 +45,13 @@ def mean(x: Tensor) -> Number:
     return float(np.add.reduce(x.numpy(), None)) / x.numel()
 
 
-def mean_report(reports: Sequence[Report]) -> dict[str, Number]:
+def mean_report(reports: Sequence[Report]) -> dict[str, float | Tensor]:
     """The mean of every number over the reports that have it."""
     names = dict.fromkeys(name for report in reports for name in report)
     return {name: _mean([r[name] for r in reports if name in r]) for name in names}
 
 
-def _mean(numbers: Sequence[Number]) -> Number:
+def _mean(numbers: Sequence[float | Tensor]) -> float | Tensor:
     if isinstance(numbers[0], Tensor):
         return torch.stack(cast(list[Tensor], numbers)).mean()
     return sum(numbers) / len(numbers)

@@ -32,7 +32,6 @@ from slm_lab.agent.batch import Transitions
 from slm_lab.agent.distribution.family import distribution_family, squashed_family
 from slm_lab.agent.from_spec.networks import build_return_distribution
 from slm_lab.agent.net.return_distribution import QuantileReturn, truncated
-from slm_lab.agent.optim.rule import Number
 from slm_lab.spec.schema.agent import AgentSpec, net_for_role
 from slm_lab.spec.schema.net import ROLES, NetSpec, Role
 from slm_lab.spec.schema.replay_actor_critic import EntropyRegularisedSpec, TQCSpec
@@ -117,7 +116,7 @@ class TQC(SoftLearner):
 
     @override
     def target(
-        self, batch: Transitions, following: Expectation, alpha: Number
+        self, batch: Transitions, following: Expectation, alpha: float | Tensor
     ) -> Tensor:
         """r + γ^m (z_i − α log π(a'|s')), eq. 11, (B, M)."""
         soft_values = following.value + alpha * following.entropy.unsqueeze(-1)
@@ -125,7 +124,7 @@ class TQC(SoftLearner):
 
     @override
     def torch_critic_objective(
-        self, batch: Transitions, draws: UpdateDraws, alpha: Number
+        self, batch: Transitions, draws: UpdateDraws, alpha: float | Tensor
     ) -> CriticObjective:
         """The sum of all critics' quantile Huber losses. Q and its target are the means
         of the quantiles."""

@@ -12,7 +12,6 @@ from slm_lab.agent.algorithm.dual import LogNumbers, build_dual_optimizer
 from slm_lab.agent.algorithm.report import mean, number
 from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.optim.optimizer import Loss, Optimizer
-from slm_lab.agent.optim.rule import Number
 from slm_lab.core.errors import LabError
 from slm_lab.core.schedule import Schedule
 from slm_lab.spec.schema.agent import AgentSpec
@@ -36,7 +35,7 @@ class Temperature:
         """α by the schedule at the trial's clock `frame`; of a tuned α zero."""
         return self._schedule.at(frame)
 
-    def alpha(self, scheduled: Number) -> Number:
+    def alpha(self, scheduled: float | Tensor) -> float | Tensor:
         """The α to use, given the α of the schedule."""
         return scheduled
 
@@ -59,7 +58,7 @@ class TunedTemperature(Temperature):
         self, log_alpha: LogNumbers, optimizer: Optimizer, target_entropy: float
     ) -> None:
         self.log_alpha = log_alpha.value
-        self.loss: Callable[[nn.Parameter, Number], Loss] = _loss
+        self.loss: Callable[[nn.Parameter, float | Tensor], Loss] = _loss
         self.optimizer: Optimizer = optimizer
         self.aim_at(target_entropy)
 
@@ -68,7 +67,7 @@ class TunedTemperature(Temperature):
         return 0.0
 
     @override
-    def alpha(self, scheduled: Number) -> Number:
+    def alpha(self, scheduled: float | Tensor) -> float | Tensor:
         log_alpha = number(self.log_alpha)
         if isinstance(log_alpha, Tensor):
             return log_alpha.exp()
@@ -81,14 +80,14 @@ class TunedTemperature(Temperature):
 
     @override
     def update(self, entropy: Tensor, shares: Tensor | None = None) -> None:
-        target: Number = self._target_entropy
+        target: float | Tensor = self._target_entropy
         if shares is not None:
             target = target * mean(shares)
         surplus = mean(entropy) - target
         self.optimizer.step(self.loss(self.log_alpha, surplus))
 
 
-def _loss(log_alpha: Tensor, surplus: Number) -> Tensor:
+def _loss(log_alpha: Tensor, surplus: float | Tensor) -> Tensor:
     """ln α (H − H̄) by autograd."""
     return log_alpha * surplus
 

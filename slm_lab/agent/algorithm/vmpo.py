@@ -36,7 +36,6 @@ from slm_lab.agent.batch import Rollout
 from slm_lab.agent.device import moved
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.optimizer import Optimizer, TrainState
-from slm_lab.agent.optim.rule import Number
 from slm_lab.agent.recurrent_state import flatten_obs, flatten_steps
 from slm_lab.core.types import StateDict
 from slm_lab.spec.schema.policy_gradient import VMPOSpec
@@ -215,7 +214,7 @@ class VMPO(Learner[Rollout]):
         dual_loss = dual_loss + loss.multiplier_loss(alpha, kl, self._bounds)
         step = self.network.minimise(*batch_pass.losses(1.0, spec.val_loss_coef))
         self._dual_optimizer.step(dual_loss)
-        report: dict[str, Number] = {
+        report: dict[str, float | Tensor] = {
             "loss": step.loss,
             "grad_norm": step.grad_norm,
             "policy_loss": policy_loss,

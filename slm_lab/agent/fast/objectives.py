@@ -32,7 +32,6 @@ from slm_lab.agent.fast.losses import Elementwise, Term
 from slm_lab.agent.fast.networks import TracedNet, add_gradient
 from slm_lab.agent.net.return_distribution import QuantileReturn
 from slm_lab.agent.optim.optimizer import Loss
-from slm_lab.agent.optim.rule import Number
 from slm_lab.core.types import FloatArray
 
 ONE = np.float32(1.0)
@@ -76,7 +75,7 @@ class ArrayPass(PolicyPass):
 
     @property
     @override
-    def entropy(self) -> Number:
+    def entropy(self) -> float | Tensor:
         return float(self._entropy)
 
     @cached_property
@@ -92,7 +91,7 @@ class ArrayPass(PolicyPass):
 
     @override
     def clipped_surrogate(
-        self, old_log_prob: Tensor, advantage: Tensor, clip_eps: Number
+        self, old_log_prob: Tensor, advantage: Tensor, clip_eps: float | Tensor
     ) -> PolicyChange:
         clip = float(clip_eps)
         self._policy_term, log_ratio = losses.clipped_surrogate(
@@ -104,7 +103,7 @@ class ArrayPass(PolicyPass):
     @override
     def policy_gradient(
         self, advantage: Tensor, weight: Tensor | None = None
-    ) -> Number:
+    ) -> float | Tensor:
         self._policy_term = losses.policy_gradient(
             self._policy.log_prob, advantage, weight
         )
@@ -123,14 +122,14 @@ class ArrayPass(PolicyPass):
         return PenalisedLikelihood(float(value), torch.from_numpy(divergence.mean))
 
     @override
-    def value_loss(self, target: Tensor) -> Number:
+    def value_loss(self, target: Tensor) -> float | Tensor:
         assert self._elementwise is not None
         return self._critic(losses.value_loss(self._elementwise, self._value, target))
 
     @override
     def clipped_value_loss(
-        self, old_value: Tensor, target: Tensor, clip_eps: Number
-    ) -> Number:
+        self, old_value: Tensor, target: Tensor, clip_eps: float | Tensor
+    ) -> float | Tensor:
         assert self._elementwise is not None
         term = losses.clipped_value_loss(
             elementwise_loss=self._elementwise,
@@ -142,16 +141,21 @@ class ArrayPass(PolicyPass):
         return self._critic(term)
 
     @override
-    def imitation_value_loss(self, target: Tensor, weight: Tensor | None) -> Number:
+    def imitation_value_loss(
+        self, target: Tensor, weight: Tensor | None
+    ) -> float | Tensor:
         return self._critic(losses.imitation_value_loss(self._value, target, weight))
 
-    def _critic(self, term: Term) -> Number:
+    def _critic(self, term: Term) -> float | Tensor:
         self._value_term = term
         return float(term.value)
 
     @override
     def losses(
-        self, policy_coef: float, value_coef: float = 0.0, entropy_coef: Number = 0.0
+        self,
+        policy_coef: float,
+        value_coef: float = 0.0,
+        entropy_coef: float | Tensor = 0.0,
     ) -> tuple[Loss, ...]:
         policy = self._traces[0]
         critic = self._traces[-1]
@@ -298,7 +302,7 @@ class WrittenCritics:
         self._loss_of_critic = loss_of_critic
 
     def __call__(
-        self, batch: Transitions, draws: UpdateDraws, alpha: Number
+        self, batch: Transitions, draws: UpdateDraws, alpha: float | Tensor
     ) -> CriticObjective:
         """The sum of all critics' losses."""
         following = self._learner.following(batch.next_obs, draws)
@@ -342,7 +346,7 @@ class WrittenActor:
         self._sample = sample
 
     def __call__(
-        self, batch: Transitions, noise: Tensor, alpha: Number
+        self, batch: Transitions, noise: Tensor, alpha: float | Tensor
     ) -> ActorObjective:
         """−(Q + α H(s)); Q is the critics' smallest, mean or first value."""
         obs = batch.obs.numpy()
@@ -403,7 +407,9 @@ def _gradient_of_mean(grad: FloatArray, outputs: FloatArray) -> FloatArray:
     return np.repeat((grad / count)[:, None], count, -1)
 
 
-def written_temperature(log_alpha: nn.Parameter, surplus: Number) -> WrittenLoss:
+def written_temperature(
+    log_alpha: nn.Parameter, surplus: float | Tensor
+) -> WrittenLoss:
     """ln α (H − H̄)."""
     grad = ONE * float(surplus)
     return WrittenLoss(

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.process_group import ProcessGroup, SoloGroup
-from slm_lab.agent.optim.rule import Adam, Number, UpdateRule
+from slm_lab.agent.optim.rule import Adam, UpdateRule
 from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.core.types import StateDict
 
@@ -114,8 +114,8 @@ class GradientSync:
 class StepReport(NamedTuple):
     """The loss and the gradient of one step."""
 
-    loss: Number
-    grad_norm: Number
+    loss: float | Tensor
+    grad_norm: float | Tensor
     """The global 2-norm before clipping; over both networks if there are two."""
 
 
@@ -137,7 +137,7 @@ class Optimizer:
         self._clip_grad_val = clip_grad_val
         self._bounds = bounds
         self._sync = GradientSync()
-        self._norm: Number = 0.0
+        self._norm: float | Tensor = 0.0
         self._rate = torch.tensor(learning_rate.value, device=flat.grad.device)
         self._has_graph = (
             cuda_graph and isinstance(rule, Adam) and not flat.vector.is_cpu

@@ -7,7 +7,7 @@ over the flat vector or over its views. `Lookahead` is a rule around any of them
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,20 +18,21 @@ from slm_lab.agent.torch_versions import ADAFACTOR, attribute_of
 from slm_lab.core.errors import CheckpointError
 from slm_lab.core.types import StateDict
 
-Number: TypeAlias = float | Tensor
-"""A float. For a network on a GPU it is a scalar tensor there, because reading one
-waits for the GPU."""
-
 
 class UpdateRule(ABC):
     """Changes a vector of parameters in place by its gradient."""
 
     @abstractmethod
     def apply(
-        self, vector: Tensor, grad: Tensor, lr: Number, skip: Tensor | None = None
+        self,
+        vector: Tensor,
+        grad: Tensor,
+        lr: float | Tensor,
+        skip: Tensor | None = None,
     ) -> None:
         """One step on `vector` (P,) with `grad` (P,) and learning rate `lr`, without
-        autograd. It changes nothing if the scalar `skip` is 1.0."""
+        autograd. On a GPU `lr` is a scalar tensor there. The step changes nothing if
+        the scalar `skip` is 1.0."""
 
     @abstractmethod
     def tensors(self) -> list[Tensor]:
@@ -130,7 +131,11 @@ class Adam(TensorStateRule):
 
     @override
     def apply(
-        self, vector: Tensor, grad: Tensor, lr: Number, skip: Tensor | None = None
+        self,
+        vector: Tensor,
+        grad: Tensor,
+        lr: float | Tensor,
+        skip: Tensor | None = None,
     ) -> None:
         """θ ← θ − lr · m̂ / (√v̂ + ε)."""
         state = self.state
@@ -177,7 +182,11 @@ class RMSprop(TensorStateRule):
 
     @override
     def apply(
-        self, vector: Tensor, grad: Tensor, lr: Number, skip: Tensor | None = None
+        self,
+        vector: Tensor,
+        grad: Tensor,
+        lr: float | Tensor,
+        skip: Tensor | None = None,
     ) -> None:
         """θ ← θ − lr · g / (√E[g²] + ε)."""
         if skip is not None and skip.item():  # waits for the GPU, which Adam need not
@@ -223,7 +232,11 @@ class TorchRule(UpdateRule):
 
     @override
     def apply(
-        self, vector: Tensor, grad: Tensor, lr: Number, skip: Tensor | None = None
+        self,
+        vector: Tensor,
+        grad: Tensor,
+        lr: float | Tensor,
+        skip: Tensor | None = None,
     ) -> None:
         if skip is not None and skip.item():
             return
@@ -305,7 +318,11 @@ class Lookahead(UpdateRule):
 
     @override
     def apply(
-        self, vector: Tensor, grad: Tensor, lr: Number, skip: Tensor | None = None
+        self,
+        vector: Tensor,
+        grad: Tensor,
+        lr: float | Tensor,
+        skip: Tensor | None = None,
     ) -> None:
         if skip is not None and skip.item():  # waits for the GPU, which Adam need not
             return
