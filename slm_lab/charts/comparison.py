@@ -87,6 +87,7 @@ def dashboard(comparison: ComparedTrainings) -> Chart:
     """Everything at one glance: returns over four clocks, speed-ups, and the table,
     which is the legend of the curves."""
     with_bands = len(comparison.outcomes) <= MOST_BANDS
+    summary = speeds.summary_table(comparison)
     panels = []
     for x in clocks(comparison):
         curves = _with_threshold(
@@ -101,7 +102,7 @@ def dashboard(comparison: ComparedTrainings) -> Chart:
         f"{comparison.title}: ways of parallel training",
         _budget_text(comparison),
         rows=((*panels[:2], bars), (*panels[2:], bars)),
-        table=Table(speeds.text_table(comparison), tuple(inks)),
+        table=Table(speeds.text_table(summary), tuple(inks)),
         notes=_notes(comparison, with_bands),
     )
 

@@ -2,6 +2,7 @@
 also as text."""
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -317,8 +318,15 @@ def summary_table(comparison: ComparedTrainings) -> "pd.DataFrame":
     return table[columns]
 
 
-def text_table(comparison: ComparedTrainings) -> TextTable:
-    """A row for each variant; "failed" if no training finished."""
+def read_summary(file: Path) -> "pd.DataFrame":
+    """A `summary_table` from the CSV that a comparison left. Raises OSError."""
+    import pandas as pd
+
+    return pd.read_csv(file, dtype={"mode": str})
+
+
+def text_table(summary: "pd.DataFrame") -> TextTable:
+    """A row for each variant of a `summary_table`; "failed" if no training finished."""
     columns: dict[str, Callable[[Any], str]] = {
         "frames/s": _speed,
         "speed-up": lambda row: _with(row.speed_up, "{:.2f}"),
@@ -326,8 +334,8 @@ def text_table(comparison: ComparedTrainings) -> TextTable:
         "cores used": lambda row: _with(row.cores_used, "{:.2f}"),
         "final return": _final_return,
     }
-    if comparison.threshold is not None:
-        goal = f"{comparison.threshold:g}"
+    for threshold in summary["threshold"].dropna().unique():
+        goal = f"{threshold:g}"
         columns |= {
             f"frames to {goal}": lambda row: _late(row.frames_to_threshold, row, ""),
             f"time to {goal}": lambda row: _late(row.seconds_to_threshold, row, " s"),
@@ -335,10 +343,9 @@ def text_table(comparison: ComparedTrainings) -> TextTable:
                 row.cpu_seconds_to_threshold, row, " s"
             ),
         }
-    table = summary_table(comparison).itertuples()
     rows = [
-        (_label(outcome.way, row), *(cell(row) for cell in columns.values()))
-        for outcome, row in zip(comparison.outcomes, table, strict=True)
+        (_label(row), *(cell(row) for cell in columns.values()))
+        for row in summary.itertuples()
     ]
     late = [name for name in reversed(columns) if " to " in name]
     return TextTable(
@@ -346,8 +353,9 @@ def text_table(comparison: ComparedTrainings) -> TextTable:
     )
 
 
-def _label(way: Way, row: Any) -> str:
+def _label(row: Any) -> str:
     """The label of a variant; with the number of seeds, unless all have finished."""
+    way = Way(row.mode, row.workers, bool(row.more_workers_than_cores))
     if row.finished in (0, row.seeds):
         return way.label
     return f"{way.label} ({row.finished} of {row.seeds} seeds)"

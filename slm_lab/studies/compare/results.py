@@ -72,7 +72,7 @@ class CompareResults:
 
     def text_table(self) -> TextTable:
         """A row for each variant."""
-        return text_table(self.comparison())
+        return text_table(summary_table(self.comparison()))
 
     def document(self) -> dict[str, Any]:
         """The rows of both tables, as JSON has them."""

@@ -9,6 +9,7 @@ from slm_lab.charts.speeds import (
     VariantResult,
     Way,
     line_over,
+    read_summary,
     summary_table,
     text_table,
     training_of,
@@ -36,6 +37,10 @@ def ragged(seed, rows):
     returns = generator.normal(size=rows)
     episodes = generator.integers(1, 5, rows).cumsum()
     return rows_of(**steps, epi=episodes, mean_return=returns, final_return=returns)
+
+
+def shown(comparison):
+    return text_table(summary_table(comparison))
 
 
 def cells(table, name):
@@ -73,9 +78,7 @@ def test_frames_played_for_one_learner_are_divided_among_its_actors():
 
 def test_cores_used_are_those_of_all_workers_together():
     assert training(2, 2000.0, cpu=0.8).cores_used == pytest.approx(1.6)
-    assert cells(
-        text_table(comparison(outcome("synced", 2, 1700.0))), "cores used"
-    ) == [
+    assert cells(shown(comparison(outcome("synced", 2, 1700.0))), "cores used") == [
         "0.95",
         "1.90",
     ]
@@ -157,7 +160,7 @@ def test_the_speed_up_is_that_of_rates_whatever_the_totals():
     )
     both = comparison(whole, half)
     assert summary_table(both)["speed_up"].tolist() == pytest.approx([1.0, 1.7, 1.7])
-    assert cells(text_table(both), "of ideal") == ["100%", "85%", "85%"]
+    assert cells(shown(both), "of ideal") == ["100%", "85%", "85%"]
 
 
 def test_speed_ups_are_of_the_same_seed_and_their_median_counts():
@@ -175,7 +178,7 @@ def test_without_the_baseline_there_is_no_speed_up():
     alone = VariantResult(Way("false", 1), {}, {0: "boom"})
     both = comparison(outcome("synced", 2, 1700.0))
     both = both._replace(outcomes=(alone, both.outcomes[1]))
-    table = text_table(both)
+    table = shown(both)
     assert cells(table, "frames/s") == ["failed", "1,700"]
     assert cells(table, "speed-up") == ["–", "–"]
 
@@ -186,7 +189,7 @@ def test_a_seed_that_never_reaches_the_threshold_has_infinite_time():
     failing = VariantResult(Way("shared", 2), {0: bad, 1: bad, 2: good})
     never = VariantResult(Way("all_reduce", 2), {0: bad})
     every = comparison(mixed, failing, never, threshold=50.0, seeds=3)
-    late = cells(text_table(every), "frames to 50")
+    late = cells(shown(every), "frames to 50")
     frames = good.total_frame[good.reached(50.0)]
     assert late[1:] == [f"{frames:,.0f} (2 of 3)", "in 1 of 3 only", "never"]
     assert summary_table(every)["frames_to_threshold"].tolist()[1:] == [
@@ -209,19 +212,19 @@ def test_the_time_to_a_threshold_is_read_at_the_same_frame():
 
 
 def test_without_a_threshold_no_column_speaks_of_one():
-    assert len(text_table(comparison()).header) == 6
-    assert len(text_table(comparison(threshold=1.0)).header) == 9
+    assert len(shown(comparison()).header) == 6
+    assert len(shown(comparison(threshold=1.0)).header) == 9
 
 
 def test_more_workers_than_cores_are_marked():
-    table = text_table(
+    table = shown(
         comparison(outcome("synced", 2, 1700.0), outcome("synced", 4, 1900.0))
     )
     assert cells(table, "variant") == ["one process", "synced × 2", "synced × 4 †"]
 
 
 def test_a_variant_without_all_seeds_says_how_many():
-    table = text_table(comparison(outcome("synced", 2, 1700.0), seeds=3))
+    table = shown(comparison(outcome("synced", 2, 1700.0), seeds=3))
     assert cells(table, "variant")[1] == "synced × 2 (1 of 3 seeds)"
 
 
@@ -257,6 +260,16 @@ def test_a_line_over_a_clock_is_in_the_units_of_its_axis():
 def test_before_the_first_training_has_ended_there_is_a_table_of_dashes(threshold):
     none = outcome("false", 1), outcome("synced", 2)
     early = comparison(threshold=threshold)._replace(outcomes=none)
-    rows = text_table(early).rows
+    rows = shown(early).rows
     assert [row[0] for row in rows] == ["one process", "synced × 2"]
     assert {cell for row in rows for cell in row[1:]} == {"–"}
+
+
+def test_a_stored_summary_shows_the_same_table(tmp_path):
+    half = outcome("synced", 2, 1700.0)
+    none = VariantResult(Way("all_reduce", 4, crowded=True), {}, {0: "boom"})
+    summary = summary_table(comparison(half, none, threshold=50.0))
+    file = tmp_path / "spec_compare_df.csv"
+    summary.to_csv(file, index=False)
+
+    assert text_table(read_summary(file)) == text_table(summary)
