@@ -38,7 +38,8 @@ class Noting(gymnasium.Env):
 
     def started_program(self):
         """The signal settings that a program of the environment finds."""
-        words = [sys.executable, "-c", TELL]
+        # Without `site`, by which `make coverage` would add its own signal handler.
+        words = [sys.executable, "-S", "-c", TELL]
         return subprocess.run(
             words, capture_output=True, text=True, check=True
         ).stdout.strip()
