@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from slm_lab.charts.axis import Axis, episode_counts, trailing_mean
-from slm_lab.core.text import TextTable, with_spread
+from slm_lab.core.text import TextTable, error_summary, with_spread
 from slm_lab.core.types import FloatArray
 from slm_lab.metrics.lines import Line
 from slm_lab.metrics.reader import Rows
@@ -238,7 +238,7 @@ def trainings_table(comparison: ComparedTrainings) -> "pd.DataFrame":
             if seed in trainings:
                 row |= _numbers(trainings[seed], comparison.threshold)
             if seed in failures:
-                row["failure"] = failures[seed].strip().splitlines()[-1]
+                row["failure"] = error_summary(failures[seed])
             rows.append(row)
     return pd.DataFrame(rows, columns=columns)
 

@@ -89,6 +89,11 @@ def resumed(
 
 
 @final
+def ended_with(session: int) -> str:
+    """Why the others end with a Session that they need, as text."""
+    return f"ended because Session {session} ended, which it cannot train without"
+
+
 class Supervisor:
     """Runs tasks until all have ended.
 
@@ -271,8 +276,8 @@ class Supervisor:
             *self._runner.running,
             *(task.session for task in self._waiting),
         ]:
-            why = f"ended because Session {lost} ended, which it cannot train without"
-            self._keep(replace(self._failed(session, why), lost_others=True))
+            result = self._failed(session, ended_with(lost))
+            self._keep(replace(result, lost_others=True))
         self._runner.close()
         self._waiting.clear()
         self._max_restart = 0

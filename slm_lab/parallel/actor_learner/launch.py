@@ -12,7 +12,12 @@ from slm_lab.parallel.actor_learner.unroll import UnrollWriter
 from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.parallel.hang_detector import PATIENCE_SECONDS
 from slm_lab.parallel.processes import Processes, run_sessions
-from slm_lab.parallel.supervisor import CLUSTER_STOP_SECONDS, Supervisor, replacement
+from slm_lab.parallel.supervisor import (
+    CLUSTER_STOP_SECONDS,
+    Supervisor,
+    ended_with,
+    replacement,
+)
 from slm_lab.parallel.task import SessionTask
 from slm_lab.parallel.virtual.simulation import Simulation, real_pace
 from slm_lab.session.build import prototype
@@ -141,10 +146,7 @@ def _ended_with_learner(
     if learner.ending is not Ending.FAILED:
         return result
     board.write(session, phase=Phase.FAILED)
-    why = (
-        f"ended because Session {learner.session} ended, which it cannot train without"
-    )
-    return replace(result, error=why, lost_others=True)
+    return replace(result, error=ended_with(learner.session), lost_others=True)
 
 
 def actor_due(board: StatusBoard, queue: UnrollQueue, actor: int) -> bool | None:

@@ -8,10 +8,11 @@ from typing import TypeAlias
 
 from slm_lab.agent.optim.process_group import ProcessGroup, SoloGroup
 from slm_lab.core.errors import LabError
+from slm_lab.core.text import error_summary
 from slm_lab.parallel.all_reduce.process_groups import GroupBuffers, SharedMemoryGroup
 from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy, RankStrategy
 from slm_lab.parallel.processes import Processes
-from slm_lab.parallel.supervisor import Supervisor
+from slm_lab.parallel.supervisor import Supervisor, ended_with
 from slm_lab.parallel.task import SessionTask
 from slm_lab.parallel.virtual.group import VirtualGroup
 from slm_lab.parallel.virtual.simulation import Simulation, real_pace
@@ -123,7 +124,11 @@ def train_in_step(
             for result in results
             if result.ending is Ending.FAILED and not result.lost_others
         ]
-        if not failed or restarts == spec.meta.max_restart or board.stop_requested:
+        if not failed or board.stop_requested:
+            return results
+        lost = failed[0].session
+        results = [_end_with(lost, result, board) for result in results]
+        if restarts == spec.meta.max_restart:
             return results
         # All failures count: if several ranks fail at once, any may be noticed first.
         made_frames = any(result.frame > began_at[result.session] for result in failed)
@@ -136,5 +141,16 @@ def train_in_step(
         for task in tasks:
             board.write(task.session, phase=Phase.WAITING, restarts=restarts)
             board.clock_slots[task.session] = board.at_barrier[task.session] = 0
-        reason = str(failed[0].error).splitlines()[-1]
+        reason = error_summary(str(failed[0].error))
         why = f"rank {tasks[0].workers.index(failed[0].session)} has ended: {reason}"
+
+
+def _end_with(failed: int, result: SessionResult, board: StatusBoard) -> SessionResult:
+    """The result of a rank after another has failed. A failing rank asks all to stop,
+    so that they save the same frame. So some may have stopped before they are ended."""
+    if result.ending is not Ending.INTERRUPTED:
+        return result
+    why = ended_with(failed)
+    board.write(result.session, phase=Phase.FAILED)
+    board.reasons[result.session] = why
+    return replace(result, ending=Ending.FAILED, error=why, lost_others=True)

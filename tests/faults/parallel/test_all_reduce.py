@@ -176,6 +176,8 @@ def test_a_rank_whose_environment_raises_twice_ends_the_training(folder):
     assert done.code == 1
     assert "ZeroDivisionError: the pole broke" in done.err
     assert "ended because Session 1 ended" in done.err
+    assert "2 of 2 Sessions failed" in done.err
+    assert "rank 1 has ended: ZeroDivisionError: the pole broke" in done.out
     assert [each["restarts"] for each in trial_metrics(folder)["sessions"]] == [1, 1]
 
 
