@@ -70,10 +70,14 @@ def _folder_of(plan: Plan, data_dir: Path) -> Path | None:
     folders = data_dir.glob(f"{safe_name(plan.name)}_{plan.kind.word}_*")
     for folder in sorted(folders, reverse=True):
         try:
-            known = read_plan(folder, plan.imports, to_resume=False)
+            known = read_plan(
+                folder=folder,
+                kind=plan.kind,
+                imports=plan.imports,
+                terms=Treatment,
+                to_resume=False,
+            )
         except LabError:
-            continue
-        if known.kind is not plan.kind:
             continue
         has_same_specs = [spec.to_json() for spec in known.specs.values()] == [
             spec.to_json() for spec in plan.specs.values()

@@ -56,4 +56,4 @@ def test_a_kind_of_a_later_version_is_listed_by_its_word_and_not_resumed(tmp_pat
         RunStatus.STOPPED,
     )
     with pytest.raises(UsageError, match=r"of the kind 'duel'.*update slm-lab"):
-        read_plan(folder)
+        read_plan(folder, KINDS[0])
