@@ -13,20 +13,24 @@ from slm_lab.spec.schema.messages import reword
 T = TypeVar("T")
 
 
+class UnreadableFileError(UsageError):
+    """A file of the lab is damaged, or a later version has written it."""
+
+
 def validated(
     kind: type[T], content: bytes | str, file: Path, fix: str, place: str = ""
 ) -> T:
     """The value of type `kind` in JSON text, which `file` holds at a dotted `place`.
-    Raises UsageError with the first key that is missing or wrong."""
+    Raises UnreadableFileError with the first key that is missing or wrong."""
     try:
         return TypeAdapter(kind).validate_json(content, strict=True)
     except ValidationError as error:
         raise damaged(file, _problem(error.errors()[0], place), fix) from None
 
 
-def damaged(file: Path, problem: Problem | str, fix: str) -> UsageError:
+def damaged(file: Path, problem: Problem | str, fix: str) -> UnreadableFileError:
     """The error of a file that holds something else than the lab has written."""
-    return UsageError(f"{file} is damaged: {problem}; {fix}")
+    return UnreadableFileError(f"{file} is damaged: {problem}; {fix}")
 
 
 def _problem(details: ErrorDetails, place: str) -> Problem | str:

@@ -24,6 +24,7 @@ from slm_lab.records.comparison import (
     PLAN_BLOCK,
     PLAN_FILE,
     ComparisonKind,
+    UnknownKind,
     kind_of,
 )
 from slm_lab.records.event_log import (
@@ -43,7 +44,7 @@ from slm_lab.records.trust import (
     named_by,
     recorded_imports,
 )
-from slm_lab.records.validated import damaged, validated
+from slm_lab.records.validated import UnreadableFileError, damaged, validated
 from slm_lab.spec.load import load_specs
 from slm_lab.spec.read import read_file
 from slm_lab.spec.schema.spec import Spec
@@ -66,9 +67,10 @@ def read_plan(
     """The plan of this `kind` in the folder of a comparison. Its plug-ins must be
     imported. `terms` is the type of what only plans of the kind say.
 
-    Raises SpecError. Raises UsageError without a plan of this kind and format, or with
-    a damaged one. `to_resume` warns of suspicious keys. It raises UsageError also for
-    speeds that another machine has measured.
+    Raises SpecError. Raises UsageError without a plan of this kind and format. Raises
+    UnreadableFileError for a damaged plan, or one of a kind of a later version.
+    `to_resume` warns of suspicious keys. It raises UsageError also for speeds that
+    another machine has measured.
     """
     file, block = _plan_block(folder)
     _check_kind(folder, block, kind)
@@ -104,9 +106,11 @@ def read_plan(
 
 def _check_kind(folder: Path, block: Mapping[str, Any], kind: ComparisonKind) -> None:
     """Raises UsageError, which names the right command, if the plan in a folder is of
-    another kind."""
+    another kind; UnreadableFileError for a kind of a later version."""
     found = kind_of(block)
     directions = found.directions.replace("{folder}", str(folder))
+    if isinstance(found, UnknownKind):
+        raise UnreadableFileError(f"{folder} is {directions}")
     if found is not kind:
         raise UsageError(f"{folder} is {directions}")
 
