@@ -12,9 +12,11 @@ from typing import Any, final
 
 from typing_extensions import override
 
+from slm_lab.core.errors import UsageError
 from slm_lab.core.files import read_file, read_object
 from slm_lab.core.recorded import value_at
-from slm_lab.core.text import count_text
+from slm_lab.core.text import count_text, error_summary
+from slm_lab.records.event_log import EventLog
 from slm_lab.records.run_source import RunSource
 from slm_lab.storage.run_dir import safe_name
 
@@ -96,6 +98,16 @@ class ComparisonRecord:
         stem = safe_name(self.block["name"])
         result = read_object(self.folder / self.kind.result_name(stem))
         return value_at(result, "ended", False)
+
+    @property
+    def log_problem(self) -> str:
+        """Why its event log cannot be read, in one line; empty if it can."""
+        try:
+            for log in self.folder.glob(COMPARISON_LOG.format("*")):
+                list(EventLog(log).read())
+        except UsageError as error:
+            return error_summary(str(error))
+        return ""
 
     @property
     def resume_words(self) -> list[str]:
