@@ -217,7 +217,7 @@ def train(
         schedules=_word("schedules", schedules, ("stretch", "hold")),
         **_parent(init_from, init_part, which, session),
     )
-    with _complete("train", source, spec, name, resume) as source:
+    with _complete("train", source, spec, name=name, resume=resume) as source:
         process, folder = _start("train", source, quiet)
     trial = find_trial(str(folder), folder.parent)
     if before is None:
@@ -309,7 +309,7 @@ def search(
         keep=_number("keep", keep, least=1),
         **_parent(init_from, init_part, which, session),
     )
-    with _complete("search", source, spec, name, resume) as source:
+    with _complete("search", source, spec, name=name, resume=resume) as source:
         process, folder = _start("search", source, quiet)
     return Search(folder, process).followed(wait)
 
@@ -348,7 +348,7 @@ def compare(
     >>> len(slm_lab.compare("small.json", **options).trainings)
     2"""
     source = _source(sets, seed=seed, data=data, imports=imports, trust=trust)
-    with _complete("compare", source, spec, name, resume) as source:
+    with _complete("compare", source, spec, name=name, resume=resume) as source:
         request = CompareRequest(
             source=source,
             modes=None if modes is None else tuple(map(str, listed(modes))),

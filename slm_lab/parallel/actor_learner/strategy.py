@@ -234,7 +234,7 @@ def simulated_strategy(
             max_unrolls=-(-frames_left // unroll),
         )
 
-    return LearnerStrategy(spec, make_source, board, 0, pace)
+    return LearnerStrategy(spec, make_source, board, 0, pace=pace)
 
 
 def ray_source(

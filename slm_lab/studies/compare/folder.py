@@ -75,10 +75,22 @@ def read_plan(
     file, block = _plan_block(folder)
     _check_kind(folder, block, kind)
     check_format(folder, block.get("format"))
-    recorded = validated(RecordedPlan, json.dumps(block), file, FIX, PLAN_BLOCK)
+    recorded = validated(
+        kind=RecordedPlan,
+        content=json.dumps(block),
+        file=file,
+        fix=FIX,
+        place=PLAN_BLOCK,
+    )
     if kind.terms_key:
         place = f"{PLAN_BLOCK}.{kind.terms_key}"
-        validated(terms, json.dumps(kind.terms_of(block)), file, FIX, place)
+        validated(
+            kind=terms,
+            content=json.dumps(kind.terms_of(block)),
+            file=file,
+            fix=FIX,
+            place=place,
+        )
     specs = load_specs(file, warn=to_resume)
     if to_resume:
         for spec in specs.values():
