@@ -36,7 +36,7 @@ FINISHED, KILLED, FAILED = 0, 255, 1
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(FAKES))
+    monkeypatch.setenv("PYTHONPATH", str(FAKES), prepend=os.pathsep)
     monkeypatch.setenv("FAKE_LOG", str(tmp_path / "calls"))
     (tmp_path / "calls").touch()
     write_spec(tmp_path, ppo(meta__max_session=1))
