@@ -13,7 +13,7 @@ from slm_lab.core.state import SavedFields
 from slm_lab.core.types import Array
 
 
-class Agent(SavedFields):
+class LearningAgent(SavedFields):
     """Acts, stores steps, and learns when its memory has something to learn from. Its
     `log` is no part of its state."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium
 
-from slm_lab.agent.agent import Agent
+from slm_lab.agent.agent import LearningAgent
 from slm_lab.agent.algorithm.algorithm import AgentParts, AgentSeeds, BuildContext
 from slm_lab.agent.algorithm.correction import VTrace
 from slm_lab.agent.algorithm.resets import Resets
@@ -35,7 +35,7 @@ def build_agent(
     make_memory: Callable[[MemoryLayout], Memory[Any]] | None = None,
     steps_on_device: bool = False,
     may_be_absent: bool = False,
-) -> Agent:
+) -> LearningAgent:
     """The agent that `spec` describes, for environments that each have observations of
     this layout and these actions.
 
@@ -88,7 +88,7 @@ def build_agent(
         memory = make_memory(memory_layout)
     elif spec.memory is not None:
         memory = build_memory(spec.memory, memory_layout)
-    return Agent(parts.actor, parts.learner, memory, numbers)
+    return LearningAgent(parts.actor, parts.learner, memory, numbers)
 
 
 def _resets(context: BuildContext) -> Resets | None:

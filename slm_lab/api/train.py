@@ -25,15 +25,15 @@ import numpy as np
 from slm_lab.api.lab_process import Handle, LabProcess
 from slm_lab.api.run import Run, load_run
 from slm_lab.core.errors import LabError, SpecError, UsageError
-from slm_lab.core.files import read_object
 from slm_lab.core.plugins import listed, refuse_during_import
-from slm_lab.records.comparison import AB
+from slm_lab.records.comparison import ComparisonRecord
 from slm_lab.records.lookup import (
     find_labelled,
     find_run,
     find_trial,
     resolve_spec_name,
 )
+from slm_lab.records.run_record import RunRecord
 from slm_lab.records.run_source import RunSource
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.studies.ab.plan import AbRequest
@@ -61,7 +61,8 @@ class Search(Handle):
     @property
     def trials(self) -> "pd.DataFrame":
         """A row per trial, the best first: its values and its metrics."""
-        return _csv(self.folder, "*_experiment_df.csv")
+        run_dir = find_run(self.source, self.folder.parent, None, of_search=True)
+        return RunRecord(run_dir).trials_table
 
     def run(self, trial: int | None = None) -> Run:
         """A trial; by default the best, confirmed if `meta.confirm` is set."""
@@ -83,12 +84,12 @@ class Comparison(Handle):
     def table(self) -> "pd.DataFrame":
         """A row per mode and number of workers: returns, speed-up, time to the
         threshold."""
-        return _csv(self.folder, "*_compare_df.csv")
+        return _comparison(self.folder).table
 
     @property
     def trainings(self) -> "pd.DataFrame":
         """A row per training."""
-        return _csv(self.folder, "*_compare_trainings_df.csv")
+        return _comparison(self.folder).trainings_table
 
 
 @final
@@ -104,16 +105,13 @@ class AbTest(Handle):
     def result(self) -> dict[str, Any]:
         """The answer: `sentence`, `better` ("A", "B" or None), `interval` of the
         difference, `seeds` of each, as `slm-lab ab --json` prints them."""
-        pattern = AB.result_name("*")
-        for file in self.folder.glob(pattern):
-            return read_object(file)
-        raise UsageError(f"{self.folder} has no {pattern}")
+        return _comparison(self.folder).result
 
     @property
     def pairs(self) -> "pd.DataFrame":
         """A row per seed: the final returns `a` and `b`, and their `difference`. `low`
         and `high` are the interval after this seed."""
-        return _csv(self.folder, "*_ab_df.csv")
+        return _comparison(self.folder).table
 
 
 def train(
@@ -219,7 +217,7 @@ def train(
         schedules=_word("schedules", schedules, ("stretch", "hold")),
         **_parent(init_from, init_part, which, session),
     )
-    with _complete("train", source, spec, name, resume) as source:
+    with _complete("train", source, spec, name=name, resume=resume) as source:
         process, folder = _start("train", source, quiet)
     trial = find_trial(str(folder), folder.parent)
     if before is None:
@@ -311,7 +309,7 @@ def search(
         keep=_number("keep", keep, least=1),
         **_parent(init_from, init_part, which, session),
     )
-    with _complete("search", source, spec, name, resume) as source:
+    with _complete("search", source, spec, name=name, resume=resume) as source:
         process, folder = _start("search", source, quiet)
     return Search(folder, process).followed(wait)
 
@@ -350,7 +348,7 @@ def compare(
     >>> len(slm_lab.compare("small.json", **options).trainings)
     2"""
     source = _source(sets, seed=seed, data=data, imports=imports, trust=trust)
-    with _complete("compare", source, spec, name, resume) as source:
+    with _complete("compare", source, spec, name=name, resume=resume) as source:
         request = CompareRequest(
             source=source,
             modes=None if modes is None else tuple(map(str, listed(modes))),
@@ -616,10 +614,9 @@ def _explain(error: SpecError) -> LabError:
     return error
 
 
-def _csv(folder: Path, pattern: str) -> "pd.DataFrame":
-    """The table of a file in `folder`. Raises UsageError if it is not written yet."""
-    import pandas as pd
-
-    for file in folder.glob(pattern):
-        return pd.read_csv(file)
-    raise UsageError(f"{folder} has no {pattern} yet")
+def _comparison(folder: Path) -> ComparisonRecord:
+    """The comparison in a folder. Raises UsageError if it is gone."""
+    comparison = ComparisonRecord.at(folder)
+    if comparison is None:
+        raise UsageError(f"{folder} is no comparison: it has no plan")
+    return comparison

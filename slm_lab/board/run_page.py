@@ -150,10 +150,15 @@ def _search(catalog: Catalog, entry: CatalogEntry) -> Any:
 
 
 def _comparison(catalog: Catalog, entry: CatalogEntry) -> Any:
-    """The page of the trainings that have finished."""
+    """The page of the trainings that have finished; and why the log of them all cannot
+    be read, if it cannot."""
     assert entry.comparison is not None
-    page = entry.comparison.kind.page_name("*")
-    return elements.page(catalog.root, entry.folder, page)
+    pattern = entry.comparison.kind.page_name("*")
+    page = elements.page(catalog.root, entry.folder, pattern)
+    problem = entry.comparison.log_problem
+    if problem:
+        return [elements.problem(problem), *page]
+    return page
 
 
 def _commands(entry: CatalogEntry, query: Query) -> Any:

@@ -30,11 +30,11 @@ def _chart(
     panels: Mapping[str, Sequence[Seeds]], x: Axis, y: Axis, title: str
 ) -> Chart:
     return overlay_chart(
-        panels,
-        x,
-        y,
-        "iqm",
-        np.random.default_rng(0),
+        panels=panels,
+        x=x,
+        y=y,
+        aggregate="iqm",
+        generator=np.random.default_rng(0),
         title=title,
         lines=(),
         log=False,

@@ -124,7 +124,13 @@ def plot(request: PlotRequest, draws: bool = True) -> Plotted:
     endings = [ending(*row) for row in zip(rows, per_curve, strict=False)]
     if y.column not in RETURN_COLUMNS:
         endings = [row._replace(highest=None) for row in endings]
-    notes += curve_notes(methods, request.x, endings, is_apart, request.group_by)
+    notes += curve_notes(
+        methods=methods,
+        x=request.x,
+        endings=endings,
+        is_apart=is_apart,
+        group_by=request.group_by,
+    )
     better = None
     paired = None
     if len(panels) == 1:

@@ -48,7 +48,13 @@ def evaluate(source: RunSource) -> int:
     agents = [
         saved.checkpoints.load(session, source.which) for session in begun or sessions
     ]
-    _introduce(console, "evaluating", saved, agents, source.which)
+    _introduce(
+        console=console,
+        verb="evaluating",
+        saved=saved,
+        agents=agents,
+        which=source.which,
+    )
     for session in sorted({*sessions} - {*begun}):
         print_line(
             console, Text(f"Session {session} has no saved agent: left out", "yellow")
@@ -88,7 +94,13 @@ def enjoy(source: RunSource) -> int:
     (session,) = saved.sessions(source.session or 0)
     agent = saved.checkpoints.load(session, source.which)
     seeds = session_seeds(saved.root_seed, saved.record.trial, session)
-    _introduce(console, "enjoying", saved, [agent], source.which)
+    _introduce(
+        console=console,
+        verb="enjoying",
+        saved=saved,
+        agents=[agent],
+        which=source.which,
+    )
     # In the current folder, because `enjoy` never changes a run folder.
     run = saved.record.folder.resolve().name
     stem = f"{run}_s{agent.session}_{agent.which}_{agent.frame}"

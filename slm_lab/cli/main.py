@@ -947,7 +947,14 @@ def probe(
     programs."""
     from slm_lab.cli.probe import probe as execute
 
-    execute(spec_file, spec_name, sets, imports, trust, as_json)
+    execute(
+        file=spec_file,
+        name=spec_name,
+        sets=sets,
+        imports=imports,
+        trust=trust,
+        as_json=as_json,
+    )
 
 
 @_command

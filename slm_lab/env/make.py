@@ -34,7 +34,7 @@ from slm_lab.core.types import IntArray
 from slm_lab.env.changing import ArgumentSchedule, ChangingEnv, Numbers
 from slm_lab.env.check import argument_schedules, check_env
 from slm_lab.env.convert.action import action_converter
-from slm_lab.env.convert.mask import ActionMasks, MaskReader
+from slm_lab.env.convert.mask import ActionMasks, MaskError, MaskReader
 from slm_lab.env.convert.normalize import ObservationNormalizer, RunningStatistics
 from slm_lab.env.convert.observation import FrameJoiner, ObservationConverter
 from slm_lab.env.convert.parts import RowSpace, join_parts
@@ -311,13 +311,13 @@ class Spaces(NamedTuple):
 
 def describe_spaces(spec: EnvSpec) -> Spaces:
     """The facts about the environment of a spec, which is constructed, and reset where
-    a mask shall be read. Raises as `make_env`, and LabError for a first mask that is
+    a mask shall be read. Raises as `make_env`, and SpecError for a first mask that is
     missing or wrong."""
     mode = spec.vectorization_mode if _needs_its_mode(spec) else "sync"
     single = spec.model_copy(update={"num_envs": 1, "vectorization_mode": mode})
     with closing(make_env(single, seed=0)) as env:
         if spec.action_mask is not None:
-            env.reset()
+            _read_first_mask(env)
         space = env.action_space
         has_low = has_high = True
         if isinstance(space, spaces.Box | MixedActions):
@@ -330,6 +330,15 @@ def describe_spaces(spec: EnvSpec) -> Spaces:
             exact_state=env.exact_state,
             num_agents=env.num_agents,
         )
+
+
+def _read_first_mask(env: VectorEnv) -> None:
+    """Resets an environment with masks. Raises SpecError for one that is no mask."""
+    try:
+        env.reset()
+    except MaskError as error:
+        message = error.fault
+        raise SpecError.of("env", "env.action_mask", message, error.place) from None
 
 
 def _needs_its_mode(spec: EnvSpec) -> bool:

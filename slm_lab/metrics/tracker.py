@@ -37,11 +37,11 @@ _EPISODE_LENGTH = "episode_length"
 
 
 @final
-class Tracker(SavedFields):
+class TrainingTracker(SavedFields):
     """Collects the numbers of one Session between two rows, and the numbers over the
     whole training. `max_frame` is the budget in total frames. This Session is one of
     the `workers` that spend it, each of which writes rows. `extra_columns` follow the
-    base columns: names from `row.COLUMNS`, or other `Column`s. The Tracker itself fills
+    base columns: names from `row.COLUMNS`, or other `Column`s. The tracker itself fills
     `episode_length`; learner reports fill other extra columns. Columns for `info_keys`,
     as in `env.info_keys`, come after them. The columns for the returns of `agents` come
     last."""

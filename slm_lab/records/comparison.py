@@ -8,20 +8,27 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from typing_extensions import override
 
+from slm_lab.core.errors import UsageError
 from slm_lab.core.files import read_file, read_object
 from slm_lab.core.recorded import value_at
-from slm_lab.core.text import count_text
+from slm_lab.core.text import count_text, error_summary
+from slm_lab.records.event_log import EventLog
 from slm_lab.records.run_source import RunSource
-from slm_lab.storage.run_dir import safe_name
+from slm_lab.records.table import read_table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PLAN_BLOCK = "_compare"
 """The key in the plan file, beside the specs, that holds the rest of the plan."""
 PLAN_FILE = "{}_compare_specs.json"
 """The name of the plan file."""
+PLAN_ENDING = PLAN_FILE.format("")
+"""The end of that name."""
 COMPARISON_LOG = "{}_compare.jsonl"
 """The name of the event log, beside the plan."""
 
@@ -35,6 +42,8 @@ class ComparisonRecord:
     def __init__(self, plan_file: Path) -> None:
         self.plan_file = plan_file
         self.folder = plan_file.parent
+        self.stem = plan_file.name.removesuffix(PLAN_ENDING)
+        """How the names of its files begin."""
 
     @classmethod
     def at(cls, folder: Path) -> "ComparisonRecord | None":
@@ -93,9 +102,41 @@ class ComparisonRecord:
         """Whether no training is to follow, when `done` have finished."""
         if not self.kind.has_result:
             return done == self.planned
-        stem = safe_name(self.block["name"])
-        result = read_object(self.folder / self.kind.result_name(stem))
-        return value_at(result, "ended", False)
+        return value_at(read_object(self.result_file), "ended", False)
+
+    @property
+    def result_file(self) -> Path:
+        """The file with its answer."""
+        return self.folder / self.kind.result_name(self.stem)
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """Its answer so far. Raises UsageError if there is none."""
+        if not self.result_file.is_file():
+            raise UsageError(f"{self.folder} has no {self.result_file.name} yet")
+        return read_object(self.result_file)
+
+    @property
+    def table(self) -> "pd.DataFrame":
+        """Its table: a row per variant, or per seed of a test of two specs. Raises
+        UsageError if it is not written yet."""
+        return read_table(self.folder / f"{self.stem}_{self.kind.word}_df.csv")
+
+    @property
+    def trainings_table(self) -> "pd.DataFrame":
+        """A row per training of a comparison of modes. Raises UsageError as `table`."""
+        name = f"{self.stem}_{self.kind.word}_trainings_df.csv"
+        return read_table(self.folder / name)
+
+    @property
+    def log_problem(self) -> str:
+        """Why its event log cannot be read, in one line; empty if it can."""
+        try:
+            for log in self.folder.glob(COMPARISON_LOG.format("*")):
+                list(EventLog(log).read())
+        except UsageError as error:
+            return error_summary(str(error))
+        return ""
 
     @property
     def resume_words(self) -> list[str]:

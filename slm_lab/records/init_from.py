@@ -11,7 +11,7 @@ from typing import Any, final
 
 import numpy as np
 
-from slm_lab.agent.agent import Agent
+from slm_lab.agent.agent import LearningAgent
 from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.build import build_agent
 from slm_lab.core.errors import UsageError
@@ -190,7 +190,7 @@ def check_initial(run_dir: RunDir, spec: Spec) -> None:
         begin_with(file, _agent(spec, adapter), adapter.statistics, rewards)
 
 
-def _agent(spec: Spec, adapter: PolicyAdapter) -> Agent:
+def _agent(spec: Spec, adapter: PolicyAdapter) -> LearningAgent:
     acting = on_cpu(spec).agent.for_acting()
     spaces = adapter.layout, adapter.action_space
     return build_agent(acting, *spaces, 1, AgentSeeds(0, 0, 0))

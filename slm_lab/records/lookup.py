@@ -107,7 +107,13 @@ def _run_called(
     if env is not None:
         subject = f"{spec_name} on {env}"
     try:
-        return _choose(name, runs, data_dir, subject, of_search)
+        return _choose(
+            name=name,
+            runs=runs,
+            data_dir=data_dir,
+            subject=subject,
+            of_search=of_search,
+        )
     except MissingRunError as error:
         hint = _hint_at_other_kind(name, data_dir, of_search)
         raise MissingRunError(f"{error}{hint}") from None

@@ -13,14 +13,13 @@ from typing import Any, final
 
 from rich.filesize import decimal
 
-from slm_lab.core.errors import LabError, UsageError
+from slm_lab.core.errors import LabError
 from slm_lab.core.files import folders_in, may_be_read, read_object
 from slm_lab.core.recorded import value_at
 from slm_lab.core.text import duration_text, in_line, significant, with_spread
 from slm_lab.core.values import leaves
 from slm_lab.records.annotations import read_annotations
-from slm_lab.records.comparison import COMPARISON_LOG, ComparisonRecord
-from slm_lab.records.event_log import EventLog
+from slm_lab.records.comparison import ComparisonRecord
 from slm_lab.records.lock import is_locked
 from slm_lab.records.run_record import (
     LastRow,
@@ -203,7 +202,7 @@ def overview_of_comparison(
         status = RunStatus.FAILED
     if is_training:
         status = RunStatus.TRAINING
-    elif _is_log_damaged(comparison.folder):
+    elif comparison.log_problem:
         status = RunStatus.DAMAGED
     budget = comparison.budget
     frames = sum(run.frames for run in runs)
@@ -221,16 +220,6 @@ def overview_of_comparison(
         seconds_left=_seconds_left(frames, budget, speed) if is_training else None,
         bytes=sum(run.bytes for run in runs),
     )
-
-
-def _is_log_damaged(folder: Path) -> bool:
-    """Whether the event log of the comparison in a folder cannot be read."""
-    try:
-        for log in folder.glob(COMPARISON_LOG.format("*")):
-            list(EventLog(log).read())
-    except UsageError:
-        return True
-    return False
 
 
 def damaged_overview(folder: Path) -> Overview:

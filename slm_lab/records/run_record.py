@@ -22,12 +22,15 @@ from slm_lab.metrics.reader import DamagedRowsError, RowFile, Rows
 from slm_lab.metrics.trial_state import Status
 from slm_lab.records.event_log import StudyState
 from slm_lab.records.lock import is_locked
+from slm_lab.records.table import read_table
 from slm_lab.spec.read import read_file
 from slm_lab.storage.manifest import read_manifest
 from slm_lab.storage.result import Ending, SessionResult
 from slm_lab.storage.run_dir import RUN_BLOCK, RunDir, SessionPaths, origin_of
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from slm_lab.records.checkpoints import TrialCheckpoints
     from slm_lab.spec.schema.meta import MetaSpec
 
@@ -369,6 +372,12 @@ class RunRecord:
         """The state of the search, from its event log. Raises UsageError if its event
         log is damaged."""
         return StudyState.from_log(self.run_dir.event_log_file)
+
+    @property
+    def trials_table(self) -> "pd.DataFrame":
+        """A row per trial of a search, the best first. Raises UsageError if it is not
+        written yet."""
+        return read_table(self.folder / f"{self.run_dir.prefix}_experiment_df.csv")
 
     @cached_property
     def last_rows(self) -> list["LastRow"]:

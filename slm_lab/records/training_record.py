@@ -6,14 +6,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from slm_lab.core.errors import UsageError
 from slm_lab.core.files import read_file, write_atomically
+from slm_lab.records.validated import validated
 from slm_lab.storage.run_dir import safe_name
 
 FORMAT = 1
 """The version of the files."""
+FIX = "put back the file, or delete it to train again"
+"""What to do about a damaged file."""
 TrainingEnding: TypeAlias = Literal["finished", "stopped", "failed"]
 
 
@@ -123,13 +126,10 @@ def write_record(folder: Path, record: TrainingRecord) -> Path:
 def read_record(file: Path) -> TrainingRecord:
     """The record in a file. Raises UsageError if it cannot be read."""
     try:
-        record = TrainingRecord.model_validate_json(read_file(file))
-    except ValidationError as error:
-        fault = error.errors()[0]
-        place = ".".join(map(str, fault["loc"]))
-        raise UsageError(f"{file} is damaged: {place}: {fault['msg']}") from None
+        content = read_file(file)
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from None
+    record = validated(TrainingRecord, content, file, FIX)
     if record.format != FORMAT:
         raise UsageError(
             f"{file} has format {record.format}, and this version reads {FORMAT}: "

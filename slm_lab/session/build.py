@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from slm_lab.agent.agent import Agent
+from slm_lab.agent.agent import LearningAgent
 from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.algorithm.correction import VTrace
 from slm_lab.agent.build import build_agent
@@ -37,7 +37,7 @@ def env_and_agent(
     correction: VTrace | None = None,
     make_memory: MakeMemory | None = None,
     marks: CopyMarks | None = None,
-) -> tuple[VectorEnv, Agent]:
+) -> tuple[VectorEnv, LearningAgent]:
     """Environments of `env_spec`, by default the spec's, and an agent for all agents of
     `spec.env.num_envs` copies. For the options see `build_agent`, for `marks` see
     `make_env`."""
@@ -95,7 +95,7 @@ def _env_on_device(spec: Spec, env_spec: EnvSpec, seed: int) -> DeviceEnv | None
 @contextmanager
 def prototype(
     spec: Spec, seeds: SessionSeeds, make_memory: MakeMemory | None = None
-) -> Iterator[tuple[Agent, VectorEnv]]:
+) -> Iterator[tuple[LearningAgent, VectorEnv]]:
     """An agent with these seeds, on the CPU and without the spec's memory, and one
     environment. A Trial's parent sizes shared memory by them. `make_memory` receives
     the spec's `num_envs`. Raises LabError if a required GPU is missing."""

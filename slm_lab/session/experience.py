@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 from typing_extensions import override
 
-from slm_lab.agent.agent import Agent
+from slm_lab.agent.agent import LearningAgent
 from slm_lab.agent.batch import Act, VectorStep
 from slm_lab.core.state import HasState
 from slm_lab.core.types import Array, IntArray, StateDict
@@ -127,7 +127,7 @@ class Acting(Experience):
 
     def __init__(
         self,
-        agent: Agent,
+        agent: LearningAgent,
         env: VectorEnv,
         clock: Clock,
         env_name: str,

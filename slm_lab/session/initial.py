@@ -17,7 +17,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from slm_lab.agent.agent import Agent
+from slm_lab.agent.agent import LearningAgent
 from slm_lab.agent.optim.flat import MOMENTS, FlatParameters, saved_values
 from slm_lab.core.errors import UnusableCheckpointError, UsageError
 from slm_lab.core.registry import suggestion
@@ -200,7 +200,7 @@ def roles_of(names: Iterable[str]) -> list[str]:
 
 @torch.no_grad()
 def begin_with(
-    file: Path, agent: Agent, statistics: FloatArray, normalizes_reward: bool
+    file: Path, agent: LearningAgent, statistics: FloatArray, normalizes_reward: bool
 ) -> None:
     """Copies the values and normalisers in `file` into a fresh agent and the
     `statistics` (S,) of its environments. Does nothing without the file. Raises

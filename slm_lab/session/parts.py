@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from typing_extensions import override
 
-from slm_lab.agent.agent import Agent
+from slm_lab.agent.agent import LearningAgent
 from slm_lab.agent.memory.memory import AppendLog
 from slm_lab.core.errors import CheckpointError, LabError
 from slm_lab.core.state import HasState, SavedFields
@@ -20,7 +20,7 @@ from slm_lab.env.vector.raw import CopyMarks
 from slm_lab.env.vector_env import FinishedEpisodes, VectorEnv
 from slm_lab.metrics.reader import RowFile
 from slm_lab.metrics.row import Cell, Row
-from slm_lab.metrics.tracker import Tracker
+from slm_lab.metrics.tracker import TrainingTracker
 from slm_lab.metrics.writer import Extent, SessionRows
 from slm_lab.session.build import env_and_agent
 from slm_lab.session.evaluator import RigorousEval, snapshot_of
@@ -191,10 +191,10 @@ class SessionParts(SavedFields):
     paths: SessionPaths
     strategy: Strategy
     env: VectorEnv
-    agent: Agent
+    agent: LearningAgent
     clock: Clock
     experience: Experience
-    tracker: Tracker
+    tracker: TrainingTracker
     evaluation: RigorousEval | None
     video: VideoRecorder | None
     records: Records
@@ -310,7 +310,7 @@ def build_parts(
     )
     clock = strategy.clock(spec.env.max_frame)
     experience = strategy.experience(spec, agent, env, clock)
-    tracker = Tracker(
+    tracker = TrainingTracker(
         num_envs=spec.env.num_envs * env.num_agents * blueprint.num_sessions,
         log_frequency=spec.log_frequency,
         max_frame=spec.env.max_frame,
@@ -400,7 +400,7 @@ class AgentChecks:
     """Checks one agent in the dev mode: views stay views, learning changes weights, and
     weights stay finite."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: LearningAgent) -> None:
         self._agent = agent
         self._initial = {n: f.vector.clone() for n, f in agent.learner.flats.items()}
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from typing_extensions import override
 
-from slm_lab.agent.agent import Agent
+from slm_lab.agent.agent import LearningAgent
 from slm_lab.agent.algorithm.correction import VTrace
 from slm_lab.core.state import SavedFields
 from slm_lab.core.types import IntArray, StateDict
@@ -200,7 +200,7 @@ class Strategy(SavedFields):
         return env
 
     def experience(
-        self, spec: Spec, agent: Agent, env: VectorEnv, clock: Clock
+        self, spec: Spec, agent: LearningAgent, env: VectorEnv, clock: Clock
     ) -> Experience:
         """The source of its steps; by default it acts in its own environments."""
         return Acting(
@@ -211,7 +211,7 @@ class Strategy(SavedFields):
             pace=self.pace,
         )
 
-    def join(self, agent: Agent, env: VectorEnv) -> None:
+    def join(self, agent: LearningAgent, env: VectorEnv) -> None:
         """Shares the weights and statistics of a fresh or restored Session."""
 
     def refresh(self) -> None:

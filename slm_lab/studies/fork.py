@@ -42,7 +42,7 @@ from slm_lab.storage.run_dir import RUN_BLOCK, RunDir
 from slm_lab.studies import resume
 
 if TYPE_CHECKING:
-    from slm_lab.agent.agent import Agent
+    from slm_lab.agent.agent import LearningAgent
     from slm_lab.agent.memory.memory import AppendLog
     from slm_lab.core.types import StateDict
     from slm_lab.records.checkpoints import TrainingCheckpoint
@@ -455,7 +455,7 @@ def _why_it_does_not_load(spec: Spec, before: Spec, state: "StateDict") -> str |
 
 
 @contextmanager
-def _agent(spec: Spec) -> Iterator["Agent"]:
+def _agent(spec: Spec) -> Iterator["LearningAgent"]:
     """An agent of a Session, on the CPU."""
     with importing():
         from slm_lab.session.build import env_and_agent, on_cpu
@@ -507,6 +507,6 @@ def _leaves(tree: Any) -> Iterator[Any]:
         yield tree
 
 
-def _capacity(agent: "Agent") -> int:
+def _capacity(agent: "LearningAgent") -> int:
     """The steps that its replay memory may hold."""
     return 0 if agent.log is None else agent.log.capacity

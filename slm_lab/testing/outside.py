@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from slm_lab.agent.agent import Agent
+from slm_lab.agent.agent import LearningAgent
 from slm_lab.agent.algorithm.algorithm import AgentSeeds, Learner
 from slm_lab.agent.build import build_agent
-from slm_lab.api.agent import Agent as LoadedAgent
+from slm_lab.api.agent import Agent
 from slm_lab.core.types import Array, FloatArray
 from slm_lab.env.convert.mask import MASK
 from slm_lab.env.convert.nested import element, nested
@@ -60,7 +60,7 @@ def evaluation_env(spec: Spec) -> VectorEnv:
     return env
 
 
-def untrained(spec: Spec, vector: VectorEnv) -> Agent:
+def untrained(spec: Spec, vector: VectorEnv) -> LearningAgent:
     """A new agent for these environments."""
     return build_agent(
         spec.agent.for_acting(),
@@ -71,7 +71,7 @@ def untrained(spec: Spec, vector: VectorEnv) -> Agent:
     )
 
 
-def outside(spec: Spec, learner: Learner[Any], statistics: FloatArray) -> LoadedAgent:
+def outside(spec: Spec, learner: Learner[Any], statistics: FloatArray) -> Agent:
     """The agent of this learner, as `slm_lab.load` makes it of its snapshot."""
     flats = {name: flat.state_dict() for name, flat in learner.flats.items()}
     snapshot = {"frame": FRAME, "flats": flats, "statistics": statistics.copy()}
@@ -84,10 +84,10 @@ def outside(spec: Spec, learner: Learner[Any], statistics: FloatArray) -> Loaded
     )
     record = SimpleNamespace(trial=0, folder=Path("run"), place=Path("run"))
     run = cast(PlayableRun, SimpleNamespace(spec=spec, record=record))
-    return LoadedAgent(run, saved, SEED)
+    return Agent(run, saved, SEED)
 
 
-def loaded_agent(spec: Spec) -> LoadedAgent:
+def loaded_agent(spec: Spec) -> Agent:
     """A new agent outside the lab, with weights and moments that matter."""
     with closing(evaluation_env(spec)) as vector:
         return outside(spec, untrained(spec, vector).learner, vector.statistics)
@@ -106,7 +106,7 @@ def batched(observations: Sequence[Any]) -> Any:
 class Game:
     """Environments of a loaded agent, stepped one by one as its user steps them."""
 
-    def __init__(self, agent: LoadedAgent) -> None:
+    def __init__(self, agent: Agent) -> None:
         self.envs = [agent.make_env() for _ in range(N)]
         pairs = zip(self.envs, env_seeds(SEED, N), strict=True)
         self.raw: list[Any] = []
@@ -184,7 +184,7 @@ def _deviation(action: Array, expected: Array) -> str:
 
 
 def deviation_of_file(
-    agent: LoadedAgent,
+    agent: Agent,
     path: Path,
     open_file: Callable[[Path], PolicyFile],
     steps: int = 40,

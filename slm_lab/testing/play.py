@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from slm_lab.agent.agent import Agent
+from slm_lab.agent.agent import LearningAgent
 from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.batch import ImitationBatch, Rollout, Transitions, TransitionSource
 from slm_lab.agent.build import build_agent
@@ -37,7 +37,7 @@ class Play:
         self.memory_shape = self.agent.actor.memory_obs(self.obs).shape[1:]
         """The shape of one observation as the memory stores it."""
 
-    def fresh_agent(self, seed: int) -> Agent:
+    def fresh_agent(self, seed: int) -> LearningAgent:
         """Another agent of the same spec for the same environments."""
         seeds = AgentSeeds(init=seed, action=seed + 100, sampling=seed + 200)
         env = self.env
@@ -47,7 +47,7 @@ class Play:
             self.spec.agent, *spaces, env.num_envs, seeds, normalization=normalization
         )
 
-    def step(self, *onlookers: Agent) -> tuple[Array, Step]:
+    def step(self, *onlookers: LearningAgent) -> tuple[Array, Step]:
         """One vector step by the agent's action; every other agent observes it as its
         own."""
         obs = self.obs
@@ -76,14 +76,14 @@ def saved(state: StateDict) -> Any:
     return from_plain(torch.load(file, weights_only=True))
 
 
-def whole(part: Agent | Memory[Any]) -> StateDict:
+def whole(part: LearningAgent | Memory[Any]) -> StateDict:
     """All its state: what a checkpoint holds, and the steps in its log."""
     log = part.log
     steps = None if log is None else log.content(log.first, log.count)
     return {"state": part.state_dict(), "steps": steps}
 
 
-def load_whole(part: Agent | Memory[Any], state: StateDict) -> None:
+def load_whole(part: LearningAgent | Memory[Any], state: StateDict) -> None:
     """Restores the result of `whole`."""
     part.load_state_dict(state["state"])
     if part.log is not None:

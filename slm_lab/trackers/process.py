@@ -80,8 +80,15 @@ class TrackerProcess:
                     f"--track: {error.strerror}; the training goes on", file=sys.stderr
                 )
                 return
-        self._relay = threading.Thread(target=self._print, daemon=True)
-        self._relay.start()
+        self._is_given_up = False
+        """Whether this process kills it; else its death is news to the user."""
+        # the second does not wait for what a tracker has started, which holds the pipe
+        self._threads = [
+            threading.Thread(target=follow, daemon=True)
+            for follow in (self._print, self._report_death)
+        ]
+        for thread in self._threads:
+            thread.start()
         self._tell(json.dumps(request))
 
     def __enter__(self) -> Self:
@@ -103,7 +110,8 @@ class TrackerProcess:
                 process.stdin.close()
             if kind is not KeyboardInterrupt:
                 process.wait(self._seconds)
-                self._relay.join(1.0)
+                for thread in self._threads:
+                    thread.join(1.0)
         except subprocess.TimeoutExpired:
             print(
                 f"{self._trackers}: not all was sent in {self._seconds:g} s; a resume "
@@ -111,6 +119,7 @@ class TrackerProcess:
                 file=sys.stderr,
             )
         finally:
+            self._is_given_up = True
             # also what a tracker has started
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -127,6 +136,22 @@ class TrackerProcess:
     def _print(self) -> None:
         assert self._process is not None
         assert self._process.stdout is not None
-        with suppress(ValueError, OSError):
-            for line in self._process.stdout:
+        with suppress(ValueError, OSError), self._process.stdout as lines:
+            for line in lines:
                 print(line.rstrip("\n"), file=sys.stderr)
+
+    def _report_death(self) -> None:
+        """Prints a line if the process dies by itself. One that returns has said why,
+        or has sent all."""
+        assert self._process is not None
+        code = self._process.wait()
+        if code == 0 or self._is_given_up:
+            return
+        how = f"ended early (exit code {code})"
+        if code < 0:
+            how = f"was killed by signal {-code}"
+        print(
+            f"{self._trackers}: its process {how}; the training goes "
+            "on, and a resume sends the rest",
+            file=sys.stderr,
+        )

@@ -139,7 +139,13 @@ def build_q_network(
     def build() -> nn.Module:
         net = build_net(net_spec, layout, heads, generator)
         if num_cosines is not None:
-            net = _implicit(net, net_spec, returns, num_cosines, generator)
+            net = _implicit(
+                net=net,
+                spec=net_spec,
+                returns=returns,
+                num_cosines=num_cosines,
+                generator=generator,
+            )
         elif returns is not None:
             net = ReturnHead(net, returns)
         return net.to(device).train(False)

@@ -33,6 +33,20 @@ INFO = "info."
 """The prefix of a mask in the info of `reset` and `step`."""
 
 
+class MaskError(LabError):
+    """A mask of an environment that is missing or wrong. Found before a run, it is a
+    problem of the spec."""
+
+    def __init__(self, place: str, fault: str) -> None:
+        super().__init__(place, fault)
+        self.place = place
+        self.fault = fault
+
+    @override
+    def __str__(self) -> str:
+        return f'env.action_mask = "{self.place}": {self.fault}'
+
+
 class MaskReader:
     """Reads the mask at `place`: "info.KEY", or a part of the observation. A mask has a
     number for each value of each Discrete component of an action. It is 1 where the
@@ -118,7 +132,7 @@ class MaskReader:
 
     def find(self, obs: Any, info: Mapping[str, Any], method: str) -> Any:
         """The mask of an observation, or the masks of a batch, as the environment gives
-        them. Raises LabError if it is missing."""
+        them. Raises MaskError if it is missing."""
         holder: Any = obs
         what = "observation"
         path = self._path
@@ -136,9 +150,10 @@ class MaskReader:
         except (KeyError, IndexError, TypeError):
             pass
         keys = ", ".join(map(str, holder)) if isinstance(holder, Mapping) else ""
-        raise LabError(
-            f'env.action_mask = "{self.place}": the {what} of {method}() of '
-            f"{self._env_name} has no {self.key}; it has {keys or 'nothing'}"
+        raise MaskError(
+            self.place,
+            f"the {what} of {method}() of {self._env_name} has no {self.key}; it has "
+            f"{keys or 'nothing'}",
         )
 
     def read_batch(
@@ -162,7 +177,7 @@ class MaskReader:
 
     def read(self, value: Any, may_be_empty: bool | BoolArray = False) -> Array:
         """One mask (A,), A over all components, or a batch (B, A), as uint8. Raises
-        LabError for another shape and for other numbers. Also if no value of a
+        MaskError for another shape and for other numbers. Also if no value of a
         component is allowed, except where it `may_be_empty`."""
         mask = self._joined(value)
         if mask.shape[-1:] != (self.num_values,):
@@ -293,10 +308,8 @@ class MaskReader:
         for k, mask in zip(choices, value, strict=True):
             yield str(k), (parts[k], mask)
 
-    def _fault(self, fault: str) -> LabError:
-        return LabError(
-            f'env.action_mask = "{self.place}": the mask of {self._env_name} {fault}'
-        )
+    def _fault(self, fault: str) -> MaskError:
+        return MaskError(self.place, f"the mask of {self._env_name} {fault}")
 
 
 def action_sizes(space: AnySpace) -> IntArray | None:

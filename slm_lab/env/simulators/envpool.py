@@ -227,7 +227,7 @@ class EnvpoolEnvs(SavedFields, RawEnvs):
         """`count` observations of the pool, (count, ...) in `observation_space`."""
         if self._view is None:
             return np.asarray(obs)
-        return self._view.observe(obs, info, method, count, is_last)
+        return self._view.observe(obs, info, method, count, is_last=is_last)
 
     @override
     def step(self, action: Array) -> RawStep:

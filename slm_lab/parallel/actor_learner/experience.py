@@ -7,7 +7,7 @@ from typing import final
 import numpy as np
 from typing_extensions import override
 
-from slm_lab.agent.agent import Agent
+from slm_lab.agent.agent import LearningAgent
 from slm_lab.agent.memory.replay import Replay
 from slm_lab.core.errors import LabError
 from slm_lab.core.moments import merged, require_finite
@@ -31,7 +31,7 @@ class ActorExperience(Experience):
     def __init__(
         self,
         source: UnrollSource,
-        agent: Agent,
+        agent: LearningAgent,
         env: VectorEnv,
         clock: Clock,
         spec: Spec,
@@ -181,7 +181,7 @@ class ReplayExperience(ActorExperience):
     def __init__(
         self,
         source: UnrollSource,
-        agent: Agent,
+        agent: LearningAgent,
         env: VectorEnv,
         clock: Clock,
         spec: Spec,

@@ -14,7 +14,7 @@ from typing import Any, final
 import numpy as np
 from typing_extensions import override
 
-from slm_lab.agent.agent import Agent
+from slm_lab.agent.agent import LearningAgent
 from slm_lab.agent.algorithm.algorithm import Actor
 from slm_lab.agent.batch import Act
 from slm_lab.agent.device import new_stream, separate_stream
@@ -97,7 +97,9 @@ class InferenceServer:
     """Acts for all actors, in a thread of the learner's process, with the published
     weights. `requests`, (N,), are records of all actors."""
 
-    def __init__(self, requests: Array, agent: Agent, weights: WeightStore) -> None:
+    def __init__(
+        self, requests: Array, agent: LearningAgent, weights: WeightStore
+    ) -> None:
         self._agent = agent
         self._weights = weights
         self._requests = requests

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from slm_lab.agent.agent import Agent
+from slm_lab.agent.agent import LearningAgent
 from slm_lab.core.errors import PeerLostError
 from slm_lab.core.types import Array
 from slm_lab.env.vector_env import VectorEnv
@@ -76,7 +76,9 @@ class UnrollQueue:
     """The budget: no actor begins an unroll beyond it."""
 
     @classmethod
-    def of(cls, spec: Spec, agent: Agent, env: VectorEnv, frame: int) -> "UnrollQueue":
+    def of(
+        cls, spec: Spec, agent: LearningAgent, env: VectorEnv, frame: int
+    ) -> "UnrollQueue":
         """A queue for actors like `agent` in `env`, whose memory is an `UnrollWriter`.
         `frame` is the number of frames already spent. Raises LabError if shared memory
         has no room."""

@@ -22,7 +22,7 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 from typing_extensions import override
 
-from slm_lab.agent.agent import Agent
+from slm_lab.agent.agent import LearningAgent
 from slm_lab.core.errors import LabError
 from slm_lab.core.plugins import import_plugins, look_in_working_directory
 from slm_lab.core.process import keep_freed_memory, seed_global_generators
@@ -164,7 +164,7 @@ class RaySource(UnrollSource, Runner):
         self,
         task: SessionTask,
         board: StatusBoard,
-        agent: Agent,
+        agent: LearningAgent,
         env: VectorEnv,
         lost: Connection,
     ) -> None:

@@ -7,7 +7,7 @@ from typing import TypeAlias, final
 
 from typing_extensions import override
 
-from slm_lab.agent.agent import Agent
+from slm_lab.agent.agent import LearningAgent
 from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.algorithm.correction import VTrace
 from slm_lab.agent.build import build_agent
@@ -36,7 +36,7 @@ from slm_lab.session.strategy import Blueprint, JointCheckpoint, StartBarrier, S
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.spec import Spec
 
-MakeSource: TypeAlias = Callable[[StatusBoard, Agent, VectorEnv], UnrollSource]
+MakeSource: TypeAlias = Callable[[StatusBoard, LearningAgent, VectorEnv], UnrollSource]
 """Makes a learner's source from its agent and the environment that holds the
 statistics."""
 
@@ -125,7 +125,7 @@ class LearnerStrategy(Strategy, StartBarrier, JointCheckpoint):
 
     @override
     def experience(
-        self, spec: Spec, agent: Agent, env: VectorEnv, clock: Clock
+        self, spec: Spec, agent: LearningAgent, env: VectorEnv, clock: Clock
     ) -> Experience:
         kind = ReplayExperience if self._replays else OnPolicyExperience
         self._source = self._make_source(self._board, agent, env)
@@ -140,7 +140,7 @@ class LearnerStrategy(Strategy, StartBarrier, JointCheckpoint):
         return self._experience
 
     @override
-    def join(self, agent: Agent, env: VectorEnv) -> None:
+    def join(self, agent: LearningAgent, env: VectorEnv) -> None:
         if self._source.weights.count == 0:
             self._experience.publish()
 
@@ -176,7 +176,7 @@ def queue_source(
     queue: UnrollQueue,
     seeds: SessionSeeds,
     board: StatusBoard,
-    _: Agent,
+    _: LearningAgent,
     env: VectorEnv,
 ) -> UnrollSource:
     """Actors in separate processes on one machine. `seeds` are the learner's; with
@@ -220,7 +220,9 @@ def simulated_strategy(
     spec = task.spec.as_learned()
     pace = simulation.pace_alone(0)
 
-    def make_source(board: StatusBoard, agent: Agent, env: VectorEnv) -> UnrollSource:
+    def make_source(
+        board: StatusBoard, agent: LearningAgent, env: VectorEnv
+    ) -> UnrollSource:
         actors = local_actors(task, board)
         frames_left = spec.env.max_frame
         unroll = spec.unroll_length * spec.env.num_envs
@@ -232,14 +234,14 @@ def simulated_strategy(
             max_unrolls=-(-frames_left // unroll),
         )
 
-    return LearnerStrategy(spec, make_source, board, 0, pace)
+    return LearnerStrategy(spec, make_source, board, 0, pace=pace)
 
 
 def ray_source(
     task: SessionTask,
     losses: Connection,
     board: StatusBoard,
-    agent: Agent,
+    agent: LearningAgent,
     env: VectorEnv,
 ) -> UnrollSource:
     """Actors on the nodes of a Ray cluster. `task` is the learner's, with the actors'

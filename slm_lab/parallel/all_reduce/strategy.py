@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 from typing_extensions import override
 
-from slm_lab.agent.agent import Agent
+from slm_lab.agent.agent import LearningAgent
 from slm_lab.agent.algorithm.resets import ResetSync
 from slm_lab.agent.optim.optimizer import GradientSync, TrainState
 from slm_lab.agent.optim.process_group import ProcessGroup, SoloGroup
@@ -232,7 +232,7 @@ class RankStrategy(strategy.Strategy, strategy.StartBarrier, strategy.JointCheck
         networks."""
 
     @override
-    def join(self, agent: Agent, env: VectorEnv) -> None:
+    def join(self, agent: LearningAgent, env: VectorEnv) -> None:
         """Broadcasts the first rank's parameters and optimizer state."""
         self._env = env
         self._ballot.num_envs = env.num_envs

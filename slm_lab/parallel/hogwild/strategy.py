@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from slm_lab.agent.agent import Agent
+from slm_lab.agent.agent import LearningAgent
 from slm_lab.agent.algorithm.resets import ResetSync
 from slm_lab.agent.optim.optimizer import Optimizer, TrainState
 from slm_lab.core.moments import merged, require_finite
@@ -51,7 +51,7 @@ class GlobalState:
 
     @classmethod
     def of(
-        cls, mode: HogwildMode, agent: Agent, env: VectorEnv, num_workers: int
+        cls, mode: HogwildMode, agent: LearningAgent, env: VectorEnv, num_workers: int
     ) -> "GlobalState":
         """A shared copy of a fresh agent's state and its environments' statistics.
         Raises LabError if shared memory has no room."""
@@ -212,7 +212,7 @@ class HogwildStrategy(Strategy, Ballot):
         self._board.request_stop(user_waits=False)
 
     @override
-    def join(self, agent: Agent, env: VectorEnv) -> None:
+    def join(self, agent: LearningAgent, env: VectorEnv) -> None:
         self._agent = agent
         self._env = env
         self._syncs: dict[str, HogwildSync] = {}

@@ -20,6 +20,8 @@ from slm_lab.studies.ab.verdict import StoppingRule, Verdict
 from slm_lab.studies.compare.plan import Plan, consecutive_seeds
 from slm_lab.studies.one_training import one_training
 
+LABELS = ("A", "B")
+"""The labels of the two specs."""
 DEFAULT_SEEDS = 20
 """The most seeds of each spec, unless the user says otherwise."""
 MUST_AGREE = ("env.name", "env.max_frame")
@@ -63,7 +65,7 @@ def make_plan(request: AbRequest) -> Plan:
         name="_vs_".join(names),
         specs={
             label: _named(spec, f"{spec.name}_{label.lower()}")
-            for label, spec in zip("AB", specs, strict=True)
+            for label, spec in zip(LABELS, specs, strict=True)
         },
         seeds=consecutive_seeds(request.a.seed, specs[0], allowed),
         threshold=None,

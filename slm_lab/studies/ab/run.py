@@ -5,13 +5,15 @@ from typing import final
 
 from typing_extensions import override
 
-from slm_lab.core.errors import UsageError
+from slm_lab.core.errors import Problem, UsageError
 from slm_lab.metrics.trial_state import Params, TrialState
-from slm_lab.records.comparison import AB
+from slm_lab.records.comparison import AB, PLAN_BLOCK
+from slm_lab.records.validated import damaged
 from slm_lab.spec.load import warnings_held
-from slm_lab.studies.ab.plan import check_enough, rule_of
+from slm_lab.studies.ab.plan import LABELS, check_enough, rule_of
 from slm_lab.studies.ab.results import AbResults
-from slm_lab.studies.compare.folder import CompareFolder, check_kind, read_plan
+from slm_lab.studies.ab.verdict import StoppingRule
+from slm_lab.studies.compare.folder import FIX, CompareFolder, read_plan
 from slm_lab.studies.compare.plan import Plan
 from slm_lab.studies.compare.trainings import PlannedTrainings, pool_for
 from slm_lab.studies.pool import Pool
@@ -52,8 +54,11 @@ class AbRun(PlannedTrainings):
     ) -> "AbRun":
         """Resumes a test with the plug-ins `imports`. It may now use `seeds` of each;
         None: as many as before. Raises UsageError, SpecError."""
-        plan = read_plan(folder, imports)
-        check_kind(folder, plan, AB)
+        plan = read_plan(folder, AB, imports, StoppingRule)
+        if tuple(plan.specs) != LABELS:
+            place = f"{PLAN_BLOCK}.variants"
+            problem = Problem(place, "must be labelled A and B", list(plan.specs))
+            raise damaged(plan.file(folder), problem, FIX)
         if seeds is not None:
             plan = _extended(plan, seeds)
         run = cls(CompareFolder(folder, plan), pool_for(plan, jobs))

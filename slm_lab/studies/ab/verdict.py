@@ -5,9 +5,10 @@ import math
 from collections.abc import Sequence
 from enum import StrEnum
 from functools import cached_property
-from typing import NamedTuple, final
+from typing import Annotated, NamedTuple, final
 
 import numpy as np
+from pydantic import Field
 
 from slm_lab.charts.confidence_sequence import ConfidenceSequence
 from slm_lab.charts.statistics import Interval
@@ -33,9 +34,9 @@ class Answer(StrEnum):
 class StoppingRule(NamedTuple):
     """When a test of two variants ends before its last seed."""
 
-    confidence: float
+    confidence: Annotated[float, Field(ge=0.5, lt=1)]
     """The chance, at least, that the interval of the difference is right."""
-    smallest: float | None
+    smallest: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
     """A difference in the final return that does not matter yet."""
 
 

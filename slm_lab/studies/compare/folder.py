@@ -4,13 +4,18 @@ tables."""
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, final
 
 from slm_lab.charts.speeds import Way
-from slm_lab.core.errors import MissingRunError, UsageError, undone_on_failure
+from slm_lab.core.errors import (
+    MissingRunError,
+    Problem,
+    UsageError,
+    undone_on_failure,
+)
 from slm_lab.core.files import write_json
 from slm_lab.core.process import usable_cores
 from slm_lab.metrics.trial_state import Params, Status, TrialState
@@ -39,69 +44,106 @@ from slm_lab.records.trust import (
     named_by,
     recorded_imports,
 )
+from slm_lab.records.validated import UnreadableFileError, damaged, validated
 from slm_lab.spec.load import load_specs
 from slm_lab.spec.read import read_file
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.result import Ending
 from slm_lab.storage.run_dir import RunDir, fresh_folder, safe_name
 from slm_lab.studies.baseline import RANDOM_RETURNS_FILE
-from slm_lab.studies.compare.plan import Plan, Planned
+from slm_lab.studies.compare.plan import Plan, Planned, RecordedPlan
+
+FIX = "put back the file, or begin a new comparison"
+"""What to do about a damaged plan."""
 
 
 def read_plan(
-    folder: Path, imports: tuple[str, ...] = (), to_resume: bool = True
+    folder: Path,
+    kind: ComparisonKind,
+    imports: tuple[str, ...] = (),
+    terms: type[Any] = dict,
+    to_resume: bool = True,
 ) -> Plan:
-    """The plan in the folder of a comparison. Its plug-ins must be imported. Raises
-    SpecError. Raises UsageError without a plan of this format. `to_resume` warns of
-    suspicious keys. It raises UsageError also for speeds that another machine has
-    measured.
+    """The plan of this `kind` in the folder of a comparison. Its plug-ins must be
+    imported. `terms` is the type of what only plans of the kind say.
+
+    Raises SpecError. Raises UsageError without a plan of this kind and format. Raises
+    UnreadableFileError for a damaged plan, or one of a kind of a later version.
+    `to_resume` warns of suspicious keys. It raises UsageError also for speeds that
+    another machine has measured.
     """
     file, block = _plan_block(folder)
-    kind = kind_of(block)
-    if isinstance(kind, UnknownKind):
-        raise UsageError(f"{folder} is {kind.directions}")
+    _check_kind(folder, block, kind)
     check_format(folder, block.get("format"))
+    recorded = validated(
+        kind=RecordedPlan,
+        content=json.dumps(block),
+        file=file,
+        fix=FIX,
+        place=PLAN_BLOCK,
+    )
+    if kind.terms_key:
+        place = f"{PLAN_BLOCK}.{kind.terms_key}"
+        validated(
+            kind=terms,
+            content=json.dumps(kind.terms_of(block)),
+            file=file,
+            fix=FIX,
+            place=place,
+        )
     specs = load_specs(file, warn=to_resume)
-    cores = int(block["usable_cores"])
-    processor_name = str(block["machine"]["processor"])
     if to_resume:
         for spec in specs.values():
             check_cluster_allowed(folder, spec, ())
         if kind.measures_speed:
-            _check_machine_is(folder, cores, processor_name)
-    by_label = {}
-    for entry in block["variants"]:
-        spec = specs[entry["spec"]]
-        by_label[_label(entry, spec, cores)] = spec
-    return Plan(
+            cores = recorded.usable_cores
+            _check_machine_is(folder, cores, recorded.machine.processor)
+    plan = Plan(
         kind=kind,
-        name=block["name"],
-        specs=by_label,
-        seeds=tuple(block["seeds"]),
-        threshold=block["threshold"],
-        cores=cores,
-        processor=processor_name,
+        name=recorded.name,
+        specs=_by_label(file, recorded, specs),
+        seeds=recorded.seeds,
+        threshold=recorded.threshold,
+        cores=recorded.usable_cores,
+        processor=recorded.machine.processor,
         imports=imports,
-        notes=tuple(block["notes"]),
+        notes=recorded.notes,
         terms=kind.terms_of(block),
     )
+    if plan.file(folder) != file:
+        message = f"must be the name in {PLAN_FILE.format('NAME')}"
+        raise damaged(file, Problem(f"{PLAN_BLOCK}.name", message, plan.name), FIX)
+    return plan
 
 
-def check_kind(folder: Path, plan: Plan, kind: ComparisonKind) -> None:
+def _check_kind(folder: Path, block: Mapping[str, Any], kind: ComparisonKind) -> None:
     """Raises UsageError, which names the right command, if the plan in a folder is of
-    another kind."""
-    if plan.kind is not kind:
-        directions = plan.kind.directions.format(folder=folder)
+    another kind; UnreadableFileError for a kind of a later version."""
+    found = kind_of(block)
+    directions = found.directions.replace("{folder}", str(folder))
+    if isinstance(found, UnknownKind):
+        raise UnreadableFileError(f"{folder} is {directions}")
+    if found is not kind:
         raise UsageError(f"{folder} is {directions}")
 
 
-def _label(entry: dict[str, Any], spec: Spec, cores: int) -> str:
-    """The label of a variant in a plan; earlier versions wrote none, and compared only
-    modes."""
-    label: str | None = entry.get("label")
-    if label is None:
-        return Way.of(spec, cores).label
-    return label
+def _by_label(
+    file: Path, recorded: RecordedPlan, specs: Mapping[str, Spec]
+) -> dict[str, Spec]:
+    """The spec of each variant by its label. Raises UsageError if the plan file lacks
+    it."""
+    by_label = {}
+    for number, variant in enumerate(recorded.variants):
+        spec = specs.get(variant.spec)
+        if spec is None:
+            place = f"{PLAN_BLOCK}.variants.{number}.spec"
+            message = "must be the name of a spec in the file"
+            raise damaged(file, Problem(place, message, variant.spec), FIX)
+        label = variant.label
+        if label is None:
+            label = Way.of(spec, recorded.usable_cores).label
+        by_label[label] = spec
+    return by_label
 
 
 def _check_machine_is(folder: Path, cores: int, processor_name: str) -> None:

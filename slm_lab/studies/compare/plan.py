@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Mapping
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import BaseModel, Field
 
 from slm_lab.charts.speeds import Way
 from slm_lab.records.comparison import PLAN_BLOCK, PLAN_FILE, ComparisonKind
@@ -55,6 +57,32 @@ def consecutive_seeds(first: int | None, base: Spec, count: int) -> tuple[int, .
     if first is None:
         first = draw_root_seed()
     return tuple(range(first, first + count))
+
+
+class RecordedVariant(BaseModel):
+    """What a plan file says of a variant."""
+
+    spec: str
+    label: str | None = None
+    """Earlier versions wrote none, and compared only modes."""
+
+
+class RecordedMachine(BaseModel):
+    """What a plan file says of the machine, as far as a resume asks."""
+
+    processor: str
+
+
+class RecordedPlan(BaseModel):
+    """The block of a plan file that `Plan.to_json` writes, as far as a resume asks."""
+
+    name: str
+    variants: Annotated[tuple[RecordedVariant, ...], Field(min_length=1)]
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
+    threshold: float | None
+    usable_cores: Annotated[int, Field(ge=1)]
+    machine: RecordedMachine
+    notes: tuple[str, ...]
 
 
 class Plan(NamedTuple):

@@ -10,7 +10,7 @@ from slm_lab.metrics.trial_state import Status, TrialState
 from slm_lab.records.comparison import COMPARE
 from slm_lab.spec.load import warnings_held
 from slm_lab.storage.result import TrialResult
-from slm_lab.studies.compare.folder import CompareFolder, check_kind, read_plan
+from slm_lab.studies.compare.folder import CompareFolder, read_plan
 from slm_lab.studies.compare.plan import Plan, Planned
 from slm_lab.studies.compare.results import CompareResults
 from slm_lab.studies.compare.trainings import PlannedTrainings
@@ -42,8 +42,7 @@ class CompareRun(PlannedTrainings):
     def resume(cls, folder: Path, imports: tuple[str, ...] = ()) -> "CompareRun":
         """Resumes a comparison with the plug-ins `imports`. Raises UsageError,
         SpecError."""
-        plan = read_plan(folder, imports)
-        check_kind(folder, plan, COMPARE)
+        plan = read_plan(folder, COMPARE, imports)
         return cls(CompareFolder(folder, plan))
 
     @property

@@ -9,6 +9,7 @@ from typing_extensions import override
 from slm_lab.core.errors import LabError
 from slm_lab.metrics.trial_state import TrialState
 from slm_lab.records.run_source import RunSource
+from slm_lab.records.validated import UnreadableFileError
 from slm_lab.storage.run_dir import safe_name
 from slm_lab.studies.compare.folder import CompareFolder, read_plan
 from slm_lab.studies.compare.plan import Plan, Planned
@@ -34,7 +35,8 @@ class TreatRun(PlannedTrainings):
     @classmethod
     def open(cls, plan: Plan, data_dir: Path, jobs: int | None) -> "TreatRun":
         """Begins the treatment, on at most `jobs` cores; None: on all. One of the same
-        plan in `data_dir` is resumed."""
+        plan in `data_dir` is resumed. Raises UsageError beside a plan that cannot be
+        read."""
         pool = pool_for(plan, jobs)
         known = _folder_of(plan, data_dir)
         if known is not None:
@@ -66,14 +68,21 @@ class TreatRun(PlannedTrainings):
 
 
 def _folder_of(plan: Plan, data_dir: Path) -> Path | None:
-    """The newest folder of a treatment of the same plan; None if there is none."""
+    """The newest folder of a treatment of the same plan; None if there is none.
+    Raises UsageError for a folder whose plan this version cannot read."""
     folders = data_dir.glob(f"{safe_name(plan.name)}_{plan.kind.word}_*")
     for folder in sorted(folders, reverse=True):
         try:
-            known = read_plan(folder, plan.imports, to_resume=False)
+            known = read_plan(
+                folder=folder,
+                kind=plan.kind,
+                imports=plan.imports,
+                terms=Treatment,
+                to_resume=False,
+            )
+        except UnreadableFileError:
+            raise  # it may be this treatment: a new one would repeat its trainings
         except LabError:
-            continue
-        if known.kind is not plan.kind:
             continue
         has_same_specs = [spec.to_json() for spec in known.specs.values()] == [
             spec.to_json() for spec in plan.specs.values()

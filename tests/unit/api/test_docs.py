@@ -76,3 +76,14 @@ def test_each_public_name_has_an_example_that_prints_what_it_says(
     assert sum(len(each.examples) for each in found)
     for each in found:
         assert not runner.run(each).failed, capsys.readouterr().out
+
+
+def test_no_class_of_the_package_has_the_name_of_a_class_that_it_publishes():
+    source = Path(slm_lab.__file__).parent
+    classes = [
+        name
+        for file in source.rglob("*.py")
+        for name in re.findall(r"^class (\w+)", file.read_text(), re.MULTILINE)
+    ]
+    published = [name for name in slm_lab.__all__ if name[0].isupper()]
+    assert [name for name in published if classes.count(name) != 1] == []

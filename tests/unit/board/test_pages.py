@@ -13,7 +13,7 @@ from slm_lab.board.runs_page import grid_part
 from slm_lab.core.errors import UsageError
 from slm_lab.records.annotations import annotate
 from slm_lab.records.catalog import Catalog
-from slm_lab.records.comparison import KINDS
+from slm_lab.records.comparison import COMPARISON_LOG, KINDS
 from slm_lab.records.overview import RunStatus
 from tests.support import ppo
 from tests.unit.records.runs import write_comparison, write_ended, write_run
@@ -162,6 +162,21 @@ def test_the_page_of_a_comparison_resumes_it_and_frames_its_page_without_a_resul
     assert f"'{command}'" in str(parts["commands"].make())
     (frame,) = parts["results"].make()
     assert frame.src.startswith(f"/files/{folder.name}/small_{kind.word}.html?")
+
+
+def test_the_page_of_a_comparison_says_why_its_log_cannot_be_read(tmp_path):
+    folder = write_comparison(tmp_path, KINDS[0])
+    (folder / "small_compare.html").write_text("drawn")
+    log = folder / COMPARISON_LOG.format("small")
+    log.write_text('{"event": "began", "trial": 0}\n')
+    entry = Catalog(tmp_path).entries()[folder.name]
+    assert (entry.overview.status, entry.problem) == (RunStatus.DAMAGED, "")
+    parts = run_page.parts(Catalog(tmp_path), Query(run=folder.name))
+    reason, frame = parts["results"].make()
+    assert reason.children == (
+        f"{log}, line 1, is no event: no line before it proposes t0"
+    )
+    assert frame.src.startswith(f"/files/{folder.name}/small_compare.html?")
 
 
 def test_the_table_has_tags_and_the_keys_that_differ(tmp_path):

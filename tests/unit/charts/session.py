@@ -6,7 +6,7 @@ import numpy as np
 
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.row import BASE_COLUMNS
-from slm_lab.metrics.tracker import EvaluationTracker, Tracker
+from slm_lab.metrics.tracker import EvaluationTracker, TrainingTracker
 from slm_lab.metrics.writer import RowWriter
 
 
@@ -32,7 +32,7 @@ def session_rows(returns, frames=None, opt_steps=None):
 def write_session(path, rows, *, seed=0, every=500, extra=("clip_eps",), learns=True):
     """Writes a CSV like that of a learning Session; its wall_t depends on the seed."""
     generator = np.random.default_rng(seed)
-    tracker = Tracker(1, every, 4 * rows * every, extra)
+    tracker = TrainingTracker(1, every, 4 * rows * every, extra)
     with closing(RowWriter(path, tracker.columns)) as writer:
         for i in range(1, rows + 1):
             level = 500 / (1 + np.exp(-(i - rows / 3) / 10))

@@ -5,7 +5,7 @@ from slm_lab.core.errors import CheckpointError, LabError
 from slm_lab.core.types import Column
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.row import BASE_COLUMNS
-from slm_lab.metrics.tracker import Tracker
+from slm_lab.metrics.tracker import TrainingTracker
 
 BUDGET = 1_000_000
 
@@ -31,12 +31,14 @@ def row_at(tracker, frame, wall_t=None):
 
 
 def test_a_row_has_the_base_columns_then_the_extra_ones():
-    tracker = Tracker(2, 100, BUDGET, ["clip_eps", Column("novelty", "1", "how new")])
+    tracker = TrainingTracker(
+        2, 100, BUDGET, ["clip_eps", Column("novelty", "1", "how new")]
+    )
     assert row_at(tracker, 100).columns == (*BASE_COLUMNS, "clip_eps", "novelty")
 
 
 def test_a_row_carries_the_clocks_it_is_given():
-    row = row_at(Tracker(2, 100, BUDGET), 100)
+    row = row_at(TrainingTracker(2, 100, BUDGET), 100)
     assert (row["frame"], row["total_frame"], row["wall_t"], row["opt_step"]) == (
         100,
         200,
@@ -46,18 +48,18 @@ def test_a_row_carries_the_clocks_it_is_given():
 
 
 def test_total_reward_is_empty_before_the_first_episode_ends():
-    row = row_at(Tracker(2, 100, BUDGET), 100)
+    row = row_at(TrainingTracker(2, 100, BUDGET), 100)
     assert (row["total_reward"], row["total_reward_ma"], row["epi"]) == (None, None, 0)
 
 
 def test_total_reward_is_the_mean_over_environments_that_have_finished_an_episode():
-    tracker = Tracker(3, 100, BUDGET)
+    tracker = TrainingTracker(3, 100, BUDGET)
     finish(tracker, e0=10.0, e2=30.0)
     assert row_at(tracker, 100)["total_reward"] == 20.0
 
 
 def test_total_reward_keeps_an_environments_last_return_until_the_next():
-    tracker = Tracker(2, 100, BUDGET)
+    tracker = TrainingTracker(2, 100, BUDGET)
     finish(tracker, e0=10.0, e1=20.0)
     finish(tracker, e0=40.0)
     row = row_at(tracker, 100)
@@ -66,7 +68,7 @@ def test_total_reward_keeps_an_environments_last_return_until_the_next():
 
 
 def test_the_moving_average_looks_back_on_a_hundred_rows_that_have_a_return():
-    tracker = Tracker(1, 1, BUDGET)
+    tracker = TrainingTracker(1, 1, BUDGET)
     row_at(tracker, 1)  # empty: does not count
     averages = []
     for i in range(150):
@@ -78,7 +80,7 @@ def test_the_moving_average_looks_back_on_a_hundred_rows_that_have_a_return():
 
 
 def test_a_row_has_the_mean_of_the_episodes_since_the_row_before():
-    tracker = Tracker(2, 100, BUDGET)
+    tracker = TrainingTracker(2, 100, BUDGET)
     means = [row_at(tracker, 100)["mean_return"]]
     finish(tracker, e0=1.0, e1=2.0)
     finish(tracker, e0=6.0)
@@ -89,7 +91,7 @@ def test_a_row_has_the_mean_of_the_episodes_since_the_row_before():
 
 
 def test_improved_says_whether_the_last_row_set_a_new_best_of_the_recent_episodes():
-    tracker = Tracker(1, 1, 10)
+    tracker = TrainingTracker(1, 1, 10)
     seen = []
     for frame, value in enumerate([None, 1.0, 1.0, 5.0, 0.0], start=1):
         if value is not None:
@@ -103,7 +105,7 @@ def test_improved_says_whether_the_last_row_set_a_new_best_of_the_recent_episode
 def test_after_a_resume_the_saved_rows_stand_for_their_episodes():
     """The window is one of whole rows here: each episode counts with the mean of its
     row."""
-    alone = Tracker(1, 10, 400, ["episode_length"])
+    alone = TrainingTracker(1, 10, 400, ["episode_length"])
     rows = []
     generator = np.random.default_rng(0)
     for step in range(1, 201):
@@ -113,7 +115,7 @@ def test_after_a_resume_the_saved_rows_stand_for_their_episodes():
     known = Rows(
         rows[0].columns, np.array([row.cells for row in rows], np.float64).T.copy()
     )
-    taken_over = Tracker(1, 10, 400, ["episode_length"])
+    taken_over = TrainingTracker(1, 10, 400, ["episode_length"])
     taken_over.resume_after_rows(known)
     for tracker in (alone, taken_over):
         for _ in range(10):
@@ -127,7 +129,7 @@ def test_after_a_resume_the_saved_rows_stand_for_their_episodes():
 
 
 def test_after_a_resume_the_reports_of_the_interrupted_interval_are_forgotten():
-    tracker = Tracker(1, 100, BUDGET, ["approx_kl"], info_keys=["score"])
+    tracker = TrainingTracker(1, 100, BUDGET, ["approx_kl"], info_keys=["score"])
     saved = row_at(tracker, 100)
     tracker.track_update({"loss": 9.0, "approx_kl": 9.0})
     tracker.track_episodes(
@@ -143,7 +145,7 @@ def test_after_a_resume_the_reports_of_the_interrupted_interval_are_forgotten():
 
 
 def test_a_row_holds_the_mean_over_the_reports_since_the_last_row():
-    tracker = Tracker(1, 100, BUDGET, ["approx_kl"])
+    tracker = TrainingTracker(1, 100, BUDGET, ["approx_kl"])
     tracker.track_update({"loss": 1.0, "approx_kl": 0.5})
     tracker.track_update({"loss": 4.0})
     first = row_at(tracker, 100)
@@ -153,7 +155,7 @@ def test_a_row_holds_the_mean_over_the_reports_since_the_last_row():
 
 
 def test_a_nan_that_a_learner_reports_is_shown_and_does_not_spoil_the_next_row():
-    tracker = Tracker(1, 100, BUDGET)
+    tracker = TrainingTracker(1, 100, BUDGET)
     tracker.track_update({"loss": float("nan")})
     assert np.isnan(row_at(tracker, 100)["loss"])
     tracker.track_update({"loss": 1.0})
@@ -162,31 +164,31 @@ def test_a_nan_that_a_learner_reports_is_shown_and_does_not_spoil_the_next_row()
 
 @pytest.mark.parametrize("key", ["los", "frame", "total_reward", "episode_length"])
 def test_a_report_of_what_is_no_learner_column_is_refused(key):
-    tracker = Tracker(1, 100, BUDGET, ["episode_length"])
+    tracker = TrainingTracker(1, 100, BUDGET, ["episode_length"])
     with pytest.raises(LabError, match=f'reported "{key}"'):
         tracker.track_update({key: 1.0})
 
 
 def test_a_misspelt_report_is_answered_with_the_nearest_column():
     with pytest.raises(LabError, match="did you mean entropy"):
-        Tracker(1, 100, BUDGET).track_update({"entropi": 1.0})
+        TrainingTracker(1, 100, BUDGET).track_update({"entropi": 1.0})
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_return_that_is_not_finite_is_refused(value):
     with pytest.raises(LabError, match="must be finite"):
-        finish(Tracker(2, 100, BUDGET), e1=value)
+        finish(TrainingTracker(2, 100, BUDGET), e1=value)
 
 
 def test_fps_is_frames_over_seconds_since_the_last_row():
-    tracker = Tracker(1, 100, BUDGET)
+    tracker = TrainingTracker(1, 100, BUDGET)
     assert row_at(tracker, 100, wall_t=2.0)["fps"] == 50.0
     assert row_at(tracker, 400, wall_t=3.0)["fps"] == 300.0
     assert row_at(tracker, 500, wall_t=3.0)["fps"] is None
 
 
 def test_episode_length_is_filled_when_asked_for():
-    tracker = Tracker(2, 100, BUDGET, ["episode_length"])
+    tracker = TrainingTracker(2, 100, BUDGET, ["episode_length"])
     index = np.array([0, 1])
     returns = np.array([1.0, 2.0])
     lengths = np.array([10, 15])
@@ -201,7 +203,7 @@ def test_episode_length_is_filled_when_asked_for():
 
 
 def test_a_row_is_due_once_per_crossing_of_a_multiple_of_the_log_frequency():
-    tracker = Tracker(8, 100, BUDGET)
+    tracker = TrainingTracker(8, 100, BUDGET)
     rows = []
     for frame in range(8, 1000, 8):
         if tracker.due(frame):
@@ -210,7 +212,7 @@ def test_a_row_is_due_once_per_crossing_of_a_multiple_of_the_log_frequency():
 
 
 def test_a_step_over_several_multiples_makes_one_row():
-    tracker = Tracker(300, 100, BUDGET)
+    tracker = TrainingTracker(300, 100, BUDGET)
     assert tracker.due(300)
     row_at(tracker, 300)
     assert not tracker.due(399)
@@ -218,7 +220,7 @@ def test_a_step_over_several_multiples_makes_one_row():
 
 
 def test_the_last_frame_tells_whether_a_final_row_is_missing():
-    tracker = Tracker(1, 100, BUDGET)
+    tracker = TrainingTracker(1, 100, BUDGET)
     assert (tracker.last_frame, tracker.last_row) == (0, None)
     row = row_at(tracker, 100)
     assert tracker.last_frame == 100
@@ -226,8 +228,8 @@ def test_the_last_frame_tells_whether_a_final_row_is_missing():
 
 
 def test_a_resumed_run_may_have_another_log_frequency():
-    old = Tracker(1, 100, BUDGET)
-    new = Tracker(1, 30, BUDGET)
+    old = TrainingTracker(1, 100, BUDGET)
+    new = TrainingTracker(1, 30, BUDGET)
     row_at(old, 100)
     new.load_state_dict(old.state_dict())
     assert not new.due(119)
@@ -238,15 +240,15 @@ def test_a_resumed_run_may_have_another_log_frequency():
     ("other", "message"),
     [
         (
-            Tracker(1, 10, BUDGET, ["clip_eps"]),
+            TrainingTracker(1, 10, BUDGET, ["clip_eps"]),
             r"clip_eps, .*; resume with .* env\.info_keys of",
         ),
         (
-            Tracker(2, 10, BUDGET),
+            TrainingTracker(2, 10, BUDGET),
             r"env\.num_envs = 1: the checkpoint has 2 environments",
         ),
     ],
 )
 def test_the_state_of_another_kind_of_run_is_refused(other, message):
     with pytest.raises(CheckpointError, match=message):
-        Tracker(1, 10, BUDGET).load_state_dict(other.state_dict())
+        TrainingTracker(1, 10, BUDGET).load_state_dict(other.state_dict())

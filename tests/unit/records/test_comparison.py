@@ -56,4 +56,19 @@ def test_a_kind_of_a_later_version_is_listed_by_its_word_and_not_resumed(tmp_pat
         RunStatus.STOPPED,
     )
     with pytest.raises(UsageError, match=r"of the kind 'duel'.*update slm-lab"):
-        read_plan(folder)
+        read_plan(folder, KINDS[0])
+
+
+@each_kind
+def test_its_table_and_its_answer_are_read_once_they_are_written(tmp_path, kind):
+    folder = write_comparison(tmp_path, kind)
+    comparison = ComparisonRecord.at(folder)
+    for read in ("table", "trainings_table", "result"):
+        with pytest.raises(UsageError, match=rf"has no small_{kind.word}.* yet"):
+            getattr(comparison, read)
+    (folder / f"small_{kind.word}_df.csv").write_text("variant,score\nA,1.5\n")
+    (folder / f"small_{kind.word}_trainings_df.csv").write_text("seed\n0\n1\n")
+    comparison.result_file.write_text(json.dumps({"ended": True}))
+    assert comparison.table.to_dict("list") == {"variant": ["A"], "score": [1.5]}
+    assert comparison.trainings_table["seed"].tolist() == [0, 1]
+    assert comparison.result == {"ended": True}

@@ -14,6 +14,7 @@ from slm_lab.metrics.trial_state import Status
 from slm_lab.records.event_log import Began, Ended, EventLog, Proposed
 from slm_lab.records.lock import RunLock
 from slm_lab.records.overview import RunStatus, overview_of
+from slm_lab.records.run_record import RunRecord
 from slm_lab.records.tidy import delete, selected
 from slm_lab.storage.run_dir import RunDir, runs_in
 from tests.support import ppo
@@ -343,3 +344,12 @@ def test_the_budget_of_a_search_is_that_of_all_its_trials_if_they_have_equal_one
     summary = overview_of(write_run(tmp_path, spec, spec))
     sessions = meta.get("max_session", 1)
     assert summary.budget == (None if trials is None else trials * sessions * 1000)
+
+
+def test_the_table_of_a_search_is_read_once_it_is_written(tmp_path):
+    run = write_run(tmp_path, ppo(), ppo())
+    with pytest.raises(UsageError, match=r"has no small_experiment_df\.csv yet"):
+        _ = RunRecord(run).trials_table
+    table = run.root / "small_experiment_df.csv"
+    table.write_text("trial,score\n1,9.5\n0,3.0\n")
+    assert RunRecord(run).trials_table["trial"].tolist() == [1, 0]

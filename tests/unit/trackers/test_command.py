@@ -14,6 +14,7 @@ from slm_lab.metrics.reader import read_rows
 from slm_lab.storage.run_dir import RunDir
 from slm_lab.trackers.callbacks import check_trackers
 from slm_lab.trackers.mlflow import MLflow
+from slm_lab.trackers.process import TrackerProcess
 from slm_lab.trackers.wandb import WandB
 from tests.faults.lab import (
     NAME,
@@ -27,6 +28,7 @@ from tests.faults.lab import (
     write_spec,
 )
 from tests.support import ppo
+from tests.unit.records.runs import write_run
 
 FAKES = Path(__file__).with_name("fakes")
 FINISHED, KILLED, FAILED = 0, 255, 1
@@ -34,7 +36,7 @@ FINISHED, KILLED, FAILED = 0, 255, 1
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(FAKES))
+    monkeypatch.setenv("PYTHONPATH", str(FAKES), prepend=os.pathsep)
     monkeypatch.setenv("FAKE_LOG", str(tmp_path / "calls"))
     (tmp_path / "calls").touch()
     write_spec(tmp_path, ppo(meta__max_session=1))
@@ -73,16 +75,46 @@ def test_a_training_sends_rows_results_and_agent(folder):
     assert final[-1] == pytest.approx(rows(folder)["final_return"][-1])
 
 
+FAULTS = {
+    "raises": "wandb: ConnectionError: no network; the training goes on",
+    "exits": "wandb: its process ended early (exit code 3); the "
+    "training goes on, and a resume sends the rest",
+}
+"""The line about each fault of a tracker."""
+
+
 @pytest.mark.medium
-@pytest.mark.parametrize("fault", ["raises", "exits"])
+@pytest.mark.parametrize("fault", FAULTS)
 def test_a_tracker_that_fails_changes_nothing_but_one_line(fault, folder, monkeypatch):
     monkeypatch.setenv("FAKE_FAULT", fault)
     done = run(folder, "train", "--track", "wandb")
     assert done.code == 0
     assert len(rows(folder)) == 10
-    warned = "ConnectionError: no network; the training goes on"
-    assert done.err.count(warned) == (fault == "raises")
-    assert len(done.err.splitlines()) == (fault == "raises")
+    (line,) = done.err.splitlines()
+    assert line.startswith(FAULTS[fault])
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_a_process_of_trackers_that_is_killed_is_one_line(number, tmp_path, capfd):
+    run_dir = write_run(tmp_path)
+    with TrackerProcess(run_dir, ["wandb", "mlflow"], (), resumes=False) as trackers:
+        os.kill(trackers._process.pid, number)
+        trackers._process.wait()
+    assert capfd.readouterr().err == (
+        "wandb, mlflow: its process was killed by signal "
+        f"{number.value}; the training goes on, and a resume sends the rest\n"
+    )
+
+
+def test_a_process_that_is_given_up_is_not_reported_as_killed(tmp_path, capfd):
+    run_dir = write_run(tmp_path)
+    trackers = TrackerProcess(run_dir, ["wandb"], (), resumes=False)
+    os.kill(trackers._process.pid, signal.SIGSTOP)
+    trackers._seconds = 0.1
+    with trackers:
+        pass
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("wandb: not all was sent in 0.1 s")
 
 
 @pytest.mark.medium

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from slm_lab.agent.agent import Agent
+from slm_lab.agent.agent import LearningAgent
 from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.algorithm.correction import Estimates, VTrace
 from slm_lab.agent.algorithm.returns import vtrace
@@ -58,7 +58,7 @@ ALIKE = {
 """Specs whose advantages V-trace estimates as they do themselves."""
 
 
-def corrected(play: Play, bounds: VTrace) -> Agent:
+def corrected(play: Play, bounds: VTrace) -> LearningAgent:
     """An agent with the weights of the acting one, which applies the correction."""
     spec = play.spec.agent
     env = play.env
@@ -85,13 +85,13 @@ def rollouts(play: Play, at_least: int, steps: int = 200) -> list[Rollout]:
 
 
 @torch.no_grad()
-def estimates(agent: Agent, rollout: Rollout) -> Estimates:
+def estimates(agent: LearningAgent, rollout: Rollout) -> Estimates:
     recurrent = agent.learner.network.recurrent
     rows = flatten_obs(rollout.obs, recurrent), flatten_steps(rollout.action, recurrent)
     return agent.learner._estimates(rollout, *rows)
 
 
-def parameters(agent: Agent) -> torch.Tensor:
+def parameters(agent: LearningAgent) -> torch.Tensor:
     return torch.cat([flat.vector for flat in agent.learner.flats.values()])
 
 
@@ -111,7 +111,7 @@ def test_of_a_fresh_rollout_a_correction_makes_the_same_step(name):
     play.env.close()
 
 
-def stale(play: Play, agent: Agent) -> Rollout:
+def stale(play: Play, agent: LearningAgent) -> Rollout:
     """A rollout of a policy far from the one that `agent` has now."""
     rollout = rollouts(play, 2)[-1]
     generator = torch.Generator().manual_seed(0)
@@ -120,7 +120,9 @@ def stale(play: Play, agent: Agent) -> Rollout:
     return rollout
 
 
-def traced_by_hand(agent: Agent, rollout: Rollout, trace_lambda: float, bounds: VTrace):
+def traced_by_hand(
+    agent: LearningAgent, rollout: Rollout, trace_lambda: float, bounds: VTrace
+):
     """V-trace with each state's value from a separate forward pass, as an actor
     computes it."""
     network = agent.learner.network

@@ -11,7 +11,7 @@ from slm_lab.charts.plot import MOST_CURVES, plot
 from slm_lab.charts.request import PlotRequest
 from slm_lab.core.errors import SpecError, UsageError
 from slm_lab.metrics.reader import read_rows
-from slm_lab.metrics.tracker import Tracker
+from slm_lab.metrics.tracker import TrainingTracker
 from slm_lab.metrics.writer import RowWriter
 from slm_lab.records.lookup import find_trials
 from slm_lab.storage.run_dir import RUN_BLOCK
@@ -349,7 +349,7 @@ def test_nothing_is_written_into_a_run_folder(tmp_path):
 
 def write_returns(path, returns):
     """The rows of a Session, a row for each episode."""
-    tracker = Tracker(1, 100, 100 * len(returns))
+    tracker = TrainingTracker(1, 100, 100 * len(returns))
     with closing(RowWriter(path, tracker.columns)) as writer:
         for i, value in enumerate(returns, 1):
             frame = 100 * i
@@ -378,7 +378,7 @@ def test_faster_learning_with_an_equal_end_does_not_rank_above(tmp_path):
 
 def write_losses(path):
     """The rows of a Session that has learned, but of which no episode has ended."""
-    tracker = Tracker(1, 100, 1000)
+    tracker = TrainingTracker(1, 100, 1000)
     with closing(RowWriter(path, tracker.columns)) as writer:
         for i in range(1, 11):
             tracker.track_update({"loss": 1 / i})

@@ -1,4 +1,4 @@
-import re
+import pickle
 
 import gymnasium
 import numpy as np
@@ -8,7 +8,7 @@ from numpy.testing import assert_array_equal
 
 from slm_lab.core.errors import LabError, SpecError
 from slm_lab.core.masks import draw_allowed, mask_columns
-from slm_lab.env.convert.mask import MaskReader
+from slm_lab.env.convert.mask import MaskError, MaskReader
 from slm_lab.env.convert.nested import name_of_part, parts_of
 from slm_lab.studies.requirements import check_spaces
 from tests.learning.probe_envs import TakeAllowed, TakeAllowedPair, register_probes
@@ -317,17 +317,65 @@ def test_a_part_with_the_name_of_a_whole_observation_stays_a_part():
     assert masks.parts({"obs": numbers}) == {"obs": numbers}
 
 
-@pytest.mark.parametrize(
-    ("place", "message"),
-    [
-        ("info.allowed", "the info of reset() of ProbeTakeAllowed-v0 has no allowed"),
-        ("info.action_mask.0", "has no action_mask.0; it has action_mask"),
-    ],
-)
-def test_a_missing_key_is_found_before_a_run(place, message):
-    spec = parse(ppo(env__name=IN_INFO["name"], env__action_mask=place))
-    with pytest.raises(LabError, match=re.escape(message)):
+class Narrow(TakeAllowed):
+    """Its masks have a value less than it has actions."""
+
+    def reset(self, *, seed=None, options=None):
+        obs, info = super().reset(seed=seed, options=options)
+        return obs, {"action_mask": info["action_mask"][:-1]}
+
+
+class NarrowPart(TakeAllowedPair):
+    """The same, with masks in the observation."""
+
+    observation_space = spaces.Dict(
+        {
+            "numbers": spaces.Box(-1.0, 1.0, (5,), np.float32),
+            "allowed": spaces.MultiBinary(4),
+        }
+    )
+
+    def reset(self, *, seed=None, options=None):
+        obs, info = super().reset(seed=seed, options=options)
+        return {**obs, "allowed": obs["allowed"][:-1]}, info
+
+
+WRONG_AT_FIRST = {
+    "no such key": (
+        *(TakeAllowed, "info.allowed"),
+        "the info of reset() of %s has no allowed; it has action_mask",
+    ),
+    "no such key inside": (
+        *(TakeAllowed, "info.action_mask.0"),
+        "the info of reset() of %s has no action_mask.0; it has action_mask",
+    ),
+    "a size of an info": (
+        *(Narrow, "info.action_mask"),
+        "the mask of %s has the shape (2,), and actions have 3 values",
+    ),
+    "a size of a part": (
+        *(NarrowPart, "allowed"),
+        "the mask of %s has the shape (4,), and actions have 5 values",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WRONG_AT_FIRST)
+def test_a_wrong_first_mask_is_a_problem_of_the_spec(what):
+    class_, place, message = WRONG_AT_FIRST[what]
+    name = f"Probe{class_.__name__}-v0"
+    if name not in gymnasium.registry:
+        gymnasium.register(name, class_)
+    spec = parse(ppo(env__name=name, env__action_mask=place))
+    with pytest.raises(SpecError) as caught:
         check_spaces("here", spec)
+    (problem,) = caught.value.problems
+    assert str(problem) == f"env.action_mask = '{place}': {message % name}"
+
+
+def test_the_error_of_a_mask_crosses_processes():
+    error = MaskError("info.mask", "the mask of Env-v0 is no array")
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
 def test_an_empty_key_is_refused():

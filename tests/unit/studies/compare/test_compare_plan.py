@@ -7,7 +7,7 @@ import pytest
 from slm_lab.charts.speeds import BASELINE, Way
 from slm_lab.core.errors import SpecError, UsageError
 from slm_lab.core.recorded import differences
-from slm_lab.records.comparison import KINDS
+from slm_lab.records.comparison import COMPARE, KINDS
 from slm_lab.records.run_source import RunSource
 from slm_lab.spec.load import load_specs
 from slm_lab.spec.modes import MODES
@@ -191,7 +191,7 @@ def test_a_plan_is_read_back_as_it_was_written_and_its_file_holds_ordinary_specs
 ):
     plan = plan_of(adam(), imports=("a.module",), threshold=-180.0)
     plan.file(tmp_path).write_text(json.dumps(plan.to_json()))
-    assert read_plan(tmp_path, plan.imports) == plan
+    assert read_plan(tmp_path, COMPARE, plan.imports) == plan
     assert list(plan.specs)[:2] == ["one process", "synced × 1"]
     assert allowed_imports(tmp_path, ("a",), trust=False) == ("a.module", "a")
     specs = load_specs(plan.file(tmp_path))
@@ -209,7 +209,7 @@ def test_a_plan_of_any_kind_is_read_back_also_if_an_earlier_version_wrote_it(
     if not names_kind:
         del content["_compare"]["kind"]
     plan.file(tmp_path).write_text(json.dumps(content))
-    assert read_plan(tmp_path) == plan
+    assert read_plan(tmp_path, kind) == plan
 
 
 @pytest.mark.parametrize("label", [None, "with a low λ"])
@@ -224,7 +224,7 @@ def test_the_label_of_a_variant_is_in_the_plan_or_follows_from_its_mode(
         entry["label"] = label
     plan.file(tmp_path).write_text(json.dumps(content))
     labels = ["one process", label or "synced × 4 †"]
-    assert list(read_plan(tmp_path).specs) == labels
+    assert list(read_plan(tmp_path, COMPARE).specs) == labels
 
 
 def test_a_plan_of_another_machine_is_refused(plan_of, tmp_path, monkeypatch):
@@ -232,7 +232,7 @@ def test_a_plan_of_another_machine_is_refused(plan_of, tmp_path, monkeypatch):
     plan.file(tmp_path).write_text(json.dumps(plan.to_json()))
     monkeypatch.setattr(folder_module, "usable_cores", lambda: 4)
     with pytest.raises(UsageError, match=r"begun on 2 cores.*this machine has 4"):
-        read_plan(tmp_path)
+        read_plan(tmp_path, COMPARE)
 
 
 def test_unnamed_modes_that_do_not_fit_are_left_out_with_the_reason(plan_of):
