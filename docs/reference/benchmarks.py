@@ -1,7 +1,9 @@
 """Writes the pages about results and their graphs, from the data in `benchmark` and the
 texts beside this file. A line there becomes a table or a graph: `{table SUITE}`,
 `{speeds SUITE}`, `{curves SUITE}`, `{times SUITE}` of the report, `{settings NAME}` of
-a file in `benchmark/tuning`.
+a file in `benchmark/tuning`. Other pages are filled in place: the table below
+`<!-- compared NAME -->` is the one that a comparison in `benchmark/compared` printed,
+that below `<!-- settings NAME -->` has the settings of a file.
 
 python docs/reference/benchmarks.py
 """
@@ -11,6 +13,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from slm_lab.charts.speeds import read_summary, text_table
 from slm_lab.charts.write import write_png
 from slm_lab.records.training_record import TrainingRecord, read_records
 from slm_lab.studies.benchmark.report import BenchmarkReport, markdown
@@ -19,6 +22,9 @@ DOCS = Path(__file__).parents[1]
 DATA = DOCS.parent / "benchmark"
 PAGES = ("benchmarks.md", "tuning_log.md")
 PLACE = re.compile(r"^\{(table|speeds|curves|times|settings) (\w+)\}$", re.MULTILINE)
+IN_PLACE = re.compile(
+    r"^(<!-- (compared|settings) (\w+) -->\n)(?:\|.*\n)*", re.MULTILINE
+)
 GRAPHS = {"curves": "Learning curves", "times": "Learning curves over virtual time"}
 
 
@@ -53,6 +59,19 @@ def settings(name: str) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in table)
 
 
+def with_tables(text: str) -> str:
+    """The text of a page with the tables that its markers name."""
+
+    def filled(place: re.Match[str]) -> str:
+        marker, kind, name = place.groups()
+        if kind == "settings":
+            return f"{marker}{settings(name)}\n"
+        summary = read_summary(DATA / "compared" / f"{name}.csv")
+        return marker + markdown(text_table(summary))
+
+    return IN_PLACE.sub(filled, text)
+
+
 def picture(place: re.Match[str]) -> str:
     """The file name of a graph."""
     kind, suite = place.groups()
@@ -60,7 +79,7 @@ def picture(place: re.Match[str]) -> str:
 
 
 def main() -> None:
-    """Writes the pages and their graphs."""
+    """Writes the pages, their graphs, and tables into other pages."""
     records = read_records(DATA)
     report = BenchmarkReport(records)
     for name in PAGES:
@@ -70,6 +89,9 @@ def main() -> None:
             if kind in GRAPHS:
                 stem = picture(place).removesuffix(".png")
                 write_png(getattr(report, kind)(suite), DOCS / "images", stem)
+    for file in (*DOCS.glob("*.md"), *DOCS.glob("tutorial/*.md")):
+        text = file.read_text(encoding="utf-8")
+        file.write_text(with_tables(text), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from slm_lab.storage.run_dir import safe_name
 from slm_lab.studies.benchmark.results import RowResult, interval, mean, row_results
 
 NONE = "–"
-LEFT = frozenset({"row", "environment", "published", "verdict", "processor"})
+LEFT = frozenset({"row", "variant", "environment", "published", "verdict", "processor"})
 """The columns of words."""
 
 

@@ -14,8 +14,13 @@ DATA = DOCS.parent / "benchmark"
 
 
 @pytest.fixture(scope="module")
-def page():
-    return runpy.run_path(str(DOCS / "reference" / "benchmarks.py"))["page"]
+def script():
+    return runpy.run_path(str(DOCS / "reference" / "benchmarks.py"))
+
+
+@pytest.fixture(scope="module")
+def page(script):
+    return script["page"]
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +33,18 @@ def test_a_page_is_up_to_date(page, records, name):
     assert (DOCS / name).read_text(encoding="utf-8") == page(name, records), (
         "run: python docs/reference/benchmarks.py"
     )
+
+
+def test_pages_show_the_tables_that_their_markers_name(script):
+    compared = set[str]()
+    for file in DOCS.rglob("*.md"):
+        text = file.read_text(encoding="utf-8")
+        assert text == script["with_tables"](text), (
+            "run: python docs/reference/benchmarks.py"
+        )
+        markers = script["IN_PLACE"].findall(text)
+        compared |= {name for _, kind, name in markers if kind == "compared"}
+    assert compared == {file.stem for file in DATA.glob("compared/*.csv")}
 
 
 def test_without_one_of_its_trainings_the_page_has_another_table(page, records):
