@@ -66,7 +66,7 @@ def with_tables(text: str) -> str:
         marker, kind, name = place.groups()
         if kind == "settings":
             return f"{marker}{settings(name)}\n"
-        summary = read_summary(DATA / "compared" / f"{name}.csv")
+        summary = read_summary(DATA / "compared" / name / "summary.csv")
         return marker + markdown(text_table(summary))
 
     return IN_PLACE.sub(filled, text)

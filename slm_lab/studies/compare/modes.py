@@ -204,11 +204,11 @@ def _specs(where: str, parsed: Mapping[Way, Parsed]) -> dict[str, Spec]:
 
 
 def _load_notes(cores: int) -> list[str]:
-    """A note if other processes keep the machine busy."""
+    """A note if the machine was busy."""
     load = os.getloadavg()[0]
     if load < BUSY:
         return []
     return [
-        f"other processes used about {load:.1f} of the {cores} cores when the "
-        "comparison began"
+        f"processes used about {load:.1f} of the {cores} cores in the minute before "
+        "the comparison"
     ]

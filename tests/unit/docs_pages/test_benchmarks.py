@@ -44,7 +44,7 @@ def test_pages_show_the_tables_that_their_markers_name(script):
         )
         markers = script["IN_PLACE"].findall(text)
         compared |= {name for _, kind, name in markers if kind == "compared"}
-    assert compared == {file.stem for file in DATA.glob("compared/*.csv")}
+    assert compared == {folder.name for folder in DATA.glob("compared/*")}
 
 
 def test_without_one_of_its_trainings_the_page_has_another_table(page, records):
