@@ -88,12 +88,12 @@ def resumed(
     return replace(task, resume=True, restarted_because=failed.error)
 
 
-@final
 def ended_with(session: int) -> str:
     """Why the others end with a Session that they need, as text."""
     return f"ended because Session {session} ended, which it cannot train without"
 
 
+@final
 class Supervisor:
     """Runs tasks until all have ended.
 
