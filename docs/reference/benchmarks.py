@@ -23,7 +23,7 @@ DATA = DOCS.parent / "benchmark"
 PAGES = ("benchmarks.md", "tuning_log.md")
 PLACE = re.compile(r"^\{(table|speeds|curves|times|settings) (\w+)\}$", re.MULTILINE)
 IN_PLACE = re.compile(
-    r"^(<!-- (compared|settings) (\w+) -->\n)(?:\|.*\n)*", re.MULTILINE
+    r"^(<!-- (compared|settings) (\w+) -->\n\n)(?:\|.*\n)*", re.MULTILINE
 )
 GRAPHS = {"curves": "Learning curves", "times": "Learning curves over virtual time"}
 
