@@ -13,8 +13,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from slm_lab.charts.speeds import read_summary, text_table
+from slm_lab.charts.speeds import text_table
 from slm_lab.charts.write import write_png
+from slm_lab.records.table import read_table
 from slm_lab.records.training_record import TrainingRecord, read_records
 from slm_lab.studies.benchmark.report import BenchmarkReport, markdown
 
@@ -66,7 +67,7 @@ def with_tables(text: str) -> str:
         marker, kind, name = place.groups()
         if kind == "settings":
             return f"{marker}{settings(name)}\n"
-        summary = read_summary(DATA / "compared" / name / "summary.csv")
+        summary = read_table(DATA / "compared" / name / "summary.csv")
         return marker + markdown(text_table(summary))
 
     return IN_PLACE.sub(filled, text)

@@ -81,16 +81,15 @@ def problem(text: str) -> html.P:
     return html.P(text, className="problem")
 
 
-def page(root: Path, folder: Path, pattern: str) -> list[html.Iframe]:
-    """The page that the run in `folder` has drawn under a name of this `pattern`. It is
-    loaded again after each change. Empty before the first page."""
+def pages(root: Path, files: Iterable[Path]) -> list[html.Iframe]:
+    """The pages that a run has drawn. Each is loaded again after each change."""
     return [
         html.Iframe(
             src=f"{file_link(root, file)}?{file.stat().st_mtime_ns}",
             title=file.stem,
             className="page",
         )
-        for file in folder.glob(pattern)
+        for file in files
     ]
 
 

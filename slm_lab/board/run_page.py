@@ -31,8 +31,6 @@ from slm_lab.records.trust import command_text, named_by, resume_words
 from slm_lab.storage.run_dir import RUN_BLOCK, videos
 from slm_lab.studies.search.outcomes import summarise
 
-SEARCH_PAGE = "*_experiment_graph.html"
-"""The page that a search draws, by its name."""
 MOST_FILES = 100
 MOST_VIDEOS = 6
 MOST_TRIALS = 200
@@ -90,8 +88,7 @@ def parts(catalog: Catalog, query: Query) -> dict[str, PagePart]:
         pages["results"] = PagePart(entry.stamp, partial(_comparison, catalog, entry))
         return pages
     if entry.run.is_search:
-        drawn = sorted(entry.folder.glob(SEARCH_PAGE))
-        stamp = stamp_of([entry.run.event_log_file, *drawn])
+        stamp = stamp_of([entry.run.event_log_file, *entry.pages])
         pages["results"] = PagePart(stamp, partial(_search, catalog, entry))
     for name, make_part in _OF_TRIAL.items():
         pages[name] = PagePart(entry.stamp, partial(make_part, entry, query))
@@ -146,19 +143,18 @@ def _search(catalog: Catalog, entry: CatalogEntry) -> Any:
     header = ("trial", "status", "values", "score", "frame", "time", "error")
     table = elements.rows_table(header, lines, words=2)
     trials = elements.section("Trials", table, hint=status_text(summary.trials))
-    return [trials, *elements.page(catalog.root, entry.folder, SEARCH_PAGE)]
+    return [trials, *elements.pages(catalog.root, entry.pages)]
 
 
 def _comparison(catalog: Catalog, entry: CatalogEntry) -> Any:
     """The page of the trainings that have finished; and why the log of them all cannot
     be read, if it cannot."""
     assert entry.comparison is not None
-    pattern = entry.comparison.kind.page_name("*")
-    page = elements.page(catalog.root, entry.folder, pattern)
+    pages = elements.pages(catalog.root, entry.pages)
     problem = entry.comparison.log_problem
     if problem:
-        return [elements.problem(problem), *page]
-    return page
+        return [elements.problem(problem), *pages]
+    return pages
 
 
 def _commands(entry: CatalogEntry, query: Query) -> Any:
@@ -226,15 +222,13 @@ def _files(catalog: Catalog, entry: CatalogEntry) -> Any:
         )
         for run in catalog.inside(entry.name)
     ]
+    prefix = entry.run.prefix if entry.run else entry.overview.name
+    for file in entry.offline_files[:MOST_FILES]:
+        text = file.stem.removeprefix(f"{prefix}_")
+        address = file_link(catalog.root, file)
+        links.append(html.Li(html.A(text, href=address, target="_blank")))
     films = []
     if not entry.problem:
-        places = ("*.html", "graph/*.html", "*.csv")
-        files = [file for place in places for file in sorted(entry.folder.glob(place))]
-        prefix = entry.run.prefix if entry.run else entry.overview.name
-        for file in files[:MOST_FILES]:
-            text = file.stem.removeprefix(f"{prefix}_")
-            address = file_link(catalog.root, file)
-            links.append(html.Li(html.A(text, href=address, target="_blank")))
         newest = videos(entry.folder)[-MOST_VIDEOS:]
         films = [elements.video(catalog.root, file) for file in newest]
     if not links and not films:

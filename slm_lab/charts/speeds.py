@@ -2,7 +2,6 @@
 also as text."""
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -316,13 +315,6 @@ def summary_table(comparison: ComparedTrainings) -> "pd.DataFrame":
         *late,
     ]
     return table[columns]
-
-
-def read_summary(file: Path) -> "pd.DataFrame":
-    """A `summary_table` from the CSV that a comparison left. Raises OSError."""
-    import pandas as pd
-
-    return pd.read_csv(file, dtype={"mode": str})
 
 
 def text_table(summary: "pd.DataFrame") -> TextTable:

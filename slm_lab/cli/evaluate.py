@@ -24,7 +24,11 @@ from slm_lab.records.playable_run import PlayableRun
 from slm_lab.records.run_source import RunSource
 from slm_lab.session.build import set_up_torch
 from slm_lab.session.evaluator import Evaluator
-from slm_lab.session.play_episodes import join_episodes, summarise_episodes
+from slm_lab.session.play_episodes import (
+    join_episodes,
+    longest,
+    summarise_episodes,
+)
 from slm_lab.session.seeding import session_seeds
 from slm_lab.session.video import MAX_STEPS, VideoFilm
 from slm_lab.studies.evaluation import evaluation_document, play_greedily
@@ -161,13 +165,14 @@ def describe_episode(episode: FinishedEpisodes, number: int) -> str:
     """An episode of one environment as text; with several agents, the episode of
     each."""
     returns = episode.episode_return
-    steps = f"{episode.episode_length.max():,} steps"
+    steps = f"{longest(episode):,} steps"
     if len(returns) == 1:
         return f"episode {number}: return {returns[0]:.6g}, {steps}"
-    spread = f"{returns.min():.6g} to {returns.max():.6g}"
+    summary = summarise_episodes(episode)
+    spread = f"{summary['min']:.6g} to {summary['max']:.6g}"
     return (
         f"episode {number}: mean return of {len(returns)} agents "
-        f"{returns.mean():.6g} ({spread}), {steps}"
+        f"{summary['mean']:.6g} ({spread}), {steps}"
     )
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 from rich.console import Console
 from rich.text import Text
 
@@ -46,12 +45,9 @@ def _print_facts(screen: Console, env: str, facts: EnvFacts) -> None:
         "steps"
     )
     if play.returns:
-        length = significant(sum(play.lengths) / len(play.lengths))
+        length = significant(play.mean_length)
         source = f"{count_text(len(play.returns), 'episode')} of {length} steps"
-        spread = None
-        if len(play.returns) > 1:
-            spread = float(np.std(play.returns))
-        returns = f"{with_spread(float(np.mean(play.returns)), spread)} ({source})"
+        returns = f"{with_spread(play.mean_return, play.return_std)} ({source})"
     print_line(screen, Text(env, "bold"))
     if facts.agents:
         print_line(screen, f"  {'agents':<14}{_some(facts.agents)}")

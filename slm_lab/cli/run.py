@@ -68,7 +68,7 @@ def run_spec(source: RunSource, caller: ParentProgram, verb: Verb) -> int:
     if not source.all_metrics:
         file = run.run_dir.trial_metrics_file(0)
     _show_metrics(console, result, len(run.spec.meta.writers), file)
-    _show_graphs(console, result, run.run_dir.root)
+    _show_graphs(console, result, RunRecord(run.run_dir))
     _print_next_steps(console, result, run)
     if run.verb == "train" and source.output == "text":
         _print_diagnosis(console, run.run_dir)
@@ -193,15 +193,14 @@ def _show_metrics(
         print_line(console, f"{number} more metrics with --all, and in {rest_in}")
 
 
-def _show_graphs(console: Console, result: TrialResult, folder: Path) -> None:
+def _show_graphs(console: Console, result: TrialResult, record: RunRecord) -> None:
+    folder = record.folder
     main = [path for path in result.graphs if path.stem.endswith(MAIN_GRAPHS)]
     for path in main:
         print_line(console, f"graph {path}")
-    others = len(list(folder.rglob("*_graph_*.png"))) - sum(
-        p.suffix == ".png" for p in main
-    )
+    others = set(record.graphs).difference(main)
     if main:
-        print_line(console, f"{others} more graphs in {folder}")
+        print_line(console, f"{len(others)} more graphs in {folder}")
     if result.lacks_graphs:
         now = f"slm-lab plot {shlex.quote(str(folder))}"
         print_line(

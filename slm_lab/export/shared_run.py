@@ -39,7 +39,6 @@ SHARED = (
     "imports",
 )
 """The keys of the run's origin that are kept: none about the machine or its folders."""
-GRAPH = "_trial_graph_mean_returns_ma_vs_frames.png"
 
 
 def shared_files(
@@ -81,13 +80,7 @@ def _fill(folder: Path, run: PlayableRun, saved: AgentCheckpoint) -> None:
     write_json(shared.trial_spec_file(0), content)
     before = source.trial_prefix(run.record.trial)
     after = shared.trial_prefix(0)
-    patterns = (
-        f"{before}_trial_metrics_scalar.json",
-        f"info/{before}_s*_session_*",
-        f"{before}{GRAPH}",
-        f"graph/{before}{GRAPH}",
-    )
-    for file in (file for pattern in patterns for file in source.root.glob(pattern)):
+    for file in run.record.result_files:
         target = file.relative_to(source.root).with_name(
             after + file.name.removeprefix(before)
         )

@@ -67,6 +67,21 @@ class RandomPlay:
         """The speed of one copy."""
         return self.steps / max(self.seconds, 1e-9)
 
+    @property
+    def mean_return(self) -> float | None:
+        """Over the whole episodes; None without any."""
+        return float(np.mean(self.returns)) if self.returns else None
+
+    @property
+    def return_std(self) -> float | None:
+        """The population standard deviation; None with less than two episodes."""
+        return float(np.std(self.returns)) if len(self.returns) > 1 else None
+
+    @property
+    def mean_length(self) -> float | None:
+        """Steps of a whole episode; None without any."""
+        return float(np.mean(self.lengths)) if self.lengths else None
+
 
 @dataclass(frozen=True)
 class EnvFacts:
@@ -237,8 +252,8 @@ def obstacles_to_learning(
     returns = np.asarray(play.returns)
     if not play.returns and limit is None:
         yield f"no episode ended in {play.steps:,} steps: bound episodes with env.max_t"
-    elif limit is None and np.mean(play.lengths) > LONG:
-        steps = significant(float(np.mean(play.lengths)))
+    elif limit is None and (play.mean_length or 0.0) > LONG:
+        steps = significant(play.mean_length)
         yield (
             f"episodes have no step limit and took {steps} steps: bound them with "
             "env.max_t"

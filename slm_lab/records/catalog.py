@@ -24,6 +24,8 @@ from slm_lab.storage.run_dir import FOLDERS, RunDir
 
 PARTS = (*FOLDERS, "video")
 """The folders of a run of which files are read or served."""
+SEARCH_PAGE = "*_experiment_graph.html"
+"""The page that a search draws, by its name."""
 PAUSE = 1.0
 """Seconds for which a look at the folder is good, however many pages are open."""
 
@@ -55,6 +57,24 @@ class CatalogEntry:
             raise UsageError(self.problem or "a comparison has no Trial")
         record = RunRecord(self.run, row_cache=self.row_cache)
         return record.trial_at(int(number) if number else None)
+
+    @property
+    def pages(self) -> list[Path]:
+        """The page that a search or a comparison has drawn; empty before that, and for
+        a run. Raises any exception if the plan of a comparison is damaged."""
+        pattern = SEARCH_PAGE
+        if self.comparison is not None:
+            pattern = self.comparison.kind.page_name("*")
+        return sorted(self.folder.glob(pattern))
+
+    @property
+    def offline_files(self) -> list[Path]:
+        """The pages and tables that a browser can open without the lab; none of a
+        damaged run."""
+        if self.problem:
+            return []
+        places = ("*.html", "graph/*.html", "*.csv")
+        return [file for place in places for file in sorted(self.folder.glob(place))]
 
 
 def outermost(entry: CatalogEntry, entries: Mapping[str, CatalogEntry]) -> CatalogEntry:

@@ -1,6 +1,7 @@
 """The progress of a training or search in another process, read from its folder for a
-live table."""
+live table; and the speed that such a table shows."""
 
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -24,6 +25,16 @@ PHASES = {
     Ending.FAILED: Phase.FAILED,
     Ending.INTERRUPTED: Phase.STOPPED,
 }
+
+SPEED_WINDOW = 5.0
+"""The minimum number of seconds over which the speed is averaged."""
+SPEED_SHARE = 0.1
+"""The minimum share of the run over which the speed is averaged, for a steady time
+left."""
+SPEED_PAUSES = 4
+"""The minimum averaging window, in multiples of the longest pause between two frames:
+an agent makes no steps while it learns for seconds, and unrolls of seconds arrive at
+once."""
 
 
 @final
@@ -157,6 +168,39 @@ def _look_again(record: RunRecord) -> RunRecord:
     if not record.run_dir.spec_file.exists():
         raise UsageError(f"{record.folder} is gone: it was deleted or renamed")
     return RunRecord(record.run_dir, None if record.is_search else record.trial)
+
+
+@final
+class RecentSpeed:
+    """The recent frames per second of a running Session."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque()
+        self._began: float | None = None
+        self._longest_pause = 0.0
+
+    def update(self, frame: int, now: float) -> float | None:
+        """Records the frame at the time `now`; returns the speed, or None before any
+        progress. Pauses count, but the one since the last frames only once it exceeds
+        the mean pause."""
+        self._began = now if self._began is None else self._began
+        if self._seen:
+            self._longest_pause = max(self._longest_pause, now - self._seen[-1][0])
+        if not self._seen or frame != self._seen[-1][1]:
+            self._seen.append((now, frame))
+        window = max(
+            SPEED_WINDOW,
+            SPEED_SHARE * (now - self._began),
+            SPEED_PAUSES * self._longest_pause,
+        )
+        while len(self._seen) > 2 and self._seen[1][0] < now - window:
+            self._seen.popleft()
+        (before, first) = self._seen[0]
+        (last, _) = self._seen[-1]
+        if frame == first:
+            return None
+        pause = (last - before) / (len(self._seen) - 1)
+        return (frame - first) / (max(last, now - pause) - before)
 
 
 @final

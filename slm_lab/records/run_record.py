@@ -54,6 +54,9 @@ METRIC_NUMBERS = (
 )
 """Metrics that are numbers if they are known."""
 
+GRAPH_OF_RETURNS = "_trial_graph_mean_returns_ma_vs_frames.png"
+"""How the name of the main picture of a Trial ends."""
+
 MAX_CACHED = 400
 """The number of files of rows that are kept in memory."""
 
@@ -308,6 +311,24 @@ class RunRecord:
         pattern = f"{self.run_dir.trial_prefix(self.trial)}_trial_graph_*.png"
         files = [*self.folder.glob(pattern), *self.folder.glob(f"graph/{pattern}")]
         return sorted(files)
+
+    @property
+    def graphs(self) -> list[Path]:
+        """The pictures of all graphs in its folder, and in those inside of it."""
+        return sorted(self.folder.rglob("*_graph_*.png"))
+
+    @property
+    def result_files(self) -> list[Path]:
+        """The results of its Trial: its metrics, the rows and metrics of its Sessions,
+        and the graph of its returns."""
+        prefix = self.run_dir.trial_prefix(self.trial)
+        patterns = (
+            f"{prefix}_trial_metrics_scalar.json",
+            f"info/{prefix}_s*_session_*",
+            f"{prefix}{GRAPH_OF_RETURNS}",
+            f"graph/{prefix}{GRAPH_OF_RETURNS}",
+        )
+        return [file for pattern in patterns for file in self.folder.glob(pattern)]
 
     @cached_property
     def evaluated_returns(self) -> list[float]:

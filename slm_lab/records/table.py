@@ -10,9 +10,11 @@ if TYPE_CHECKING:
 
 
 def read_table(file: Path) -> "pd.DataFrame":
-    """The table in a CSV. Raises UsageError if it is not written yet."""
+    """The table in a CSV. Raises UsageError if it is not written yet.
+
+    A column `mode` holds words, of which "false" is one."""
     import pandas as pd  # slow to import, and a list of runs reads no table
 
     if not file.is_file():
         raise UsageError(f"{file.parent} has no {file.name} yet")
-    return pd.read_csv(file)
+    return pd.read_csv(file, dtype={"mode": str})

@@ -53,6 +53,12 @@ def summarise_episodes(episodes: FinishedEpisodes) -> dict[str, float]:
     }
 
 
+def longest(episodes: FinishedEpisodes) -> int:
+    """The steps of the longest: of a copy with several agents, how long it was
+    played."""
+    return int(episodes.episode_length.max())
+
+
 def finished_episodes(
     env: VectorEnv,
     choose_action: Callable[[Array], Array],

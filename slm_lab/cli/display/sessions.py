@@ -1,7 +1,6 @@
 """The live table of the Sessions of a training."""
 
 import time
-from collections import deque
 from typing import TYPE_CHECKING, final
 
 from rich.console import Console, RenderableType
@@ -18,6 +17,7 @@ from slm_lab.core.text import (
     short_count,
     significant,
 )
+from slm_lab.records.progress import RecentSpeed, TrialProgress
 from slm_lab.records.trust import command_text, modules_of, resume_words
 from slm_lab.session.status_board import (
     TO_BEGIN,
@@ -30,7 +30,6 @@ from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.spec.session_names import role
 
 if TYPE_CHECKING:
-    from slm_lab.records.progress import TrialProgress
     from slm_lab.studies.run import PreparedRun
     from slm_lab.studies.search.prepare import Prepared
 
@@ -38,15 +37,6 @@ LOG_INTERVAL = 5.0
 MOST_LOG_INTERVAL = 600.0
 """Seconds between two plain log lines of one Session; they double with each line, up to
 the second number."""
-SPEED_WINDOW = 5.0
-"""The minimum number of seconds over which the speed is averaged."""
-SPEED_SHARE = 0.1
-"""The minimum share of the run over which the speed is averaged, for a steady time
-left."""
-SPEED_PAUSES = 4
-"""The minimum averaging window, in multiples of the longest pause between two frames:
-an agent makes no steps while it learns for seconds, and unrolls of seconds arrive at
-once."""
 COLUMNS = (
     TableColumn("frames/s", 8),
     TableColumn("return", 7),
@@ -64,39 +54,6 @@ PHASES = {
     Phase.STOPPED: ("stopped", "yellow"),
 }
 BUSY = (Phase.STARTING, Phase.READY, Phase.RUNNING)
-
-
-@final
-class RecentSpeed:
-    """The recent frames per second of a running Session."""
-
-    def __init__(self) -> None:
-        self._seen: deque[tuple[float, int]] = deque()
-        self._began: float | None = None
-        self._longest_pause = 0.0
-
-    def update(self, frame: int, now: float) -> float | None:
-        """Records the frame at the time `now`; returns the speed, or None before any
-        progress. Pauses count, but the one since the last frames only once it exceeds
-        the mean pause."""
-        self._began = now if self._began is None else self._began
-        if self._seen:
-            self._longest_pause = max(self._longest_pause, now - self._seen[-1][0])
-        if not self._seen or frame != self._seen[-1][1]:
-            self._seen.append((now, frame))
-        window = max(
-            SPEED_WINDOW,
-            SPEED_SHARE * (now - self._began),
-            SPEED_PAUSES * self._longest_pause,
-        )
-        while len(self._seen) > 2 and self._seen[1][0] < now - window:
-            self._seen.popleft()
-        (before, first) = self._seen[0]
-        (last, _) = self._seen[-1]
-        if frame == first:
-            return None
-        pause = (last - before) / (len(self._seen) - 1)
-        return (frame - first) / (max(last, now - pause) - before)
 
 
 @final
@@ -167,7 +124,7 @@ class SessionsTable(LiveTable):
         self._note = ""
         self._table = Table.grid()
 
-    def update(self, board: "StatusBoard | TrialProgress") -> None:
+    def update(self, board: StatusBoard | TrialProgress) -> None:
         """Shows the current state."""
         now = time.monotonic()
         for line in self._lines:

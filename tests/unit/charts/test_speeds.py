@@ -9,7 +9,6 @@ from slm_lab.charts.speeds import (
     VariantResult,
     Way,
     line_over,
-    read_summary,
     summary_table,
     text_table,
     training_of,
@@ -17,6 +16,7 @@ from slm_lab.charts.speeds import (
     window_of,
 )
 from slm_lab.metrics.reader import NO_ROWS
+from slm_lab.records.table import read_table
 from tests.unit.charts.modes import (
     BUDGET,
     WINDOW,
@@ -277,4 +277,4 @@ def test_a_stored_summary_shows_the_same_table(tmp_path):
     file = tmp_path / "spec_compare_df.csv"
     summary.to_csv(file, index=False)
 
-    assert text_table(read_summary(file)) == text_table(summary)
+    assert text_table(read_table(file)) == text_table(summary)

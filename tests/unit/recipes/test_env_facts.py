@@ -130,6 +130,18 @@ def test_obstacles_to_learning(returns, steps_per_s, limit, words):
     assert words is None or words in found[0]
 
 
+@pytest.mark.parametrize(
+    ("returns", "mean", "std"),
+    [((), None, None), ((3.0,), 3.0, None), ((1.0, 5.0), 3.0, 2.0)],
+)
+def test_random_play_has_a_mean_of_any_episodes_and_a_spread_of_several(
+    returns, mean, std
+):
+    play = RandomPlay(10, 1.0, returns, (4,) * len(returns))
+    assert (play.mean_return, play.return_std) == (mean, std)
+    assert play.mean_length == (4.0 if returns else None)
+
+
 def test_the_agents_of_one_copy_are_named_and_count_as_frames():
     facts = env_facts(EnvSpec(name="pettingzoo:tests.team", max_frame=1000))
     assert facts.agents == ("stays", "leaves", "comes_back", "joins")

@@ -6,11 +6,12 @@ import pytest
 
 from slm_lab.metrics.trial_state import Status
 from slm_lab.records.catalog import Catalog
+from slm_lab.records.comparison import AB
 from slm_lab.records.event_log import Began, Ended, EventLog, Proposed
 from slm_lab.records.lookup import find_trials
 from slm_lab.records.overview import RunStatus
 from tests.support import ppo
-from tests.unit.records.runs import write_ended, write_run
+from tests.unit.records.runs import write_comparison, write_ended, write_run
 
 
 def _no_spec(run):
@@ -124,3 +125,22 @@ def test_a_summary_is_made_again_only_when_files_of_its_run_change(
     now = catalog.entries()
     changed = [name for name, entry in now.items() if entry is not first[name]]
     assert changed == [runs[0].root.name]
+
+
+def test_a_run_names_its_pages_and_tables_but_not_those_of_runs_inside(tmp_path):
+    run = write_run(tmp_path, ppo(), ppo())
+    names = ("small_experiment_graph.html", "graph/a.html", "small_experiment_df.csv")
+    for name in (*names, "small_experiment_graph.png", "info/rows.csv"):
+        (run.root / name).touch()
+    entry = Catalog(tmp_path).entries()[run.root.name]
+    assert entry.pages == [run.root / names[0]]
+    assert entry.offline_files == [run.root / name for name in names]
+
+
+def test_a_comparison_names_the_page_of_its_kind(tmp_path):
+    folder = write_comparison(tmp_path, AB)
+    entry = Catalog(tmp_path).entries()[folder.name]
+    assert entry.pages == []
+    for word in ("ab", "compare"):
+        (folder / f"small_{word}.html").touch()
+    assert entry.pages == [folder / "small_ab.html"]

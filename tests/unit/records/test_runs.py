@@ -353,3 +353,25 @@ def test_the_table_of_a_search_is_read_once_it_is_written(tmp_path):
     table = run.root / "small_experiment_df.csv"
     table.write_text("trial,score\n1,9.5\n0,3.0\n")
     assert RunRecord(run).trials_table["trial"].tolist() == [1, 0]
+
+
+def test_a_run_names_its_graphs_and_the_files_with_its_results(tmp_path):
+    run = write_ended(tmp_path, "small", ppo(meta__max_session=2))
+    returns = "small_t0_trial_graph_mean_returns_ma_vs_frames.png"
+    of_session = "graph/small_t0_s0_session_graph_loss.png"
+    inside = run.root / "confirm_t0" / returns
+    inside.parent.mkdir()
+    inside.touch()
+    for name in (returns, of_session, "small_t0_trial_graph_strength.png"):
+        (run.root / name).touch()
+    record = RunRecord(run)
+    assert {inside, run.root / of_session} < set(record.graphs)
+    assert len(record.graphs) == 4
+    assert sorted(record.result_files) == sorted(
+        [
+            run.trial_metrics_file(0),
+            run.session(0, 0).rows,
+            run.session(0, 1).rows,
+            run.root / returns,
+        ]
+    )

@@ -16,7 +16,9 @@ from slm_lab.session.play_episodes import (
     even_num_envs,
     finished_episodes,
     join_episodes,
+    longest,
     step_bound,
+    summarise_episodes,
 )
 from slm_lab.spec.schema.env import EnvSpec
 from tests.support import parse, ppo
@@ -184,3 +186,18 @@ def test_a_copy_plays_whole_episodes_of_all_its_agents():
     of_both = [*agents, *(4 + agent for agent in agents)]
     assert [sorted(part.env_index.tolist()) for part in parts] == [of_both] * 2
     assert sum(part.episode_length.sum() for part in parts) == 4 * (8 + 3 + 2 + 2 + 6)
+
+
+def test_episodes_are_summarised_by_their_returns_and_lengths():
+    returns = np.array([1.0, 4.0, 4.0])
+    steps = np.array([2, 9, 4])
+    episodes = FinishedEpisodes(np.arange(3), returns, steps, np.empty((3, 0)))
+    assert summarise_episodes(episodes) == {
+        "episodes": 3,
+        "mean": 3.0,
+        "std": pytest.approx(2**0.5),
+        "min": 1.0,
+        "max": 4.0,
+        "length": 5.0,
+    }
+    assert longest(episodes) == 9

@@ -2,7 +2,7 @@
 
 import pytest
 
-from slm_lab.cli.display.sessions import RecentSpeed
+from slm_lab.records.progress import RecentSpeed
 
 
 def speeds(frames):
