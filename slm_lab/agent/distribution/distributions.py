@@ -334,7 +334,6 @@ class LogNormal(Distribution):
 
     @override
     def kl_from(self, old: Self) -> Tensor:
-        """The two of x."""
         return self._normal.kl_from(old._normal)
 
 
@@ -466,7 +465,6 @@ class TanhNormal(Distribution):
 
     @override
     def kl_from(self, old: Self) -> Tensor:
-        """The two of u."""
         return self._normal.kl_from(old._normal)
 
 
