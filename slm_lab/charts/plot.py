@@ -551,7 +551,7 @@ def few_seeds_notes(endings: Sequence[TableRow]) -> list[str]:
         return []
     return [
         f"of fewer than {ENOUGH_TO_TRIM} seeds the interquartile mean (IQM) is the "
-        f"mean, and an interval from {' or '.join(map(str, few))} seeds is too narrow"
+        f"mean; an interval from {' or '.join(map(str, few))} seeds is too narrow"
     ]
 
 

@@ -345,7 +345,7 @@ def usual_target(history: SessionHistory, verb: str) -> Iterator[Option]:
 
 def no_exploration(history: SessionHistory) -> Iterator[Finding]:
     """ε or τ that is at its end before a twentieth of the budget, while returns do not
-    rise (Sutton and Barto 2018, section 2.3)."""
+    rise. See Sutton and Barto 2018, section 2.3."""
     explored = history.column("explore_var")
     frame = history.column("total_frame")
     known = np.isfinite(explored)

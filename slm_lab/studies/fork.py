@@ -153,8 +153,8 @@ class Fork:
 
 
 def copy_start(start: "TrainingCheckpoint", parent: RunDir, run_dir: RunDir) -> None:
-    """Copies the checkpoint of each Session, and the rows up to it, from the folder of
-    the parent to a new one. Raises OSError."""
+    """Copies the checkpoint of each Session, and the rows up to it. They go from the
+    folder of the parent to a new one. Raises OSError."""
     for session, manifest in start.manifests.items():
         copy_checkpoint(
             manifest, parent.session(0, session), run_dir.session(0, session)

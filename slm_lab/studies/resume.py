@@ -301,7 +301,7 @@ class _Schedules:
             f"schedules are those of the old env.max_frame ({self._old}): {ends}; for "
             f"{self._new} frames add --schedules stretch (to the same shares of the "
             "budget) or "
-            '--schedules hold (as they are), in Python schedules="stretch" or "hold"; '
+            '--schedules hold (as they are); in Python schedules="stretch" or "hold"; '
             "or set them: "
             f"{anew}"
         )
