@@ -146,7 +146,8 @@ def vector_step(
             array = convert(values)
             shape = tuple(array.shape)
         except (AttributeError, BufferError, TypeError, ValueError):
-            array, shape = None, ()
+            array = None
+            shape = ()
         if shape == (env.num_envs, 1):
             array = array[:, 0]
         elif shape != (env.num_envs,):

@@ -176,7 +176,8 @@ class BatchRenorm(nn.Module):
             if not x.is_cpu:  # where the host would wait for `is_warm`
                 scale = torch.where(is_warm, scale, 1.0)
                 shift = torch.where(is_warm, shift, 0.0)
-            weight, bias = weight * scale, weight * shift + bias
+            bias = weight * shift + bias
+            weight = weight * scale
         mean.lerp_(batch_mean, self.momentum)
         var.lerp_(deviation.square() - self.eps, self.momentum)
         num_batches += 1
