@@ -28,10 +28,10 @@ def attribute_of(module: Any, name: str) -> Any:
     """The class or function `name` of a module of torch. Raises LabError if the
     installed torch is older than it. A spec is checked without torch, against the names
     of the newest torch."""
-    found = getattr(module, name, None)
-    if found is None:
+    part = getattr(module, name, None)
+    if part is None:
         raise LabError(f"torch {torch.__version__} has no {name}: use a newer torch")
-    return found
+    return part
 
 
 def cpu_capabilities() -> dict[str, bool]:

@@ -132,7 +132,7 @@ class _Handler(WSGIRequestHandler):
 
     @override
     def log(self, type: str, message: str, *args: Any) -> None:
-        """Nothing: a bad request is no news for the terminal."""
+        pass  # a bad request is no news for the terminal
 
 
 @final
@@ -151,7 +151,7 @@ class BoundedServer(ThreadedWSGIServer):
 
     @override
     def log(self, type: str, message: str, *args: Any) -> None:
-        """Nothing, as its connections."""
+        pass
 
     @override
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -172,5 +172,5 @@ class BoundedServer(ThreadedWSGIServer):
 
     @override
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Nothing: the connection has ended in the middle of an answer."""
+        # it has ended in the middle of an answer
         logger.debug("a connection has failed", exc_info=True)

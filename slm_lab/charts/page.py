@@ -91,7 +91,7 @@ graph.on("plotly_unhover", () => Plotly.Fx.unhover(graph));
 _PAGE = """<!DOCTYPE html>
 <html><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>{about}
+<title>{title}</title>{description}
 <style>
 body {{ margin: 0; padding: 12px 20px; font-family: {font}; color: {text}; }}
 h1 {{ font-size: 22px; margin: 8px 0; overflow-wrap: anywhere; }}
@@ -121,16 +121,16 @@ def render_page(charts: Sequence[Chart], plotly_js: str | None) -> bytes:
     """Charts below each other as a page, the first under its main heading. It loads
     plotly.js from `plotly_js`, a URL relative to the page, or contains it."""
     first = charts[0]
-    about = ""
+    description = ""
     if first.about:
-        about = f'<meta name="description" content="{markup(first.about)}">'
+        description = f'<meta name="description" content="{markup(first.about)}">'
     title = first.title
     if first.legend and first.panels:
         panel = first.panels[0]
         title = f"{title}: {panel.y.label} / {panel.x.label}"
     page = _PAGE.format(
         title=markup(title),
-        about=about,
+        description=description,
         font=_FONT,
         text=look.TEXT,
         muted=look.MUTED,

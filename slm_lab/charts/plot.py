@@ -406,7 +406,7 @@ def _tagged(
     }
     chosen = [record for record in records if {*tags} <= {*of_runs[record.folder]}]
     if not chosen:
-        known = sorted({tag for own in of_runs.values() for tag in own})
+        known = sorted({tag for run_tags in of_runs.values() for tag in run_tags})
         listed = ", ".join(known) or "none"
         raise _NothingToDrawError(
             f"{target} has no run tagged {', '.join(tags)}; its tags: {listed}"
@@ -551,7 +551,7 @@ def few_seeds_notes(endings: Sequence[TableRow]) -> list[str]:
         return []
     return [
         f"of fewer than {ENOUGH_TO_TRIM} seeds the interquartile mean (IQM) is the "
-        f"mean, and an interval from {' or '.join(map(str, few))} seeds is too narrow"
+        f"mean; an interval from {' or '.join(map(str, few))} seeds is too narrow"
     ]
 
 

@@ -40,7 +40,7 @@ class Way(NamedTuple):
 
     @property
     def label(self) -> str:
-        """How graphs and tables call it."""
+        """The name of the way in graphs and tables."""
         if self.mode == BASELINE:
             return "one process"
         label = f"{self.mode} × {self.workers}"

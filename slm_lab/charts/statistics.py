@@ -67,9 +67,9 @@ def bootstrap_interval(
 
 
 def seeds_for_width(values: Sequence[float], width: float) -> int | None:
-    """The number of seeds with which the 95 % interval of the mean should reach at most
-    `width` to each side. It is (1.96 s / width)² by the sample deviation s of `values`
-    (S,), at least two. None for a single seed, and for a width of zero."""
+    """The number of seeds that should narrow the 95 % interval of the mean to `width`
+    at each side. It is (1.96 s / width)² by the sample deviation s of `values` (S,), at
+    least two. None for a single seed, and for a width of zero."""
     if len(values) < 2 or width <= 0:
         return None
     errors = NORMAL_QUANTILE * float(np.std(values, ddof=1)) / width

@@ -131,10 +131,10 @@ def run(
     mode: Annotated[
         str | None,
         Argument(
-            help="Default: train. Or dev (some training events, with checks), "
-            "train@RUN (resume), search (trials over the search block), "
-            "search@RUN (resume), eval@RUN (a table of greedy episodes of the "
-            "saved agents) or enjoy@RUN (show some). RUN is a folder, a beginning "
+            help="Default: train. Or dev: some training events, with checks; "
+            "train@RUN: resume; search: trials over the search block; "
+            "search@RUN: resume; eval@RUN: a table of greedy episodes of the "
+            "saved agents; enjoy@RUN: show some. RUN is a folder, a beginning "
             "of its name, the name of a spec (its latest run), latest or "
             "latest~2; eval@ and enjoy@ also take FILE.zip.",
             autocompletion=completion.run_words,

@@ -46,9 +46,9 @@ SavedRunName = Annotated[
     str,
     Argument(
         metavar="RUN",
-        help="A folder, its name in --data or a beginning of it, the name of a spec or "
-        "of --name, latest, latest~2, FILE.zip, or one of these with :tN for a "
-        "trial of a search.",
+        help="A folder, its name in --data or a beginning of it. Or the name of a spec "
+        "or of --name, latest, latest~2 or FILE.zip. One of these with :tN is a trial "
+        "of a search.",
         autocompletion=completion.runs,
     ),
 ]

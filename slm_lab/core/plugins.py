@@ -70,7 +70,7 @@ def _refuse_folder(module: str, imported: ModuleType) -> None:
     fix = "name a module in it"
     path: list[str] | None = [] if "." in module else None  # of a parent, or sys.path
     specs = [finder.find_spec(module, path) for finder in sys.meta_path]
-    if any(found is not None and found.has_location for found in specs):
+    if any(spec is not None and spec.has_location for spec in specs):
         fix = "it hides the installed package: repeat the command in another folder"
     elif (package / "__init__.py").is_file():
         fix = f"its package is {package}: repeat the command in {folder}"

@@ -154,10 +154,8 @@ class Registry:
         part, fault = self._loaded(target)
         params = getattr(part, "Params", None)
         if fault is None and params is not None and not isinstance(params, type):
-            params, fault = (
-                None,
-                f"cannot be used: its Params is not a class but {params!r}",
-            )
+            fault = f"cannot be used: its Params is not a class but {params!r}"
+            params = None
         if fault is not None:
             fault += f"; it is offered by {_origin(offers[0])}"
         return Entry(name, params, target, fault)

@@ -59,27 +59,29 @@ def training_findings(
     }
     for symptom in SYMPTOMS:
         judged = histories if symptom in AT_ONCE else long
-        found = {
+        findings = {
             session: finding
             for session, history in judged.items()
             for finding in symptom(history)
         }
-        if found:
-            yield _of_sessions(found, len(histories))
+        if findings:
+            yield _of_sessions(findings, len(histories))
     if len(long) == len(histories):
         for result in RESULTS:
             yield from result(record, histories)
 
 
-def _of_sessions(found: Mapping[int, Finding], sessions: int) -> Finding:
+def _of_sessions(findings: Mapping[int, Finding], sessions: int) -> Finding:
     """What several of the Sessions have, as one finding: the numbers of the first."""
-    session, finding = next(iter(found.items()))
+    session, finding = next(iter(findings.items()))
     if sessions > 1:
         evidence = f"Session {session}: {finding.evidence}"
         finding = finding._replace(evidence=evidence)
-    if 2 * len(found) <= sessions:
+    if 2 * len(findings) <= sessions:
         finding = finding._replace(remedies=())
-    return finding._replace(since=min(each.since for each in found.values()))
+    return finding._replace(
+        since=min(of_session.since for of_session in findings.values())
+    )
 
 
 def diagnose(

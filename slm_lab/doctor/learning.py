@@ -345,7 +345,7 @@ def usual_target(history: SessionHistory, verb: str) -> Iterator[Option]:
 
 def no_exploration(history: SessionHistory) -> Iterator[Finding]:
     """ε or τ that is at its end before a twentieth of the budget, while returns do not
-    rise (Sutton and Barto 2018, section 2.3)."""
+    rise. See Sutton and Barto 2018, section 2.3."""
     explored = history.column("explore_var")
     frame = history.column("total_frame")
     known = np.isfinite(explored)
@@ -518,14 +518,14 @@ def waiting(history: SessionHistory) -> Iterator[Finding]:
         )
         share = history.late(column)
         if share > 0.5 and not serial:
-            found = history.finding(
+            finding = history.finding(
                 "much of the time is waiting", f"{column} {text(share)}", *options
             )
             advice = cause
-            if found.advice:
-                advice = f"{cause}: {found.advice}"
+            if finding.advice:
+                advice = f"{cause}: {finding.advice}"
             # it costs time and spoils no learning, so there is nothing to cure
-            yield found._replace(advice=advice, remedies=())
+            yield finding._replace(advice=advice, remedies=())
 
 
 SYMPTOMS: tuple[Symptom, ...] = (

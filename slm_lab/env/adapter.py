@@ -118,27 +118,27 @@ class PolicyAdapter:
         if self._needed is None:
             return space, obs
         if isinstance(space, spaces.Dict) and isinstance(obs, Mapping):
-            given = dict(obs)
+            values = dict(obs)
             parts = space.spaces
         elif (
             isinstance(space, spaces.Tuple)
             and isinstance(obs, tuple | list)
             and len(obs) == len(space.spaces)
         ):
-            given = {str(index): value for index, value in enumerate(obs)}
+            values = {str(index): value for index, value in enumerate(obs)}
             parts = {str(index): part for index, part in enumerate(space.spaces)}
         else:
             return space, obs
         readable = {}
         for key, part in parts.items():
             of_part = (*path, str(key))
-            if given.get(key) is not None:
-                readable[key], given[key] = self._readable(part, given[key], of_part)
+            if values.get(key) is not None:
+                readable[key], values[key] = self._readable(part, values[key], of_part)
             elif self._is_needed(of_part):
                 readable[key] = part
             else:
-                given.pop(key, None)
-        return spaces.Dict(readable), given
+                values.pop(key, None)
+        return spaces.Dict(readable), values
 
     def _is_needed(self, path: tuple[str, ...]) -> bool:
         """Whether the policy sees the part at `path`, or one in it."""

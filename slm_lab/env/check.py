@@ -173,21 +173,21 @@ def _argument_problems(
     ]
 
 
-def _plain(arguments: Arguments, given: Mapping[str, Any]) -> dict[str, Any]:
+def _plain(arguments: Arguments, values: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments without a schedule, and those that are unknown."""
     return {
         key: value
-        for key, value in given.items()
+        for key, value in values.items()
         if not is_schedule(value) or not arguments.accepts(key)
     }
 
 
 def _schedule_problems(
-    arguments: Arguments, entry: GymnasiumSpec, path: str, given: Mapping[str, Any]
+    arguments: Arguments, entry: GymnasiumSpec, path: str, values: Mapping[str, Any]
 ) -> Iterator[Problem]:
     """The problems of known arguments with a schedule: of the argument itself, or else
     at the end where they are."""
-    for key, schedule in given.items():
+    for key, schedule in values.items():
         if not is_schedule(schedule) or not arguments.accepts(key):
             continue
         if not arguments.takes_numbers(key):

@@ -146,7 +146,8 @@ def vector_step(
             array = convert(values)
             shape = tuple(array.shape)
         except (AttributeError, BufferError, TypeError, ValueError):
-            array, shape = None, ()
+            array = None
+            shape = ()
         if shape == (env.num_envs, 1):
             array = array[:, 0]
         elif shape != (env.num_envs,):
@@ -165,8 +166,8 @@ def vector_step(
 
 
 def final_rows(env: object, info: Mapping[str, Any], done_index: IntArray) -> Any:
-    """(K, ...) the last observations of the done rows (K,), or their parts, from the
-    info of a step in mode SAME_STEP. Raises LabError if it has none."""
+    """(K, ...) the last observations of the done rows (K,), or their parts. They are in
+    the info of a step in mode SAME_STEP. Raises LabError if it has none."""
     for key in FINAL_OBS:
         if key not in info:
             continue

@@ -480,8 +480,8 @@ class OneAgent(gymnasium.Env[Any, Any]):
                 action_space=self.action_space,
                 env_name=self.team.name,
             )
-        found = self._masks.find(seen.obs, seen.info, "step")
-        return self._masks.sample(self._masks.read(found))
+        mask = self._masks.find(seen.obs, seen.info, "step")
+        return self._masks.sample(self._masks.read(mask))
 
     def _place_in(self, seen: FirstObservation) -> str | None:
         """The place of a mask of the usual name; None without one."""

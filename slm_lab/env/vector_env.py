@@ -379,8 +379,8 @@ class HostEnv(VectorEnv):
         self, before: Array, frames: Array, last: Array | None, ends: Ends
     ) -> tuple[Array, Array]:
         """The last observations of a step, and the observations to act on next, both
-        (N, ...). `before` (N, ...) are the joined observations of the previous step,
-        `last` (K, ...) the last frames of the ended episodes."""
+        (N, ...). `before` (N, ...) are the joined observations of the previous step.
+        `last` (K, ...) are the last frames of the ended episodes."""
         ended = frames
         if last is not None:
             ended = frames.copy()

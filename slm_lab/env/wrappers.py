@@ -96,12 +96,12 @@ class Arguments(NamedTuple):
         self,
         name: str,
         path: str,
-        given: Mapping[str, Any],
+        values: Mapping[str, Any],
         other_names: Mapping[str, str | None],
     ) -> Iterator[Problem]:
-        """The problems of the arguments `given` to `name` in the block at `path`.
-        `other_names` are known names of the same argument."""
-        for key, value in given.items():
+        """The problems of the arguments of `name`, with these `values`, in the block at
+        `path`. `other_names` are known names of the same argument."""
+        for key, value in values.items():
             argument = self.named.get(key)
             if argument is not None:
                 message = argument.fault(value)

@@ -196,7 +196,7 @@ class ActionInParts(nn.Module):
     def forward(self, rows: Tensor) -> tuple[Tensor, ...]:
         """Rows (B, K) → the parts of the actions for the environment, (B, …) each."""
         parts = zip(self._parts, self._columns, self._types, strict=True)
-        return tuple(part(rows[:, own].to(dtype)) for part, own, dtype in parts)
+        return tuple(part(rows[:, columns].to(dtype)) for part, columns, dtype in parts)
 
 
 def _action_graph(converter: AnyActionConverter) -> WholeAction | ActionInParts:

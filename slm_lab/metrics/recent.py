@@ -57,8 +57,8 @@ class RecentEpisodes(HasState):
 
     def final(self, total_frame: int) -> MeanReturn:
         """The final return of a training that ends at `total_frame`. It is the mean
-        over the episodes of the last `WINDOW_SHARE` of the budget, or over the last
-        `FEWEST` if these are fewer."""
+        over the episodes of the last `WINDOW_SHARE` of the budget. If these are fewer
+        than `FEWEST`, it is the mean over the last `FEWEST`."""
         count = self._count(total_frame)
         return MeanReturn(self._mean(count), count)
 

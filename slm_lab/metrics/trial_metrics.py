@@ -2,8 +2,8 @@
 `docs/metrics.md` has the formulas in print.
 
 The final return is in the last row, see `RecentEpisodes`. For the other metrics, R_i is
-`total_reward` of the i-th row that has one, and R_rand the random agent's mean return.
-s_i = R_i − R_rand. An undefined metric is None, with its reason in `reasons`."""
+`total_reward` of the i-th row that has one. R_rand is the random agent's mean return,
+and s_i = R_i − R_rand. An undefined metric is None, with its reason in `reasons`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

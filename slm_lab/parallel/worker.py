@@ -115,7 +115,7 @@ class SessionLog(logging.FileHandler):
 
     @override
     def handleError(self, record: logging.LogRecord) -> None:
-        """Prints nothing: logging would print a traceback on the terminal."""
+        pass  # logging would print a traceback on the terminal
 
     @override
     def close(self) -> None:

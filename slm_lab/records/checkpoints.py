@@ -188,7 +188,9 @@ class TrialCheckpoints:
         """The newest manifests of the Sessions of a training, as far as they can be
         read."""
         members = _members(meta, sessions)
-        return _readable({each: self._paths(each).manifest for each in members})
+        return _readable(
+            {session: self._paths(session).manifest for session in members}
+        )
 
     def reached(self, meta: MetaSpec, sessions: Iterable[int]) -> int:
         """The largest total frame that a training has saved; 0 without a checkpoint."""
@@ -220,13 +222,13 @@ class TrialCheckpoints:
         members = _members(meta, sessions)
         by_serial = not meta.mode.lock_free or meta.simulate is not None
         together: dict[int, dict[int, Path]] = {}
-        for each in members:
-            paths = self._paths(each)
+        for session in members:
+            paths = self._paths(session)
             for kept in kept_manifests(paths.models, paths.prefix):
                 key = kept.serial if by_serial else kept.total_frame
-                together.setdefault(key, {})[each] = kept.path
-        newest = {each: self._paths(each).manifest for each in members}
-        previous = {each: previous_path(path) for each, path in newest.items()}
+                together.setdefault(key, {})[session] = kept.path
+        newest = {session: self._paths(session).manifest for session in members}
+        previous = {session: previous_path(path) for session, path in newest.items()}
         for places in (*together.values(), newest, previous):
             checkpoint = _readable(places)
             manifests = checkpoint.manifests.values()

@@ -29,9 +29,9 @@ class RunLock:
         except OSError as error:
             self.release()
             raise UsageError(
-                f"{folder} cannot be locked, so that two processes could write to it "
-                f"({error.strerror}): its file system has no locks (flock); choose a "
-                "folder on another one, such as a local disk, with --data"
+                f"{folder} cannot be locked ({error.strerror}): its file system has no "
+                "locks (flock); two processes could write to it; choose a folder "
+                "on another one, such as a local disk, with --data"
             ) from error
         with undone_on_failure(self.release):
             refuse_links(folder)

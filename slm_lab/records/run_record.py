@@ -62,7 +62,7 @@ MAX_CACHED = 400
 
 
 class RunStatus(StrEnum):
-    """How a run stands."""
+    """Whether a run trains, or how it ended; or why that is unknown."""
 
     TRAINING = "training"
     DONE = "done"
@@ -376,7 +376,7 @@ class RunRecord:
         return ReadableRows(rows, evaluations, problems)
 
     def session_states(self) -> dict[int, "SessionState"]:
-        """How each Session with rows stands. Raises SpecError as `meta`."""
+        """The state of each Session with rows. Raises SpecError as `meta`."""
         ends = {end.get("session"): end for end in self.metrics.get("sessions") or []}
         return {
             session: _session_state(rows, ends.get(session, {}))
@@ -412,7 +412,7 @@ class RunRecord:
 
     @cached_property
     def status(self) -> RunStatus:
-        """How it stands."""
+        """Whether it trains, or how it ended. DAMAGED if its files cannot be read."""
         if self.is_training:
             return RunStatus.TRAINING
         try:
@@ -539,7 +539,7 @@ class ReadableRows(NamedTuple):
 
 
 class SessionState(NamedTuple):
-    """How a Session stands, by its last row and its end."""
+    """The state of a Session, by its last row and its end."""
 
     ending: str
     """Empty before its end."""

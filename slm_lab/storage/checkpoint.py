@@ -152,9 +152,9 @@ class CheckpointStore:
         """The manifests that are kept for forks, by age; without unreadable ones, whose
         files are deleted."""
         kept = []
-        for each in manifests.kept_manifests(self._folder, self._prefix):
+        for kept_manifest in manifests.kept_manifests(self._folder, self._prefix):
             with suppress(CheckpointError):
-                manifest = manifests.read_manifest(each.path)
+                manifest = manifests.read_manifest(kept_manifest.path)
                 if manifest is not None:
                     kept.append(manifest)
         return kept

@@ -70,14 +70,14 @@ def settle(members: Sequence[SessionPaths]) -> list[str]:
     for serial in sorted(
         (s for s in common if s <= newest or not newest), reverse=True
     ):
-        found = [
+        faults = [
             what
             for checkpoints in saved
             for what in damage(checkpoints.paths, checkpoints.manifests[serial])
         ]
-        if not found:
+        if not faults:
             break
-        problems += found
+        problems += faults
     else:
         raise CheckpointError(
             f"{_names(members)}: no checkpoint is intact: {'; '.join(problems[:3])}; "

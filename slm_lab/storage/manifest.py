@@ -100,7 +100,7 @@ def kept_manifests(folder: Path, prefix: str) -> list[KeptManifest]:
         for path in folder.glob("*_kept_*.json")
         if (match := name.fullmatch(path.name))
     ]
-    return sorted(kept, key=lambda each: each.serial)
+    return sorted(kept, key=lambda manifest: manifest.serial)
 
 
 def read_manifest(path: Path) -> Manifest | None:

@@ -105,4 +105,4 @@ class TrialResult:
         stuck = [result for result in unfinished if result.is_stuck]
         if not stuck:
             return bool(unfinished) or self.lacks_graphs
-        return any(not (each.is_stuck or each.lost_others) for each in unfinished)
+        return any(not (result.is_stuck or result.lost_others) for result in unfinished)

@@ -336,7 +336,7 @@ def measured_key(spec: EnvSpec) -> str:
     runs. Raises LabError as `find_env`, or if the code does not import."""
     of_backend = ("envpool",) if names_envpool(spec) else ()
     names = "gymnasium", "ale-py", "mujoco", *of_backend
-    packages = [f"{name}={found}" for name in names if (found := installed(name))]
+    packages = [f"{name}={version}" for name in names if (version := installed(name))]
     try:
         code = code_digest(spec)
     except LabError:

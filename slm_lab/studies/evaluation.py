@@ -70,9 +70,9 @@ def evaluate_latest(
     count: int,
     keep_playing: Callable[[], bool],
 ) -> None:
-    """Plays `count` greedy episodes with the latest agent of each Session of a run, and
-    keeps the numbers in its folder. It keeps nothing of an evaluation that
-    `keep_playing` ends. Raises LabError, OSError."""
+    """Plays `count` greedy episodes with the latest agent of each Session of a run. It
+    keeps the numbers in its folder, but nothing of an evaluation that `keep_playing`
+    ends. Raises LabError, OSError."""
     source = RunSource(
         spec_file=str(run_dir.spec_file),
         spec_name=run_dir.spec_name,

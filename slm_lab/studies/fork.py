@@ -153,8 +153,8 @@ class Fork:
 
 
 def copy_start(start: "TrainingCheckpoint", parent: RunDir, run_dir: RunDir) -> None:
-    """Copies the checkpoint of each Session, and the rows up to it, from the folder of
-    the parent to a new one. Raises OSError."""
+    """Copies the checkpoint of each Session, and the rows up to it. They go from the
+    folder of the parent to a new one. Raises OSError."""
     for session, manifest in start.manifests.items():
         copy_checkpoint(
             manifest, parent.session(0, session), run_dir.session(0, session)
@@ -214,17 +214,17 @@ def _check_history(
 ) -> None:
     """Raises UsageError if the parent has trained by other keys before `frame`, or
     after. A replay would be another training, and an unchanged fork another run."""
-    left = fork_point(origin)
-    if left is not None:
+    point = fork_point(origin)
+    if point is not None:
         if not value_at(origin, f"{BLOCK}.is_replayed", False):
             raise UsageError(
                 f"{parent.root} is a fork that has not come to its frame "
-                f"{left.frame:,} yet; first resume it: slm-lab run train@{parent.root}"
+                f"{point.frame:,} yet; first resume it: slm-lab run train@{parent.root}"
             )
-        if frame < left.frame:
+        if frame < point.frame:
             raise UsageError(
-                f"--frame {frame:,}: until frame {left.frame:,} {parent.root} was "
-                f"{left.run}; fork that one"
+                f"--frame {frame:,}: until frame {point.frame:,} {parent.root} was "
+                f"{point.run}; fork that one"
             )
     for start in starts_of(origin)[1:]:
         keys = [text.partition("=")[0] for text in value_at(start, "set", [])]
@@ -233,7 +233,7 @@ def _check_history(
         )
         frames = value_at(start, "frames", [])
         reached = max(
-            sum(frames[each] for each in sessions if each < len(frames))
+            sum(frames[session] for session in sessions if session < len(frames))
             for sessions in spec.meta.trainings
         )
         if is_other and frame < reached:

@@ -51,11 +51,13 @@ class Allocation(NamedTuple):
     gpus: tuple[int, ...]
 
 
-def request_of(spec: Spec, given: SearchResourcesSpec, cpus: float) -> Request:
+def request_of(spec: Spec, resources: SearchResourcesSpec, cpus: float) -> Request:
     """A trial's request. `cpu = 1` means a core per thread of its Sessions, at most
     `cpus`."""
     num_threads = float(spec.meta.num_sessions // spec.meta.max_run * spec.meta.threads)
-    return Request(min(num_threads, cpus) if given.cpu == 1 else given.cpu, given.gpu)
+    return Request(
+        min(num_threads, cpus) if resources.cpu == 1 else resources.cpu, resources.gpu
+    )
 
 
 @final

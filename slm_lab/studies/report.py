@@ -71,7 +71,9 @@ class Reporter:
         # A Session that ended only because it lost its peers has complete rows.
         failed = {s.session for s in failures if not s.lost_others}
         whole = {
-            session: each for session, each in rows.items() if session not in failed
+            session: session_rows
+            for session, session_rows in rows.items()
+            if session not in failed
         }
         every = list(whole.values())
         meta = self._spec.meta
@@ -139,13 +141,13 @@ class Reporter:
         evaluations: Mapping[int, Rows],
         is_stopped: Callable[[], bool],
     ) -> None:
-        for session, each in rows.items():
+        for session, session_rows in rows.items():
             if is_stopped():
                 return
             paths = self._paths[session]
             draw_session_graphs(
                 graph_dir=paths.graphs,
-                rows=each,
+                rows=session_rows,
                 evaluations=evaluations.get(session, NO_ROWS),
                 prefix=paths.prefix,
                 title=f"{self._title}, Session {session}",

@@ -158,32 +158,32 @@ def alone(source: RunSource) -> Iterator[None]:
 
 def check_same(
     run_dir: RunDir,
-    given: RunSource,
+    source: RunSource,
     may_change: Collection[str],
     for_search: bool = False,
 ) -> None:
     """Raises UsageError if the run in `run_dir` was not started with the spec of
-    `given`. The keys `may_change` may differ, and so may the seed if `given` has none.
-    With another budget schedules may differ too, and a log frequency that is not
+    `source`. The keys `may_change` may differ, and so may the seed if `source` has
+    none. With another budget schedules may differ too, and a log frequency that is not
     typed."""
     before = load_spec(run_dir.spec_file, run_dir.spec_name, warn=False)
-    now = with_known_precision(given.load(for_search=for_search, warn=False))
+    now = with_known_precision(source.load(for_search=for_search, warn=False))
     ignored = {*may_change}
     if now.meta.random_seed is None:
         ignored.add("meta.random_seed")
     if now.env.max_frame != before.env.max_frame:
         ignored |= {decay.path for decay in decays(before.to_json())}
-        typed, _ = typed_settings(read_origin(run_dir), given.sets)
+        typed, _ = typed_settings(read_origin(run_dir), source.sets)
         if not any(setting.startswith("meta.log_frequency=") for setting in typed):
             ignored.add("meta.log_frequency")
     changed = [
         f"{path} {json.dumps(old)} (now {json.dumps(new)})"
         for path, old, new in differences(before.to_json(), now.to_json())
-        if not any(path == each or path.startswith(f"{each}.") for each in ignored)
+        if not any(path == key or path.startswith(f"{key}.") for key in ignored)
     ]
     if changed:
         raise UsageError(
-            f"--name {given.label} --resume: {run_dir.root} was started with another "
+            f"--name {source.label} --resume: {run_dir.root} was started with another "
             f"spec: {_some(changed)}; give this one another --name"
         )
 
@@ -200,8 +200,8 @@ def with_known_precision(spec: Spec) -> Spec:
             for key, net in unknown.items()
         }
         nets = {
-            key: getattr(agent, key).model_copy(update=one)
-            for key, one in known.items()
+            key: getattr(agent, key).model_copy(update=values)
+            for key, values in known.items()
         }
         spec = spec.model_copy(update={"agent": agent.model_copy(update=nets)})
     return spec
@@ -241,7 +241,7 @@ def resumed_spec(
             path, f"the run was started with {json.dumps(old)}; start a new run", new
         )
         for path, old, new in changed
-        if not any(path == each or path.startswith(f"{each}.") for each in may_change)
+        if not any(path == key or path.startswith(f"{key}.") for key in may_change)
     ]
     if problems:
         raise SpecError(f"-s for train@{run_dir.root}", problems)
@@ -301,7 +301,7 @@ class _Schedules:
             f"schedules are those of the old env.max_frame ({self._old}): {ends}; for "
             f"{self._new} frames add --schedules stretch (to the same shares of the "
             "budget) or "
-            '--schedules hold (as they are), in Python schedules="stretch" or "hold"; '
+            '--schedules hold (as they are); in Python schedules="stretch" or "hold"; '
             "or set them: "
             f"{anew}"
         )
@@ -346,12 +346,12 @@ def rows_notes(recorded: ResumedSpec) -> Iterator[str]:
 
 
 def versions_notes(
-    origin: Mapping[str, Any], about: Mapping[str, Any], verb: str = "resuming"
+    origin: Mapping[str, Any], start: Mapping[str, Any], verb: str = "resuming"
 ) -> Iterator[str]:
     """Yields a line if the run was last trained with other versions or another commit
-    than `about`. `verb` says what is done with it."""
+    than `start`. `verb` says what is done with it."""
     then = _versions(starts_of(origin)[-1])
-    now = _versions(about)
+    now = _versions(start)
     changed = [
         f"{name} {now.get(name, 'missing')} (before: {then.get(name, 'missing')})"
         for name in dict.fromkeys([*then, *now])
@@ -371,10 +371,8 @@ def check_checkpoints(
     run's metrics, has no checkpoint. It would restart and overwrite its rows."""
     # Empty if the run was killed before it had metrics, or the file was edited.
     recorded = value_at(trial_metrics(run_dir, 0), "sessions", [])
-    ends = [each for each in recorded if value_at(each, "error") is None]
-    reached = {
-        value_at(each, "session", -1): value_at(each, "frame", 0) for each in ends
-    }
+    ends = [end for end in recorded if value_at(end, "error") is None]
+    reached = {value_at(end, "session", -1): value_at(end, "frame", 0) for end in ends}
     for session, manifest in enumerate(manifests):
         paths = run_dir.session(0, session)
         if (
@@ -414,15 +412,17 @@ def reopen(run_dir: RunDir, ended: Sequence[bool]) -> None:
     that train on. A resumed run that is killed is then no finished one."""
     file = run_dir.trial_metrics_file(0)
     metrics = read_object(file)
-    left = [session for session, over in enumerate(ended) if not over]
-    for each in value_at(metrics, "sessions", []):
+    unfinished = [session for session, over in enumerate(ended) if not over]
+    for end in value_at(metrics, "sessions", []):
         if (
-            value_at(each, "ending") == Ending.FINISHED
-            and value_at(each, "session") in left
+            value_at(end, "ending") == Ending.FINISHED
+            and value_at(end, "session") in unfinished
         ):
-            each["ending"] = Ending.INTERRUPTED
+            end["ending"] = Ending.INTERRUPTED
     kept = {
-        key: each for key, each in metrics.items() if not key.startswith("final_return")
+        key: value
+        for key, value in metrics.items()
+        if not key.startswith("final_return")
     }
     for path in (file, run_dir.root / "info" / file.name) if metrics else ():
         write_json(path, kept)
@@ -438,8 +438,8 @@ def check_budget(
         return
     for sessions in meta.trainings:
         frames = [
-            0 if (saved := manifests[each]) is None else saved.frame
-            for each in sessions
+            0 if (saved := manifests[session]) is None else saved.frame
+            for session in sessions
         ]
         reached = sum(frames)
         if reached > budget:
@@ -451,15 +451,15 @@ def check_budget(
             )
 
 
-def _versions(about: Mapping[str, Any]) -> dict[str, str]:
+def _versions(start: Mapping[str, Any]) -> dict[str, str]:
     """Versions by name: of packages and Python, and the commit of the lab."""
-    commit, dash, dirty = str(about.get("git_sha")).partition("-")
+    commit, dash, dirty = str(start.get("git_sha")).partition("-")
     packages = {
-        str(name): str(found) for name, found in about.get("packages", {}).items()
+        str(name): str(version) for name, version in start.get("packages", {}).items()
     }
     return {
         **packages,
-        "python": str(about.get("python")),
+        "python": str(start.get("python")),
         "commit": commit[:7] + dash + dirty,
     }
 

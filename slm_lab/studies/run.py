@@ -82,14 +82,16 @@ class PreparedRun:
             self._lock = RunLock(self.run_dir.root)
             with undone_on_failure(self.release):
                 self._resume(source)
-        about = (
+        note_sources = (
             _ranks_notes,
             _devices_notes,
             copies_notes,
             _videos_notes,
             _events_notes,
         )
-        self.notes += tuple(note for each in about for note in each(self.spec))
+        self.notes += tuple(
+            note for notes_of in note_sources for note in notes_of(self.spec)
+        )
 
     def _begin(self, source: RunSource) -> None:
         spec = source.load()
@@ -150,11 +152,11 @@ class PreparedRun:
         )
         self.notes += tuple(resume.rows_notes(recorded))
         has_ended = all(ended)
-        about = provenance(self.root_seed)
+        start = provenance(self.root_seed)
         if not has_ended:
             check_machine(where, self.spec)
             resume.reopen(self.run_dir, ended)
-            self.notes += tuple(resume.versions_notes(recorded.origin, about))
+            self.notes += tuple(resume.versions_notes(recorded.origin, start))
         if recorded.is_changed or not has_ended:
             frames = [
                 0 if manifest is None else manifest.frame for manifest in manifests
@@ -166,7 +168,7 @@ class PreparedRun:
             }
             if source.schedules is not None:
                 how["schedules"] = source.schedules
-            origin = resumed(recorded.origin, about, source.sets, **how)
+            origin = resumed(recorded.origin, start, source.sets, **how)
             resume.write_spec(
                 self.run_dir, self.spec, {**origin, **_each_rank(self.spec)}
             )
@@ -256,10 +258,10 @@ def _each_rank(spec: Spec) -> dict[str, Any]:
 
 
 def _ranks_notes(spec: Spec) -> Iterator[str]:
-    own = _keys_per_rank(spec)
-    if own:
+    changes = _keys_per_rank(spec)
+    if changes:
         values = ", ".join(
-            f"{path} {_short(new)} (of {_short(old)})" for path, old, new in own
+            f"{path} {_short(new)} (of {_short(old)})" for path, old, new in changes
         )
         reason = f'ranks has by meta.scale "{spec.meta.scale}"'
         if spec.meta.mode.lock_free:

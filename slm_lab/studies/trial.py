@@ -158,12 +158,14 @@ class Trial:
             return not self.board.user_waits
 
         files = {
-            each: self.run_dir.session(self.task.trial, each).rows
-            for each in self.spec.meta.writers
+            session: self.run_dir.session(self.task.trial, session).rows
+            for session in self.spec.meta.writers
         }
         rows = read_existing(files).values()
         known = self._baseline.known
-        if not any(each["epi"][-1] > 0 for each in rows if len(each)):
+        if not any(
+            session_rows["epi"][-1] > 0 for session_rows in rows if len(session_rows)
+        ):
             why = f"{known.why}: no episode of the training has ended"
             return known._replace(why=why)
         if self.task.checked:
@@ -171,7 +173,11 @@ class Trial:
         self._enter("comparing with the Random agent")
         if self.board.user_waits:
             return known
-        trained = max(float(each["wall_t"][-1]) for each in rows if len(each))
+        trained = max(
+            float(session_rows["wall_t"][-1])
+            for session_rows in rows
+            if len(session_rows)
+        )
         return self._baseline.measured(
             max(SHARE * trained, LEAST_SECONDS), keep_waiting
         )
@@ -290,15 +296,16 @@ def have_ended(
     for workers in spec.meta.trainings:
         saved = [manifests[session] for session in workers]
         over = (
-            sum(each.frame for each in saved if each is not None) >= spec.env.max_frame
+            sum(manifest.frame for manifest in saved if manifest is not None)
+            >= spec.env.max_frame
         )
-        finished = [each is not None and each.finished for each in saved]
+        finished = [manifest is not None and manifest.finished for manifest in saved]
         if spec.meta.mode.has_learner:
             finished = [finished[0]] * len(workers)
         # A worker that was stopped before it saw the end resumes, and the others report
         # the end.
         over = over or (all(finished) and _is_solved(spec, run_dir, trial, workers))
-        ended += [over and each for each in finished]
+        ended += [over and is_finished for is_finished in finished]
     return ended, manifests
 
 
@@ -342,8 +349,9 @@ def stop_on_signals(request_stop: Callable[[], None]) -> Iterator[None]:
             first = time.monotonic()
             request_stop()
         elif time.monotonic() - first > ONE_SIGNAL:
-            for each in STOP_SIGNALS:  # a third signal must not interrupt the cleanup
-                signal.signal(each, signal.SIG_IGN)
+            # a third signal must not interrupt the cleanup
+            for stop_signal in STOP_SIGNALS:
+                signal.signal(stop_signal, signal.SIG_IGN)
             raise KeyboardInterrupt
 
     with signals_handled(handle):

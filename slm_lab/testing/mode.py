@@ -81,7 +81,7 @@ class ModeCase:
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainedMembers:
     """A training of some members, as their files show it."""
 
     spec: Spec
@@ -127,7 +127,7 @@ def train(
     resume: bool = False,
     stop_at: float = float("inf"),
     until: int | None = None,
-) -> Training:
+) -> TrainedMembers:
     """Trains as `slm-lab run` does, without graphs, and requests a stop after `stop_at`
     frames. Or it ends at the total frame `until`, as the replay of a fork does."""
     spec = case.spec(members)
@@ -152,7 +152,7 @@ def train(
 
     results = Trial(task, board=board).train(on_tick)
     seconds = time.monotonic() - requested[0] if requested else None
-    return Training(spec, run_dir, results, seconds)
+    return TrainedMembers(spec, run_dir, results, seconds)
 
 
 class ModeContract(Contract):
@@ -162,7 +162,7 @@ class ModeContract(Contract):
     cases: ClassVar[dict[str, ModeCase]]
 
     @pytest.fixture
-    def whole(self, case: ModeCase, tmp_path: Path) -> Training:
+    def whole(self, case: ModeCase, tmp_path: Path) -> TrainedMembers:
         """An uninterrupted training of as many members as can be repeated."""
         training = train(case, self.members(case), tmp_path / "whole")
         self.check_finished(case, training)
@@ -172,7 +172,7 @@ class ModeContract(Contract):
         """Two members, or one where two run in no fixed order."""
         return 2 if case.repeats else 1
 
-    def check_finished(self, case: ModeCase, training: Training) -> None:
+    def check_finished(self, case: ModeCase, training: TrainedMembers) -> None:
         """Checks that all members have ended well."""
         assert set(training.endings) == {Ending.FINISHED}, (
             f"not all members of {case.word} trained to the end of the budget, they "
@@ -226,7 +226,7 @@ class ModeContract(Contract):
             )
 
     def test_it_stops_in_time_and_resumes(
-        self, case: ModeCase, whole: Training, tmp_path: Path
+        self, case: ModeCase, whole: TrainedMembers, tmp_path: Path
     ) -> None:
         members = self.members(case)
         folder = tmp_path / "cut"
@@ -255,7 +255,7 @@ class ModeContract(Contract):
         )
 
     def test_a_fork_repeats_it(
-        self, case: ModeCase, whole: Training, tmp_path: Path
+        self, case: ModeCase, whole: TrainedMembers, tmp_path: Path
     ) -> None:
         """The fork begins from the checkpoint at half of the budget, with a replay up
         to three quarters."""
@@ -287,7 +287,7 @@ class ModeContract(Contract):
         )
 
     def test_it_can_be_repeated(
-        self, case: ModeCase, whole: Training, tmp_path: Path
+        self, case: ModeCase, whole: TrainedMembers, tmp_path: Path
     ) -> None:
         again = train(case, self.members(case), tmp_path / "again")
         differing = difference(again.as_run(), whole.as_run(), case.timed)

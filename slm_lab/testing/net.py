@@ -80,7 +80,7 @@ def are_equal(outputs: Iterable[Tensor], others: Iterable[Tensor]) -> bool:
 def are_close(outputs: Iterable[Tensor], others: Iterable[Tensor]) -> bool:
     """Whether the outputs of all heads are equal but for rounding."""
     pairs = zip(outputs, others, strict=True)
-    return all(torch.allclose(one, other, 1.3e-6, 1e-5) for one, other in pairs)
+    return all(torch.allclose(output, other, 1.3e-6, 1e-5) for output, other in pairs)
 
 
 class NetContract(Contract):

@@ -90,22 +90,22 @@ def load_whole(part: LearningAgent | Memory[Any], state: StateDict) -> None:
         part.log.load_content(state["steps"])
 
 
-def same(one: Any, other: Any) -> bool:
+def same(state: Any, other: Any) -> bool:
     """Whether two states are equal bit for bit, NaN being equal to itself."""
-    return _same(to_plain(one), to_plain(other))
+    return _same(to_plain(state), to_plain(other))
 
 
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(
-            _same(one[key], other[key]) for key in one
+def _same(state: Any, other: Any) -> bool:
+    if isinstance(state, dict):
+        return state.keys() == other.keys() and all(
+            _same(state[key], other[key]) for key in state
         )
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    if isinstance(one, Tensor):
-        alike = one.dtype == other.dtype and one.shape == other.shape
-        return alike and torch.equal(one.nan_to_num(), other.nan_to_num())
-    return bool(one == other or (_is_nan(one) and _is_nan(other)))
+    if isinstance(state, list):
+        return len(state) == len(other) and all(map(_same, state, other))
+    if isinstance(state, Tensor):
+        alike = state.dtype == other.dtype and state.shape == other.shape
+        return alike and torch.equal(state.nan_to_num(), other.nan_to_num())
+    return bool(state == other or (_is_nan(state) and _is_nan(other)))
 
 
 def _is_nan(value: Any) -> bool:

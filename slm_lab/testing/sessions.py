@@ -260,12 +260,14 @@ def stop_at(frame: int) -> Callable[[Session], None]:
     return stop
 
 
-def difference_of_vectors(one: dict[str, Tensor], other: dict[str, Tensor]) -> str:
+def difference_of_vectors(networks: dict[str, Tensor], other: dict[str, Tensor]) -> str:
     """The networks that are not equal bit for bit; empty if all are."""
-    if one.keys() != other.keys():
-        return f"the networks {sorted(one)} and {sorted(other)}"
+    if networks.keys() != other.keys():
+        return f"the networks {sorted(networks)} and {sorted(other)}"
     return ", ".join(
-        part for part, vector in one.items() if not torch.equal(vector, other[part])
+        part
+        for part, vector in networks.items()
+        if not torch.equal(vector, other[part])
     )
 
 
@@ -274,10 +276,10 @@ def difference(
 ) -> str:
     """The place where two runs differ in rows or networks, outside the columns
     `without`. Empty if they are equal bit for bit."""
-    one = _result(run)
+    result = _result(run)
     other = _result(expected)
     columns = list(without)
-    shown = one.rows.drop(columns=columns, errors="ignore")
+    shown = result.rows.drop(columns=columns, errors="ignore")
     expected_rows = other.rows.drop(columns=columns, errors="ignore")
     if list(shown) != list(expected_rows):
         names = sorted(map(str, set(shown) ^ set(expected_rows)))
@@ -288,7 +290,7 @@ def difference(
         pair = shown[name], expected_rows[name]
         if not pair[0].equals(pair[1]):
             return f"in the column {name}, {pair[0].tolist()} and {pair[1].tolist()}"
-    networks = difference_of_vectors(one.vectors, other.vectors)
+    networks = difference_of_vectors(result.vectors, other.vectors)
     return f"in the network {networks}" if networks else ""
 
 
@@ -298,9 +300,9 @@ def _result(run: Session | WholeRun) -> WholeRun:
     return WholeRun(rows(run), vectors(run), False, run.agent.learner.opt_step)
 
 
-def assert_same_vectors(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
+def assert_same_vectors(networks: dict[str, Tensor], other: dict[str, Tensor]) -> None:
     """Asserts that networks are equal bit for bit."""
-    differing = difference_of_vectors(one, other)
+    differing = difference_of_vectors(networks, other)
     assert not differing, f"these networks differ: {differing}"
 
 

@@ -102,8 +102,8 @@ class TQC(SoftLearner):
     @override
     @torch.no_grad()
     def following(self, next_obs: Tensor, draws: UpdateDraws) -> Expectation:
-        """Its value are the quantiles that are not dropped, (B, M), of the action in
-        the next states."""
+        """The expectation in the next states. Its `value`, (B, M), holds the quantiles
+        of the action that are not dropped."""
 
         def quantiles(next_action: Tensor | None) -> Tensor:
             assert next_action is not None

@@ -49,8 +49,8 @@ class Distribution(ABC):
     @abstractmethod
     def kl_from(self, old: Self) -> Tensor:
         """KL(old ‖ self) in nats, (B, K). A normal distribution has two, which
-        arXiv:1812.02256 decouples. The first is KL(old ‖ old with the mean of self),
-        the second KL(old ‖ old with the covariance of self)."""
+        arXiv:1812.02256 decouples. The first is KL(old ‖ old with the mean of self).
+        The second is KL(old ‖ old with the covariance of self)."""
 
 
 MASKED_LOGIT = -1e9
@@ -243,7 +243,7 @@ class DiagonalNormal(Distribution):
 class MultivariateNormal(Distribution):
     """A normal distribution with correlations: covariance L Lᵀ. `mean` is (B, A).
     `cholesky` is (B, A(A + 1)/2) and holds L. First come the A(A − 1)/2 entries below
-    its diagonal, row by row, then the logarithms of its A diagonal entries."""
+    its diagonal, row by row. Then come the logarithms of its A diagonal entries."""
 
     num_bounds = 2
 
@@ -334,7 +334,6 @@ class LogNormal(Distribution):
 
     @override
     def kl_from(self, old: Self) -> Tensor:
-        """The two of x."""
         return self._normal.kl_from(old._normal)
 
 
@@ -466,7 +465,6 @@ class TanhNormal(Distribution):
 
     @override
     def kl_from(self, old: Self) -> Tensor:
-        """The two of u."""
         return self._normal.kl_from(old._normal)
 
 

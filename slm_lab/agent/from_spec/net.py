@@ -138,9 +138,9 @@ def build_body(
 
 
 def _reader_of(spec: NetSpec, kind: Any) -> Reader:
-    """What makes a net of the class `kind`. If it has the constructor of a net of the
-    lab, maybe inherited, this is the function for the spec's keys. Otherwise it is the
-    class itself."""
+    """What makes a net of the class `kind`: the function for the spec's keys, or the
+    class itself. It is the function if the class has, or inherits, the constructor of a
+    net of the lab."""
     is_of_the_lab = inspect.isclass(kind) and any(
         kind.__init__ is cls.__init__ for cls in CLASSES
     )

@@ -108,11 +108,14 @@ MAX_SHIFT = 5.0
 
 @final
 class BatchRenorm(nn.Module):
-    """Normalises with the batch's moments, corrected towards the running ones. x̂ = (x
-    − μ_B)/σ_B · r + d with r = σ_B/σ and d = (μ_B − μ)/σ, both clipped and constant for
-    the gradient. During the first `warmup_steps` batches r = 1 and d = 0: plain batch
-    normalisation. `momentum` is the weight of a new batch in the running moments.
-    Evaluation mode uses the running moments alone."""
+    """Normalises with the batch's moments, corrected towards the running ones.
+
+        x̂ = (x − μ_B)/σ_B · r + d,   r = σ_B/σ,   d = (μ_B − μ)/σ
+
+    Both r and d are clipped, and constant for the gradient. During the first
+    `warmup_steps` batches r = 1 and d = 0: plain batch normalisation. `momentum` is the
+    weight of a new batch in the running moments. Evaluation mode uses the running
+    moments alone."""
 
     def __init__(
         self,
@@ -173,7 +176,8 @@ class BatchRenorm(nn.Module):
             if not x.is_cpu:  # where the host would wait for `is_warm`
                 scale = torch.where(is_warm, scale, 1.0)
                 shift = torch.where(is_warm, shift, 0.0)
-            weight, bias = weight * scale, weight * shift + bias
+            bias = weight * shift + bias
+            weight = weight * scale
         mean.lerp_(batch_mean, self.momentum)
         var.lerp_(deviation.square() - self.eps, self.momentum)
         num_batches += 1

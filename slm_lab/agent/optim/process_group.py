@@ -106,7 +106,7 @@ class SoloGroup(ProcessGroup):
 
     @override
     def all_reduce_(self, vector: Tensor) -> None:
-        """The vector stays as it is."""
+        pass
 
     @override
     def all_gather_samples(self, samples: Tensor) -> Tensor:

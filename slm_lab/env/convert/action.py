@@ -144,7 +144,9 @@ class MixedConverter:
         """Rows (N, K) → actions of the N environments. They are dicts and tuples as in
         the raw space, with an array (N, …) for each part."""
         parts = zip(self.parts.values(), self.space.columns, strict=True)
-        arrays = [part.convert(_typed(action[:, own], part)) for part, own in parts]
+        arrays = [
+            part.convert(_typed(action[:, columns], part)) for part, columns in parts
+        ]
         return nested(self._raw_space, iter(arrays))
 
 

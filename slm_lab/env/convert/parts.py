@@ -72,9 +72,9 @@ class PartConverter:
     image: ImageConverter | None
 
     def write(self, view: Array, observed: Array) -> None:
-        """Writes B parts, (B, *shape of the space) and of its type, into their `view`
-        of the rows, (B, *shape of the part). Raises ValueError if float32 cannot hold a
-        value."""
+        """Writes B parts, (B, *shape of the space) and of its type, into the rows.
+        `view` (B, *shape of the part) is their place in these. Raises ValueError if
+        float32 cannot hold a value."""
         numbers = observed
         if isinstance(self.space, spaces.Discrete | spaces.MultiDiscrete):
             numbers = self._indices(self.space, observed)

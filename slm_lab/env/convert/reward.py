@@ -18,7 +18,7 @@ class RewardConverter:
     `scale` is a factor or "sign" (−1, 0, 1); `clip` a bound c for [−c, c] or "sign".
     With `sign_first` rewards are first converted to −1, 0 or 1, as for Atari games.
 
-    With `statistics` rewards become r / sqrt(Var[G] + ε) with G the discounted return
+    With `statistics` rewards become r / sqrt(Var[G] + ε). G is the discounted return
     so far, G_t = γ G_{t−1} + r_t. The statistics count G before the end of an episode
     resets it, so the last reward belongs to its episode. Rewards are not centred,
     because their sign matters."""

@@ -61,8 +61,8 @@ REFUSED = {key: f"cannot be set: {why}" for key, why in NOT_OURS.items()} | {
 }
 
 FULL_GAME = (
-    "in ale-py it restarts the game after every lost life, so nothing after the first "
-    "life is ever seen and a score is that of one life; use life_loss_info: true, "
+    "in ale-py it restarts the game after every lost life; so nothing after the first "
+    "life is ever seen, and a score is that of one life; use life_loss_info: true, "
     "with which a lost life terminates for the learner and the game continues"
 )
 

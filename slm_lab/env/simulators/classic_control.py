@@ -132,9 +132,9 @@ class Pendulum(Dynamics):
 @final
 @dataclass(frozen=True)
 class Acrobot(Dynamics):
-    """Two links of one metre and one kilogram, with a torque of −1, 0 or 1 N m (actions
-    0, 1, 2) at the joint between them. The equations are from Sutton and Barto's book.
-    The variables are θ₁, θ₂, θ̇₁, θ̇₂."""
+    """Two links of one metre and one kilogram, with a torque at the joint between them.
+    It is −1, 0 or 1 N m (actions 0, 1, 2). The equations are from Sutton and Barto's
+    book. The variables are θ₁, θ₂, θ̇₁, θ̇₂."""
 
     first_low = (-0.1,) * 4
     first_high = (0.1,) * 4

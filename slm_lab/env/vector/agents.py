@@ -96,7 +96,7 @@ class AgentRows(RawEnvs):
             Seat(first.observation_space, first.action_space, entry)
             for _ in range(self.num_envs)
         ]
-        self._rows = [seat(one) for one in self._seats]
+        self._rows = [seat(row_seat) for row_seat in self._seats]
         self.observation_space = self._rows[0].observation_space
         self.action_space = self._rows[0].action_space
         self.exact_state = has_exact_state(copies[0]) and has_exact_state(self._rows[0])

@@ -171,14 +171,14 @@ class SimulatedSource(UnrollSource):
     def state_dict(self) -> StateDict:
         times = [
             {
-                **{name: v for name, v in vars(each).items() if name != "draws"},
-                "counts": dict(each.draws.counts),
+                **{name: v for name, v in vars(actor_times).items() if name != "draws"},
+                "counts": dict(actor_times.draws.counts),
                 "unrolls": [
                     self._actors.unroll(actor, number).saved()
-                    for number in range(each.num_received, each.num_begun)
+                    for number in range(actor_times.num_received, actor_times.num_begun)
                 ],
             }
-            for actor, each in enumerate(self._times)
+            for actor, actor_times in enumerate(self._times)
         ]
         return {"times": times, **self._actors.state_dict()}
 

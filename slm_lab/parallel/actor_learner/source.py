@@ -164,10 +164,8 @@ class PipelineStats(SavedFields):
         learner that evaluates after every iteration would never be measured."""
         measured = self._whole or ([] if self._knows_whole else self._parts)
         if measured:
-            self._known, self._knows_whole = (
-                statistics.median(measured),
-                bool(self._whole),
-            )
+            self._known = statistics.median(measured)
+            self._knows_whole = bool(self._whole)
         self._whole = []
         self._parts = []
         return self._known

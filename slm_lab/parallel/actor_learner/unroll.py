@@ -237,7 +237,7 @@ class UnrollWriter(SavedFields, Memory[Unroll]):
 
     @override
     def break_off(self, next_obs: Array, raw_next_obs: Array | None = None) -> None:
-        """Does nothing: an incomplete unroll is dropped."""
+        pass  # an incomplete unroll is dropped
 
 
 @final

@@ -159,15 +159,15 @@ class SharedSync(HogwildSync):
 
     @override
     def adopt(self, flat: FlatParameters) -> None:
-        """Nothing to copy: `flat` is the global state."""
+        pass
 
     @override
     def publish(self, flat: FlatParameters) -> None:
-        """Nothing to copy: `flat` is the global state."""
+        pass
 
     @override
     def _pull(self, flat: FlatParameters) -> None:
-        """Nothing to copy: `flat` is the global state."""
+        pass
 
 
 @final

@@ -83,7 +83,10 @@ def costs_of(block: CostsSpec) -> Costs:
     for kind in type(block).model_fields:
         values = getattr(block, kind)
         if isinstance(values, Mapping):
-            costs |= {of_network(kind, name): each for name, each in values.items()}
+            costs |= {
+                of_network(kind, name): network_costs
+                for name, network_costs in values.items()
+            }
         elif values is not None:
             costs[kind] = values
     return {kind: values for kind, values in costs.items() if values}

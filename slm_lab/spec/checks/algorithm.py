@@ -68,7 +68,7 @@ def action_space_problems(
 
 def _spaces_of(pdtypes: Collection[str]) -> str:
     """The action spaces that distributions are for."""
-    kinds = [kind for kind, own in PDTYPES_OF_SPACE.items() if own & set(pdtypes)]
+    kinds = [kind for kind, names in PDTYPES_OF_SPACE.items() if names & set(pdtypes)]
     return " and ".join(kind.replace("_", "-") for kind in kinds)
 
 

@@ -40,9 +40,9 @@ def convolution_fault(layers: Sequence[ConvLayer], shape: Shape) -> LayerFault |
         size = layer.size_after((shape[1], shape[2]))
         if size is None:
             message = (
-                f"a kernel that reaches over {layer.reach} numbers with padding "
-                f"{layer.padding} does not fit an input of the shape {shape}, (C, H, "
-                "W); make the kernel smaller, or the strides before it"
+                f"a kernel reaches over {layer.reach} numbers with padding "
+                f"{layer.padding}: it does not fit an input of the shape {shape}, (C, "
+                "H, W); make the kernel smaller, or the strides before it"
             )
             return LayerFault(index, message)
         shape = (layer.out_channels, *size)

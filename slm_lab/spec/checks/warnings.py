@@ -133,8 +133,8 @@ def _best_agent_may_be_reset(blocks: Blocks) -> Iterator[Problem]:
     frequency = known(blocks.algorithm).frames_between_resets
     if frequency is not None and known(blocks.meta).rigorous_eval == 0:
         message = (
-            "soon after a reset the recent returns, by which the best agent is saved, "
-            "are still those of the networks before; set meta.rigorous_eval"
+            "soon after a reset the recent returns are still those of the networks "
+            "before; the best agent is saved by them; set meta.rigorous_eval"
         )
         yield Problem("agent.algorithm.reset_frequency", message, frequency)
 
@@ -168,7 +168,7 @@ def _targets_lag_behind(blocks: Blocks) -> Iterator[Problem]:
     if followed.update_frequency > frames:
         return
     message = (
-        "the net is copied after every training event, and these are at least "
+        "the net is copied after every training event; these are at least "
         f"{frames} frames apart, so the target network hardly differs from it; set a "
         'larger update_frequency, or update_type "polyak" with a small polyak_coef'
     )

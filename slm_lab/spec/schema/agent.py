@@ -32,7 +32,7 @@ NOT_SUPPORTED = {
     "MultitaskDQN": "is not supported: one agent in one environment; use DQN or "
     "DoubleDQN",
     "Rainbow": "is C51 with double true, num_step_returns 3, PrioritizedReplay and a "
-    "net of type DuelingMLPNet or DuelingConvNet with noisy true, as in the recipe "
+    "net of type DuelingMLPNet or DuelingConvNet with noisy true; see the recipe "
     "rainbow",
     **dict.fromkeys(("TRPO", "ARS"), "is not available; PPO may do"),
     "HER": "is not available: goals are not relabelled; SoftActorCritic learns without "

@@ -261,9 +261,11 @@ class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds *
         if self.backend == "torch" and self.action_mask is not None:
             reason = reason or "action_mask"
         if reason and (is_together or self.vectorization_mode == "native"):
-            key, other = ("vectorization_mode", "sync")
+            key = "vectorization_mode"
+            other = "sync"
             if is_together:
-                key, other = ("backend", "gymnasium")
+                key = "backend"
+                other = "gymnasium"
             message = f'cannot be used with {reason}; use "{other}"'
             raise key_error(key, message, getattr(self, key))
         return self

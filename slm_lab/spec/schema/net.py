@@ -462,8 +462,8 @@ class NetSpec(EncoderBlock):
     @classmethod
     @override
     def encoder_keys(cls) -> tuple[str, ...]:
-        own = [key for key in cls.model_fields if key not in NetSpec.model_fields]
-        return (*LAYER_KEYS, *own)
+        own_keys = [key for key in cls.model_fields if key not in NetSpec.model_fields]
+        return (*LAYER_KEYS, *own_keys)
 
     @property
     def is_normalised(self) -> bool:

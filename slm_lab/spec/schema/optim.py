@@ -145,8 +145,8 @@ class OptimSpec(TorchPart):
         if "weight_decay" in entries(self.KIND)[inside.name].arguments:
             args["weight_decay"] = 0.0
         if inside is not self:
-            own = {key: self.args[key] for key in LookaheadSpec.model_fields}
-            args |= {"optimizer": inside.name, **own}
+            lookahead_args = {key: self.args[key] for key in LookaheadSpec.model_fields}
+            args |= {"optimizer": inside.name, **lookahead_args}
         return OptimSpec.model_validate({"name": self.name, **args})
 
     @classmethod
@@ -210,8 +210,12 @@ def _lookahead_arguments(args: Mapping[str, Any]) -> dict[str, Any]:
     if block.get("name") == LOOKAHEAD:
         message = "cannot be a second Lookahead"
         raise key_error("optimizer", message, written)
-    own = {key: args[key] for key in LookaheadSpec.model_fields if key in args}
-    beside = {key: args[key] for key in args if key not in ("optimizer", *own)}
+    lookahead_args = {
+        key: args[key] for key in LookaheadSpec.model_fields if key in args
+    }
+    beside = {
+        key: args[key] for key in args if key not in ("optimizer", *lookahead_args)
+    }
     lines = [
         error_line((key,), "is given in the block optimizer too; keep one", args[key])
         for key in beside
@@ -225,7 +229,7 @@ def _lookahead_arguments(args: Mapping[str, Any]) -> dict[str, Any]:
             place = _place_inside(details["loc"], written, beside)
             lines.append(error_line(place, details["msg"], given_value(details)))
     try:
-        lookahead = LookaheadSpec.model_validate(own)
+        lookahead = LookaheadSpec.model_validate(lookahead_args)
     except ValidationError as error:
         lines += lines_of(error)
     raise_errors(lines)

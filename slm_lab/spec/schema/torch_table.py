@@ -104,7 +104,12 @@ def activation_class(name: str) -> str | None:
     unknown."""
     wanted = name.lower().replace("_", "")
     return next(
-        (each for each in refusals("activations") if each.lower() == wanted), None
+        (
+            candidate
+            for candidate in refusals("activations")
+            if candidate.lower() == wanted
+        ),
+        None,
     )
 
 

@@ -109,7 +109,7 @@ def _rule(request: AbRequest) -> StoppingRule:
 
 def check_enough(allowed: int, rule: StoppingRule) -> None:
     """Raises UsageError if so many seeds of each can answer nothing."""
-    needed = Verdict([], rule, left=allowed).further
+    needed = Verdict([], rule, pairs_left=allowed).further
     if allowed < needed:
         raise UsageError(
             f"--seeds {allowed}: with a confidence of {rule.confidence:g} nothing is "

@@ -74,7 +74,7 @@ class AbResults:
         sentence = self.verdict.sentence(self.allowed)
         if self.has_given_up:
             return f"given up after {MOST_FAILED} failed trainings; {sentence}"
-        skipped = self.allowed - self.verdict.left - self.verdict.pairs
+        skipped = self.allowed - self.verdict.pairs_left - self.verdict.pairs
         if skipped:
             seeds = count_text(skipped, "seed")
             return f"{sentence}; without {seeds} under which a training failed"

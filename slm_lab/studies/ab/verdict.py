@@ -45,12 +45,12 @@ class Verdict:
     """What pairs of final returns show under a stopping rule."""
 
     def __init__(
-        self, pairs: Sequence[tuple[float, float]], rule: StoppingRule, left: int
+        self, pairs: Sequence[tuple[float, float]], rule: StoppingRule, pairs_left: int
     ) -> None:
-        """`pairs` are the returns of A and of B so far, `left` the number of pairs that
-        may follow."""
+        """`pairs` are the returns of A and of B so far, `pairs_left` the number of
+        pairs that may follow."""
         self._rule = rule
-        self.left = left
+        self.pairs_left = pairs_left
         self.a, self.b = np.array(pairs, np.float64).reshape(-1, 2).T
         """The returns, (n,) each."""
         self._sequence = ConfidenceSequence(self.a, self.b, rule.confidence)
@@ -94,7 +94,7 @@ class Verdict:
             return Answer.A
         if self.further == 0:
             return Answer.SAME
-        if self.further > self.left:
+        if self.further > self.pairs_left:
             return Answer.UNKNOWN
         return None
 
@@ -144,7 +144,7 @@ def verdict_of(
     pair without returns. So it does not depend on how many are trained at once."""
     for count in range(len(pairs) + 1):
         known = [pair for pair in pairs[:count] if pair is not None]
-        verdict = Verdict(known, rule, left=allowed - count)
+        verdict = Verdict(known, rule, pairs_left=allowed - count)
         if verdict.answer is not None:
             break
     return verdict

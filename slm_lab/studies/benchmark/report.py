@@ -295,7 +295,8 @@ def _facts(row: RowResult) -> dict[str, Any]:
         "seeds_needed": row.seeds_needed,
     }
     for name, statistic in (("mean", mean), ("iqm", interquartile_mean)):
-        low, high = (None, None)
+        low = None
+        high = None
         if finals.size > 1:
             low, high = interval(finals, statistic)
         facts[name] = float(statistic(finals)) if finals.size else None

@@ -71,7 +71,10 @@ class RowResult:
     def evaluations(self) -> FloatArray:
         """(S,) mean returns of greedy episodes."""
         played = [record.evaluation for record in self.finished]
-        return np.array([each.mean for each in played if each is not None], np.float64)
+        return np.array(
+            [evaluation.mean for evaluation in played if evaluation is not None],
+            np.float64,
+        )
 
     @property
     def frames(self) -> int:

@@ -119,11 +119,11 @@ def read_plan(
 def _check_kind(folder: Path, block: Mapping[str, Any], kind: ComparisonKind) -> None:
     """Raises UsageError, which names the right command, if the plan in a folder is of
     another kind; UnreadableFileError for a kind of a later version."""
-    found = kind_of(block)
-    directions = found.directions.replace("{folder}", str(folder))
-    if isinstance(found, UnknownKind):
+    plan_kind = kind_of(block)
+    directions = plan_kind.directions.replace("{folder}", str(folder))
+    if isinstance(plan_kind, UnknownKind):
         raise UnreadableFileError(f"{folder} is {directions}")
-    if found is not kind:
+    if plan_kind is not kind:
         raise UsageError(f"{folder} is {directions}")
 
 
@@ -158,15 +158,17 @@ def _check_machine_is(folder: Path, cores: int, processor_name: str) -> None:
         )
 
 
-def allowed_imports(folder: Path, given: Sequence[str], trust: bool) -> tuple[str, ...]:
-    """The modules that a comparison was begun with, and `given`; with `trust` all that
-    it names. Raises UsageError for a module that the user has not allowed;
+def allowed_imports(
+    folder: Path, imports: Sequence[str], trust: bool
+) -> tuple[str, ...]:
+    """The modules that a comparison was begun with, and `imports`; with `trust` all
+    that it names. Raises UsageError for a module that the user has not allowed;
     SpecError."""
     file, _ = _plan_block(folder)
     named = named_by([file], PLAN_BLOCK)
-    allowed = tuple(given)
+    allowed = tuple(imports)
     if trust:
-        allowed = (*given, *named)
+        allowed = (*imports, *named)
     check_allowed(folder, named, allowed)
     recorded = recorded_imports(file, read_file(file), PLAN_BLOCK)
     return tuple(dict.fromkeys([*recorded, *allowed]))

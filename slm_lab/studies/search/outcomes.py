@@ -33,12 +33,12 @@ def metrics_at(
         session: run_dir.session(trial, session).rows for session in spec.meta.writers
     }
     rows = [
-        Rows(each.columns, each.values[:, each["total_frame"] <= frame])
-        for each in read_existing(files).values()
+        Rows(table.columns, table.values[:, table["total_frame"] <= frame])
+        for table in read_existing(files).values()
     ]
     cache = run_dir.root.parent / RANDOM_RETURNS_FILE
-    found = trial_metrics(rows, known_random_return(cache, spec.env).mean)
-    return {name: getattr(found, name) for name in TRIAL_METRICS}
+    metrics = trial_metrics(rows, known_random_return(cache, spec.env).mean)
+    return {name: getattr(metrics, name) for name in TRIAL_METRICS}
 
 
 def draw(
@@ -49,12 +49,12 @@ def draw(
 ) -> list[Path]:
     """Writes the table and the graphs. Returns their paths, the graph of all metrics
     first. No graph is begun once `is_stopped`. Raises OSError."""
-    found = _found(spec.name, spec.to_json(), study_state)
+    study = _found(spec.name, spec.to_json(), study_state)
     table = run_dir.root / f"{run_dir.prefix}_experiment_df.csv"
-    write_atomically(table, experiment_table(found).to_csv(index=False).encode())
+    write_atomically(table, experiment_table(study).to_csv(index=False).encode())
     if is_stopped():
         return [table]
-    paths = draw_experiment_graph(found, run_dir.root, run_dir.prefix)
+    paths = draw_experiment_graph(study, run_dir.root, run_dir.prefix)
     if is_stopped():
         return [*paths, table]
     rows: dict[int, list[Rows]] = {}
@@ -73,7 +73,7 @@ def draw(
     prefix = run_dir.prefix
     paths += draw_multi_trial_graphs(
         rows=rows,
-        trials=found.trials,
+        trials=study.trials,
         run_of=run_of,
         folder=folder,
         prefix=prefix,
@@ -111,11 +111,11 @@ def reports(rows: Sequence[Rows]) -> list[tuple[int, float]]:
     `total_frame`, so that trials are compared at equal shares of their budgets. The
     score is the mean of `recent_return`. Rows are skipped while a Session has too few
     episodes."""
-    count = min((len(each) for each in rows), default=0)
+    count = min((len(table) for table in rows), default=0)
     if not count:
         return []
-    frames = np.max([each["total_frame"][:count] for each in rows], axis=0)
-    scores = np.mean([each["recent_return"][:count] for each in rows], axis=0)
+    frames = np.max([table["total_frame"][:count] for table in rows], axis=0)
+    scores = np.mean([table["recent_return"][:count] for table in rows], axis=0)
     known = np.isfinite(scores)
     return [
         (int(f), float(s)) for f, s in zip(frames[known], scores[known], strict=True)

@@ -127,7 +127,7 @@ class Population(Scheduler):
         member.score = score
         member.is_own = True
         member.due = frame + self._interval
-        if not any(each.is_waiting for each in self._live.values()):
+        if not any(live_member.is_waiting for live_member in self._live.values()):
             return self._copies([trial])
         member.is_at_barrier = member.is_waiting = True
         if not self._all_at_barrier():
@@ -162,12 +162,12 @@ class Population(Scheduler):
 
     def _all_at_barrier(self) -> bool:
         return bool(self._live) and all(
-            each.is_at_barrier for each in self._live.values()
+            member.is_at_barrier for member in self._live.values()
         )
 
     def _next_round(self) -> list[Decision]:
-        for each in self._live.values():
-            each.is_at_barrier = False
+        for member in self._live.values():
+            member.is_at_barrier = False
         return self._copies(self._live)
 
     def _copies(self, candidates: Collection[int]) -> list[Decision]:
@@ -198,11 +198,13 @@ class Population(Scheduler):
         return Decision(trial, Intervention.COPY, donor, target.params)
 
     def _explored(self, params: Params) -> Mapping[str, object]:
-        found = {}
-        for each in self._dimensions:
+        values = {}
+        for dimension in self._dimensions:
             if self._rng.random() < self._spec.resample_probability:
-                found[each.path] = draw(each, self._rng)
+                values[dimension.path] = draw(dimension, self._rng)
             else:
                 factor = float(self._rng.choice(self._spec.perturbation_factors))
-                found[each.path] = mutate(each, params[each.path], factor, self._rng)
-        return found
+                values[dimension.path] = mutate(
+                    dimension, params[dimension.path], factor, self._rng
+                )
+        return values

@@ -116,22 +116,22 @@ class Prepared:
         check_allowed(
             self.run_dir.root, modules_at(params), source.imports, source.data_dir
         )
-        searched = {each.path for each in Space(self.spec).dimensions}
+        searched = {dimension.path for dimension in Space(self.spec).dimensions}
         others = sorted({*chain(*params)} - searched)
         if others:
             log = self.run_dir.event_log_file
             raise UsageError(
                 f"{log} sets {in_line(others[0])}, which the search does not vary"
             )
-        about = provenance(self.root_seed)
+        start = provenance(self.root_seed)
         about_spec = file_notes(origin, source.spec_file, self.run_dir)
-        self.notes = (*about_spec, *versions_notes(origin, about))
+        self.notes = (*about_spec, *versions_notes(origin, start))
         how = {
             "imports": list(source.imports),
             "keep": keep,
             "track": list(source.track),
         }
-        origin = {**resumed(origin, about, source.sets, **how), "keep": keep}
+        origin = {**resumed(origin, start, source.sets, **how), "keep": keep}
         write_spec(self.run_dir, self.spec, origin)
 
     def close(self) -> None:
@@ -226,10 +226,17 @@ def env_problems(space: Space, base: Spec) -> list[Problem]:
     for place, key in enumerate(searched):
         others = {path for path in paths if path != key.path}
         for value in choices[place]:
-            of_value = [found for point, found in tried if point[place] is value]
-            own = [[p for p in found if p.path not in others] for found in of_value]
+            of_value = [
+                point_problems
+                for point, point_problems in tried
+                if point[place] is value
+            ]
+            key_problems = [
+                [p for p in point_problems if p.path not in others]
+                for point_problems in of_value
+            ]
             if all(of_value):
-                problems += _renamed(next(filter(None, own), []), key, value)
+                problems += _renamed(next(filter(None, key_problems), []), key, value)
     return problems
 
 

@@ -25,11 +25,14 @@ class Space:
 
     def domains(self) -> dict[str, Any]:
         """Tune's domains, by path."""
-        return {each.path: _domain(each) for each in self.dimensions}
+        return {dimension.path: _domain(dimension) for dimension in self.dimensions}
 
     def params(self, drawn: Mapping[str, Any]) -> Params:
         """The values of the keys for a draw from `domains`."""
-        return {each.path: _value(each, drawn[each.path]) for each in self.dimensions}
+        return {
+            dimension.path: _value(dimension, drawn[dimension.path])
+            for dimension in self.dimensions
+        }
 
 
 def spec_at(base: Spec, params: Params) -> Spec:

@@ -89,7 +89,7 @@ def verdict_on(
         trust=False,
         judges_short=True,
     )
-    is_back = any(found.what in findings for found in again)
+    is_back = any(finding.what in findings for finding in again)
     if is_back or unseen is not None or min(rows) < SEVERAL:
         return RemedyVerdict.BETTER
     return RemedyVerdict.CURED

@@ -116,7 +116,7 @@ def make_plan(
             refused[settings] = error_summary(str(error))
             continue
         # the same change in other words is tried once
-        twins = (each for each, other in forks.items() if other.spec == fork.spec)
+        twins = (twin for twin, other in forks.items() if other.spec == fork.spec)
         tried = next(twins, settings)
         forks.setdefault(tried, fork)
         cures_of.setdefault(tried, []).extend(cures)

@@ -71,7 +71,7 @@ def test_a_test_never_ends_sooner_than_it_says(effect, smallest):
         if verdict.answer is Answer.UNKNOWN:
             continue
         for count in range(verdict.pairs):
-            before = Verdict(pairs[:count], rule, left=40 - count)
+            before = Verdict(pairs[:count], rule, pairs_left=40 - count)
             assert before.answer is None
             assert count + before.further <= verdict.pairs
 
@@ -82,7 +82,7 @@ def test_a_pair_without_returns_is_left_out_and_uses_up_a_seed():
     verdict = verdict_of(pairs, RULE, allowed=20)
     other = verdict_of(with_gap, RULE, allowed=20)
     assert other.interval == verdict.interval
-    assert (other.pairs, other.left) == (verdict.pairs, verdict.left - 1)
+    assert (other.pairs, other.pairs_left) == (verdict.pairs, verdict.pairs_left - 1)
 
 
 def test_later_pairs_do_not_change_an_answer():
