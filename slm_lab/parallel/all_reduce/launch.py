@@ -126,8 +126,9 @@ def train_in_step(
         ]
         if not failed or board.stop_requested:
             return results
-        lost = failed[0].session
-        results = [_end_with(lost, result, board) for result in results]
+        # One that was killed is the cause; others may have lost it before it was seen.
+        cause = next((result for result in failed if result.was_killed), failed[0])
+        results = [_end_with(cause.session, result, board) for result in results]
         if restarts == spec.meta.max_restart:
             return results
         # All failures count: if several ranks fail at once, any may be noticed first.
@@ -141,8 +142,8 @@ def train_in_step(
         for task in tasks:
             board.write(task.session, phase=Phase.WAITING, restarts=restarts)
             board.clock_slots[task.session] = board.at_barrier[task.session] = 0
-        reason = error_summary(str(failed[0].error))
-        why = f"rank {tasks[0].workers.index(failed[0].session)} has ended: {reason}"
+        reason = error_summary(str(cause.error))
+        why = f"rank {tasks[0].workers.index(cause.session)} has ended: {reason}"
 
 
 def _end_with(failed: int, result: SessionResult, board: StatusBoard) -> SessionResult:

@@ -38,7 +38,7 @@ from tests.support import ppo, soft
 def run_and_suspend(folder, actor):
     """A run in this process's children, one of which hangs."""
     spec = load_spec(
-        write_spec(folder, actors(meta__step_seconds=5.0, env__max_frame=60_000)),
+        write_spec(folder, actors(meta__step_seconds=5.0, env__max_frame=400_000)),
         NAME,
     )
     run_dir = RunDir(folder / "data" / "run", NAME)
