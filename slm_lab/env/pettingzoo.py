@@ -191,8 +191,8 @@ class TeamStep(NamedTuple):
 class Team(gymnasium.Env[Any, Any]):
     """A parallel environment. `reset` returns a `FirstObservation` for each agent that
     acts, `step` a `TeamStep`, and whether all agents have left. Every episode has a
-    seed of its own, drawn from `np_random`: many environments draw a random seed if
-    they get none, and nobody could repeat their episodes."""
+    seed of its own, drawn from `np_random`. Without a seed many environments draw one
+    at random, and their episodes cannot be repeated."""
 
     def __init__(self, env: ParallelEnv, name: str) -> None:
         """Raises SpecError unless all agents have the same spaces."""
