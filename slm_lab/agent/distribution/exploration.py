@@ -7,13 +7,12 @@ the exploring policy."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias, final
+from typing import Any, ClassVar, NamedTuple, TypeAlias, final
 
 import gymnasium
 import numpy as np
 import torch
 from gymnasium import spaces
-from typing_extensions import override
 
 from slm_lab.agent.distribution.distributions import (
     HALF_LOG_2PI,
@@ -27,29 +26,19 @@ from slm_lab.agent.distribution.distributions import (
 from slm_lab.agent.distribution.family import DistributionFamily, FamilyPart
 from slm_lab.core.actions import MixedActions
 from slm_lab.core.errors import LabError
-from slm_lab.core.state import HasState
-from slm_lab.core.types import Array, FloatArray, IntArray, StateDict
+from slm_lab.core.state import SavedFields
+from slm_lab.core.types import Array, FloatArray, IntArray
 
 
 @final
-class Generators(HasState):
+class Generators(SavedFields):
     """A NumPy and a torch generator of one seed."""
+
+    saved: ClassVar = {"array": "array", "tensor": "tensor"}
 
     def __init__(self, seed: int) -> None:
         self.array = np.random.default_rng(seed)
         self.tensor = torch.Generator().manual_seed(seed)
-
-    @override
-    def state_dict(self) -> StateDict:
-        return {
-            "array": self.array.bit_generator.state,
-            "tensor": self.tensor.get_state(),
-        }
-
-    @override
-    def load_state_dict(self, state: StateDict) -> None:
-        self.array.bit_generator.state = state["array"]
-        self.tensor.set_state(state["tensor"])
 
 
 ExplorationPolicy: TypeAlias = Callable[
