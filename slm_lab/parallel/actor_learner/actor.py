@@ -5,12 +5,14 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from functools import partial
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
+from typing_extensions import override
 
 from slm_lab.agent.algorithm.algorithm import Actor
 from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.core.state import SavedFields
 from slm_lab.core.types import StateDict
 from slm_lab.env.vector.raw import CopyMarks
 from slm_lab.parallel.actor_learner.inference import TrainingOver
@@ -32,10 +34,18 @@ logger = logging.getLogger(__name__)
 
 
 @final
-class UnrollActor:
+class UnrollActor(SavedFields):
     """An agent that acts in its own environments, one unroll at a time. It takes its
     weights from `weights`, by default a store that is still empty. If `acting_half` is
     given, it acts instead of the agent's own network."""
+
+    saved: ClassVar = {
+        "actor": "agent.actor",
+        "flats": "agent.learner.flats",
+        "before": "_before",
+        "taken": "_taken",
+        "begins": "_begins",
+    }
 
     def __init__(
         self,
@@ -114,31 +124,22 @@ class UnrollActor:
         """Frees the environments."""
         self.env.close()
 
+    @override
     def state_dict(self) -> StateDict:
         """The state between two unrolls."""
         return {
             "frame": self.clock.frame,
             "env": self.env.state_dict(),
-            "actor": self.agent.actor.state_dict(),
-            "flats": {
-                name: f.state_dict() for name, f in self.agent.learner.flats.items()
-            },
-            "before": self._before,
-            "taken": self._taken,
-            "begins": self._begins,
+            **super().state_dict(),
         }
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
         """Restores the state; starts fresh episodes if the saved ones cannot be
         continued."""
         self.clock.set(int(state["frame"]))
         continues = self.env.load_state_dict(state["env"])
-        self.agent.actor.load_state_dict(state["actor"])
-        for name, flat in self.agent.learner.flats.items():
-            flat.load_state_dict(state["flats"][name])
-        self._before = np.asarray(state["before"])
-        self._taken = int(state["taken"])
-        self._begins = bool(state["begins"])
+        super().load_state_dict(state)
         if not continues:
             self._begins = True
             self.agent.actor.end_episodes(np.ones(self.env.num_envs, np.bool_))
