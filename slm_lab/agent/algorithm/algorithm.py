@@ -83,7 +83,8 @@ class Learner(SavedFields, Generic[BatchT]):
         "version": "version",
     }
     own_fields: ClassVar[Mapping[str, str]] = {}
-    """Fields that the next update depends on, such as a generator, as in `saved`."""
+    """Fields that the next update depends on, such as a generator, in the form of
+    `saved`."""
 
     resets: Resets | None = None
     """Lets its networks begin anew from time to time; None: they never do."""
