@@ -191,7 +191,7 @@ def exploration_policy(
     Raises LabError where it does not fit."""
     if isinstance(action_space, MixedActions) and action_policy not in EXPLORATIONS:
         pairs = zip(family.parts, action_space.parts, strict=True)
-        return _by_parts(
+        return _draw_by_parts(
             family.parts,
             [
                 exploration_policy(action_policy, part.family, space, has_mask)
@@ -214,15 +214,15 @@ def exploration_policy(
     if family.greedy:
         return lambda logits, _, generators: epsilon_greedy(logits, 0.0, generators)
 
-    def by_torch(
+    def draw_by_torch(
         params: FloatArray, _: float, generators: Generators
     ) -> tuple[Array, FloatArray]:
         return from_family(family, params, generators)
 
-    return DRAWS.get(family.kind, by_torch)
+    return DRAWS.get(family.kind, draw_by_torch)
 
 
-def _by_parts(
+def _draw_by_parts(
     parts: Sequence[FamilyPart], policies: Sequence[ExplorationPolicy]
 ) -> ExplorationPolicy:
     """Each part of an action by its own policy."""

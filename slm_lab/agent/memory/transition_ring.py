@@ -8,7 +8,11 @@ from typing_extensions import override
 
 from slm_lab.agent.batch import VectorStep
 from slm_lab.agent.memory.memory import AppendLog, MemoryLayout
-from slm_lab.agent.memory.observation_ring import Allocate, Observations, in_memory
+from slm_lab.agent.memory.observation_ring import (
+    Allocate,
+    Observations,
+    allocate_in_memory,
+)
 from slm_lab.core.state import SavedFields
 from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
 
@@ -115,7 +119,7 @@ class TransitionRing(SavedFields, AppendLog):
         num_rows: int,
         gamma: float,
         num_steps: int,
-        allocate: Allocate = in_memory,
+        allocate: Allocate = allocate_in_memory,
         on_device: bool = False,
     ) -> None:
         self.num_rows = num_rows

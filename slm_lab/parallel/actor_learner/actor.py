@@ -22,7 +22,7 @@ from slm_lab.parallel.actor_learner.weights import WeightStore
 from slm_lab.parallel.task import SessionTask
 from slm_lab.parallel.virtual.costs import keep_costs
 from slm_lab.parallel.virtual.simulation import real_pace
-from slm_lab.session.build import env_and_agent, on_cpu
+from slm_lab.session.build import env_and_agent, place_on_cpu
 from slm_lab.session.experience import Acting, Clock
 from slm_lab.session.pace import Pace
 from slm_lab.session.seeding import SessionSeeds, session_seeds
@@ -59,7 +59,7 @@ class UnrollActor(SavedFields):
     ) -> None:
         make_memory = partial(UnrollWriter, horizon=spec.unroll_length)
         self.env, self.agent = env_and_agent(
-            on_cpu(spec), seeds, make_memory=make_memory, marks=marks
+            place_on_cpu(spec), seeds, make_memory=make_memory, marks=marks
         )
         assert isinstance(self.agent.memory, UnrollWriter)
         self.writer = self.agent.memory
