@@ -170,10 +170,10 @@ def _restored(value: Any, state: Any) -> Any:
         return value
     if value is None:
         return None if isinstance(state, dict) else state
-    if isinstance(value, dict | list) and _are_parts(_entries(value).values()):
-        states = _entries(state)
-        for key, part in _entries(value).items():
-            _restored(part, states[key])
+    parts = _parts_with_states(value, state)
+    for part, saved in parts:
+        _restored(part, saved)
+    if parts:
         return value
     if isinstance(value, dict):
         return {key: _copied(entry) for key, entry in state.items()}
@@ -182,6 +182,10 @@ def _restored(value: Any, state: Any) -> Any:
     return type(value)(state)
 
 
-def _entries(values: Any) -> dict[Any, Any]:
-    """The entries of a dict or list, by key or index."""
-    return dict(values if isinstance(values, dict) else enumerate(values))
+def _parts_with_states(value: Any, state: Any) -> list[tuple[Any, Any]]:
+    """The parts in a dict or list; empty for other values."""
+    if isinstance(value, dict) and _are_parts(value.values()):
+        return [(part, state[key]) for key, part in value.items()]
+    if isinstance(value, list) and _are_parts(value):
+        return list(zip(value, state, strict=True))
+    return []

@@ -186,6 +186,12 @@ def test_a_field_of_a_part_and_a_list_of_parts_are_restored():
     assert [part._count for part in parts] == [3, 4]
 
 
+def test_another_number_of_parts_is_refused():
+    state = Inner(0).state_dict()
+    with pytest.raises(ValueError, match="zip"):
+        Inner(0).load_state_dict({**state, "parts": state["parts"][:1]})
+
+
 def test_what_follows_from_the_fields_is_computed_after_a_load():
     fresh = Inner(0)
     fresh.load_state_dict(Inner(4).state_dict())
