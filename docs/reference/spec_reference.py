@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS, Registry
 from slm_lab.spec.checks.legacy import OF_IMITATION, TOP_LEVEL
-from slm_lab.spec.json_schema import in_standard_words
+from slm_lab.spec.json_schema import standardize_bounds
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.algorithm import AlgorithmSpec
 from slm_lab.spec.schema.block import Block
@@ -263,7 +263,7 @@ def _table(model: type[BaseModel], without: Collection[str] = ()) -> str:
 
 def _schema_of(model: type[BaseModel]) -> dict[str, Any]:
     """The JSON Schema of a block, with `properties`."""
-    schema: dict[str, Any] = in_standard_words(model.model_json_schema())
+    schema: dict[str, Any] = standardize_bounds(model.model_json_schema())
     # A model that others refer to is a reference to its own definition.
     return schema if "properties" in schema else schema["$defs"][model.__name__]
 

@@ -97,7 +97,7 @@ class LabProcess:
             (self._process.stderr, sys.stderr),
         )
         self._relays = [
-            in_background(_relay, pipe, stream, shows)
+            start_thread(_relay, pipe, stream, shows)
             for pipe, stream in pipes
             if pipe is not None
         ]
@@ -167,7 +167,7 @@ def _module_path() -> tuple[list[str], list[str]]:
     return elsewhere, [here] if len(elsewhere) < len(every) else []
 
 
-def in_background(work: Callable[..., None], *arguments: object) -> threading.Thread:
+def start_thread(work: Callable[..., None], *arguments: object) -> threading.Thread:
     """A started thread that does `work`. It prints below the same cell of a
     notebook."""
     run_here = copy_context().run
@@ -243,7 +243,7 @@ class Handle:
         if wait:
             self.wait()
         else:
-            self._thread = in_background(self._watch)
+            self._thread = start_thread(self._watch)
         return self
 
     def wait(self) -> None:

@@ -329,7 +329,7 @@ def level(y: float, curves: Iterable[Curve], label: str = "") -> Curve:
     return Curve(label, x, np.full(2, y), style="dashed", ink=Ink(GREY, 0.6))
 
 
-def in_legend_order(curves: Iterable[Curve]) -> list[Curve]:
+def sort_for_legend(curves: Iterable[Curve]) -> list[Curve]:
     """The curves that have a label, results first."""
     labelled = [curve for curve in curves if curve.label]
     return sorted(labelled, key=lambda curve: STROKES[curve.style].rank)

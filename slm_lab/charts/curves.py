@@ -51,7 +51,7 @@ def solid_and_dashed(
     return curves
 
 
-def without_ragged_ends(over: Spread, num_lines: int) -> Spread:
+def trim_ragged_ends(over: Spread, num_lines: int) -> Spread:
     """Leaves out ends that fewer than `num_lines` reach, if they are short."""
     full = np.flatnonzero(over.sessions == num_lines)
     if not full.size:

@@ -72,7 +72,7 @@ class PairedDifference(NamedTuple):
 
 def ending(group: Seeds, generator: np.random.Generator) -> TableRow:
     """The numbers of one group."""
-    finals = np.concatenate(group.of_tasks)
+    finals = np.concatenate(group.task_returns)
     peaks = [float(line.y.max()) for line in group.lines]
     row = TableRow(
         label=group.label,
@@ -92,7 +92,7 @@ def ending(group: Seeds, generator: np.random.Generator) -> TableRow:
             iqm=float(interquartile_mean(finals)),
         )
     if len(finals) > 1:
-        strata = [len(task) for task in group.of_tasks if len(task)]
+        strata = [len(task) for task in group.task_returns if len(task)]
         interval = bootstrap_interval(
             finals, interquartile_mean, generator, strata=strata
         )
@@ -105,16 +105,16 @@ def improvement(
 ) -> Improvement | None:
     """The better of two groups; None unless there are two with three seeds each, of
     each task."""
-    sizes = [len(task) for group in groups for task in group.of_tasks]
+    sizes = [len(task) for group in groups for task in group.task_returns]
     if len(groups) != 2 or min(sizes) < ENOUGH_TO_RANK:
         return None
     better, worse = groups
     if len(better.strata) != len(worse.strata):
         return None
-    if probability_of_improvement(better.of_tasks, worse.of_tasks) < 0.5:
+    if probability_of_improvement(better.task_returns, worse.task_returns) < 0.5:
         worse, better = groups
-    x = better.of_tasks
-    y = worse.of_tasks
+    x = better.task_returns
+    y = worse.task_returns
     interval = improvement_interval(x, y, generator)
     probability = probability_of_improvement(x, y)
     return Improvement(better.label, worse.label, probability, _ends(interval))

@@ -59,7 +59,7 @@ def importances(experiment: SearchSummary) -> list[Importance]:
     docs/metrics.md gives the reasons."""
     trials = [trial for trial in experiment.trials if comparable(trial)]
     tested = [_importance(variable, trials) for variable in experiment.variables]
-    ranking = _by_holm(tested)
+    ranking = _apply_holm(tested)
     ranking.sort(
         key=lambda importance: (importance.share is None, -(importance.share or 0.0))
     )
@@ -122,7 +122,7 @@ def _importance(variable: Dimension, trials: Sequence[TrialState]) -> Importance
     )
 
 
-def _by_holm(importances: Sequence[Importance]) -> list[Importance]:
+def _apply_holm(importances: Sequence[Importance]) -> list[Importance]:
     """The same, `sure` where chance is ruled out for this variable and all with a
     smaller p-value."""
     tested = [

@@ -21,12 +21,12 @@ from slm_lab.charts.chart import (
     grid,
     level,
 )
-from slm_lab.charts.curves import decimate, solid_and_dashed, without_ragged_ends
+from slm_lab.charts.curves import decimate, solid_and_dashed, trim_ragged_ends
 from slm_lab.charts.look import OKABE_ITO
 from slm_lab.charts.statistics import bootstrap_interval, interquartile_mean
 from slm_lab.core.text import count_text
 from slm_lab.core.types import FloatArray
-from slm_lab.metrics.lines import Line, Spread, common_grid, on_grid, spread
+from slm_lab.metrics.lines import Line, Spread, common_grid, interpolate, spread
 
 Aggregate: TypeAlias = Literal["mean", "iqm"]
 """The statistic over seeds that a curve shows: their mean or interquartile mean."""
@@ -65,7 +65,7 @@ class Seeds(NamedTuple):
         return self.tasks or (len(self.lines),)
 
     @property
-    def of_tasks(self) -> list[FloatArray]:
+    def task_returns(self) -> list[FloatArray]:
         """The final returns of each environment, of the seeds that have one."""
         each_task = np.split(self.final_return, np.cumsum(self.strata)[:-1])
         return [finals[np.isfinite(finals)] for finals in each_task]
@@ -149,7 +149,7 @@ def _rows(panels: Sequence[Panel], most: int) -> Cells:
 def _profile(groups: Sequence[Seeds], generator: np.random.Generator) -> Panel:
     """Performance profiles, §4.2 of arXiv:2108.13264. They show the share of seeds
     whose final return is above each threshold, with a 95 % bootstrap interval."""
-    returns = [finals for group in groups for finals in group.of_tasks]
+    returns = [finals for group in groups for finals in group.task_returns]
     ends = np.concatenate([[0.0, 1.0], *returns])
     thresholds = np.linspace(ends.min(), ends.max(), _STEPS)
     curves = []
@@ -202,7 +202,7 @@ def _curves(
     points = _BOOTSTRAP_POINTS
     if aggregate == "mean":
         points = MAX_POINTS
-    over = without_ragged_ends(spread(lines, common_grid(lines, points)), len(lines))
+    over = trim_ragged_ends(spread(lines, common_grid(lines, points)), len(lines))
     centre = over.mean
     band = around(over.mean, over.std)
     if aggregate == "iqm":
@@ -215,7 +215,7 @@ def _robust(
 ) -> tuple[FloatArray, Band]:
     """The interquartile mean over the grid; its interval where all seeds have
     values."""
-    values = on_grid(group.lines, over.x)
+    values = interpolate(group.lines, over.x)
     full = over.sessions == len(group.lines)
     centre, low, high = (np.full_like(over.x, np.nan) for _ in range(3))
     for point in np.flatnonzero(~full):

@@ -25,8 +25,8 @@ from slm_lab.charts.chart import (
     alone,
     bar_places,
     group_places,
-    in_legend_order,
     limits,
+    sort_for_legend,
 )
 from slm_lab.core.recorded import recordable_text
 from slm_lab.core.text import printable
@@ -364,7 +364,7 @@ class _Picture:
         its height."""
         from matplotlib.legend_handler import HandlerTuple
 
-        named = in_legend_order(curves)
+        named = sort_for_legend(curves)
         if not named:
             return 0.0
         room = self._dots(self._width - _LEFT)

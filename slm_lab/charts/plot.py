@@ -157,12 +157,12 @@ def _arrange(
     notes: list[str] = []
     is_apart = bool(request.by or request.scores)
     if is_apart and len(_envs(methods)) > 1:
-        panels = by_environment(methods)
+        panels = group_by_environment(methods)
         notes += missing(panels)
         if not request.by:
             panels = {"": joined(panels)}
     if request.log_y:
-        notes += _without_place(panels)
+        notes += _notes_on_log_axis(panels)
     return panels, notes
 
 
@@ -207,7 +207,7 @@ def grouped(
     the spec, a curve has all Trials of one environment with one value of it. Raises
     UsageError unless each curve has a user's label, and if no Trial has the key."""
     key = None if group_by is None else resolve_key(trials, group_by)
-    groups = _joined(trials) if key is None else _by_value(trials, key)
+    groups = _joined(trials) if key is None else _group_by_value(trials, key)
     if not per_env and len(set(user_labels)) < len(user_labels):
         raise UsageError("--label: two curves have the same one")
     if user_labels and len(user_labels) != len(groups):
@@ -250,7 +250,7 @@ def _values(trial: TrialCurves) -> dict[str, Any]:
     return leaves({key: trial.record.spec.get(key, {}) for key in GROUPING_BLOCKS})
 
 
-def _by_value(trials: Sequence[TrialCurves], key: str) -> list[list[TrialCurves]]:
+def _group_by_value(trials: Sequence[TrialCurves], key: str) -> list[list[TrialCurves]]:
     """Groups Trials by environment and by the value of a key; numbers are in order."""
     groups: dict[tuple[str, str], list[TrialCurves]] = {}
     for trial in sorted(trials, key=lambda trial: _order(_values(trial).get(key))):
@@ -301,7 +301,7 @@ def _value_label(trial: TrialCurves, key: str) -> str:
     return value_text(values[key]) if key in values else "–"
 
 
-def _without_place(panels: Mapping[str, Sequence[Seeds]]) -> list[str]:
+def _notes_on_log_axis(panels: Mapping[str, Sequence[Seeds]]) -> list[str]:
     """Notes for a logarithmic axis. Raises UsageError if no curve has a place on it."""
     curves = [(env, seeds) for env, curves in panels.items() for seeds in curves]
     low = [
@@ -386,7 +386,7 @@ def _read_target(
     if request.group_by is not None:
         with suppress(UsageError):  # other folders may have the key
             key = resolve_key(with_values, request.group_by)
-            groups = _by_value(with_values, key)
+            groups = _group_by_value(with_values, key)
     groups.sort(key=lambda group: -fmean(trial.final_return for trial in group))
     if len(groups) > MOST_CURVES:
         notes.append(
@@ -442,7 +442,7 @@ def _joined(trials: Sequence[TrialCurves]) -> list[list[TrialCurves]]:
     So does a trial of a search, which may be selected for its luck."""
     groups: dict[tuple[str, int], list[TrialCurves]] = {}
     for trial in trials:
-        spec = json.dumps(_without_seeds(trial.record), sort_keys=True)
+        spec = json.dumps(_drop_seeds(trial.record), sort_keys=True)
         copy = 0
         while not _are_seeds([*groups.get((spec, copy), []), trial]):
             copy += 1
@@ -457,7 +457,7 @@ def _are_seeds(trials: Sequence[TrialCurves]) -> bool:
     return len(trials) == 1 or (len(seeds) == len(trials) and not is_selected)
 
 
-def _without_seeds(record: RunRecord) -> dict[str, Any]:
+def _drop_seeds(record: RunRecord) -> dict[str, Any]:
     count = "max_session" if record.meta.distributed is False else "max_run"
     spec = {
         key: value
@@ -471,7 +471,7 @@ def _without_seeds(record: RunRecord) -> dict[str, Any]:
 
 def _named(group: Sequence[TrialCurves], per_env: bool = False) -> Named:
     first = group[0].record
-    spec = _without_seeds(first)
+    spec = _drop_seeds(first)
     if per_env:
         spec["env"] = {
             key: value for key, value in spec["env"].items() if key != "name"
@@ -602,7 +602,7 @@ def normalised(
     ]
 
 
-def by_environment(methods: Sequence[Method]) -> dict[str, list[Seeds]]:
+def group_by_environment(methods: Sequence[Method]) -> dict[str, list[Seeds]]:
     """The curves of each environment. Raises UsageError if two of them have one
     label."""
     panels: dict[str, list[Seeds]] = {}
@@ -620,7 +620,7 @@ def missing(panels: Mapping[str, Sequence[Seeds]]) -> list[str]:
     return [
         f"{label}: only in {', '.join(tasks)}; curves with one label are one method "
         "in all environments, --label names them"
-        for label, tasks in _by_label(panels).items()
+        for label, tasks in _group_by_label(panels).items()
         if len(tasks) < len(panels)
     ]
 
@@ -636,11 +636,13 @@ def joined(panels: Mapping[str, Sequence[Seeds]]) -> list[Seeds]:
             planned=sum(seeds.planned for seeds in tasks.values()),
             tasks=tuple(len(seeds.lines) for seeds in tasks.values()),
         )
-        for label, tasks in _by_label(panels).items()
+        for label, tasks in _group_by_label(panels).items()
     ]
 
 
-def _by_label(panels: Mapping[str, Sequence[Seeds]]) -> dict[str, dict[str, Seeds]]:
+def _group_by_label(
+    panels: Mapping[str, Sequence[Seeds]],
+) -> dict[str, dict[str, Seeds]]:
     methods: dict[str, dict[str, Seeds]] = {}
     for env, curves in panels.items():
         for seeds in curves:

@@ -92,14 +92,12 @@ def read_trial(record: RunRecord, x: str, y: Axis) -> TrialCurves:
             )
             known = [value for value in finals if np.isfinite(value)]
             ends = float(np.mean(known)) if known else np.nan, max(frames), max(seconds)
-            branch = _since_the_fork(record, mean, rows, x)
+            branch = _cut_at_fork(record, mean, rows, x)
             trainings.append(TrainingCurve(branch, *ends, number=number))
     return TrialCurves(record, tuple(trainings))
 
 
-def _since_the_fork(
-    record: RunRecord, whole: Line, rows: Sequence[Rows], x: str
-) -> Line:
+def _cut_at_fork(record: RunRecord, whole: Line, rows: Sequence[Rows], x: str) -> Line:
     """The line of a fork from the point at which it leaves its parent: earlier rows are
     the parent's. The same line of a run that is no fork, and of a fork without later
     rows."""

@@ -15,7 +15,7 @@ from slm_lab.charts.chart import (
     curves_panel,
     single,
 )
-from slm_lab.charts.curves import decimate, solid_and_dashed, without_ragged_ends
+from slm_lab.charts.curves import decimate, solid_and_dashed, trim_ragged_ends
 from slm_lab.charts.write import write_page, write_png
 from slm_lab.core.text import count_text
 from slm_lab.metrics.lines import Line, common_grid, mean_lines, spread
@@ -64,7 +64,7 @@ def trial_chart(
 def _mean_curves(lines: Sequence[Line], of: str) -> list[Curve]:
     """The mean over all lines with its band, and over fewer where some have no data."""
     over = spread(lines, common_grid(lines, MAX_POINTS))
-    over = without_ragged_ends(over, len(lines))
+    over = trim_ragged_ends(over, len(lines))
     look = Curve(f"mean ± 1 std of {len(lines)} {of}s", over.x, over.mean)
     band = around(over.mean, over.std)
     *solid, last = solid_and_dashed(look, over, over.mean, band, num_lines=len(lines))

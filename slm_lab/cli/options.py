@@ -107,7 +107,7 @@ def output_form(as_json: bool, quiet: bool) -> OutputForm:
     return "text"
 
 
-def _as_document(ctx: typer.Context, wanted: bool) -> bool:
+def _await_document(ctx: typer.Context, wanted: bool) -> bool:
     stream: object = sys.stdout
     if wanted and isinstance(stream, SafeStream) and not ctx.resilient_parsing:
         stream.awaits_document = True
@@ -119,6 +119,6 @@ AsJson = Annotated[
     Option(
         "--json",
         help="Print one JSON document, and nothing else.",
-        callback=_as_document,
+        callback=_await_document,
     ),
 ]

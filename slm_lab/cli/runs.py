@@ -19,7 +19,7 @@ from rich.text import Text
 
 from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
 from slm_lab.core.errors import UsageError
-from slm_lab.core.text import count_text, in_line
+from slm_lab.core.text import count_text, escape_line
 from slm_lab.core.values import short_names, value_text
 from slm_lab.records.annotations import annotate, check_note, check_tags
 from slm_lab.records.archive import unpacked
@@ -145,7 +145,7 @@ def change_annotations(
         after = annotate(run_dir, **change)
         parts = [", ".join(after.tags) or "no tags", after.note]
         line = f"{run_dir.root.name}: {'; '.join(filter(None, parts))}"
-        print_line(wide_console(), in_line(line))
+        print_line(wide_console(), escape_line(line))
 
 
 def _print_runs(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-from slm_lab.core.text import in_line
+from slm_lab.core.text import escape_line
 
 MAX_PRINTED = 100
 """Maximum number of problems printed for one spec."""
@@ -222,4 +222,4 @@ def system_message(error: Exception) -> str | None:
     if not isinstance(error, OSError) or error.errno not in OF_THE_SYSTEM:
         return None
     place = with_cut_words(str(error.filename or "in the run folder"))
-    return f"{error.strerror}: {in_line(place)}"
+    return f"{error.strerror}: {escape_line(place)}"

@@ -225,10 +225,10 @@ def children_killed() -> Iterator[None]:
         yield
     finally:
         tracker = getattr(resource_tracker._resource_tracker, "_pid", None)
-        kill_descendants(spared={*before, tracker, *_in_other_sessions()})
+        kill_descendants(spared={*before, tracker, *_pids_of_other_sessions()})
 
 
-def _in_other_sessions() -> Iterator[int]:
+def _pids_of_other_sessions() -> Iterator[int]:
     session = os.getsid(0)
     for pid in _descendants(os.getpid()):
         with suppress(ProcessLookupError):

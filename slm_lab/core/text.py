@@ -68,7 +68,7 @@ def shortened(text: str, letters: int) -> str:
     return f"{text[: letters - 1].rstrip(' ,')}…"
 
 
-def in_line(text: str) -> str:
+def escape_line(text: str) -> str:
     """The text in one line, with all control characters escaped."""
     return printable(text.replace("\n", "\\n").replace("\t", "\\t"))
 

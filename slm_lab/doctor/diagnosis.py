@@ -65,13 +65,13 @@ def training_findings(
             for finding in symptom(history)
         }
         if findings:
-            yield _of_sessions(findings, len(histories))
+            yield _merge_sessions(findings, len(histories))
     if len(long) == len(histories):
         for result in RESULTS:
             yield from result(record, histories)
 
 
-def _of_sessions(findings: Mapping[int, Finding], sessions: int) -> Finding:
+def _merge_sessions(findings: Mapping[int, Finding], sessions: int) -> Finding:
     """What several of the Sessions have, as one finding: the numbers of the first."""
     session, finding = next(iter(findings.items()))
     if sessions > 1:

@@ -17,7 +17,7 @@ from slm_lab.env.pool_names import is_only_in_pool, is_pooled
 from slm_lab.env.simulators.atari import JOINED, atari_problems, is_atari
 from slm_lab.env.simulators.batched import batch_problems, is_batched
 from slm_lab.env.simulators.envpool import THREAD_KEYS, pool_arguments, pool_problems
-from slm_lab.env.simulators.film import IMAGE_MODE, fix_of_mujoco, in_one_line
+from slm_lab.env.simulators.film import IMAGE_MODE, exception_message, fix_of_mujoco
 from slm_lab.env.vector.autoreset import choose_mode, native_fault
 from slm_lab.env.wrappers import Argument, Arguments, arguments_of, wrapper_problems
 from slm_lab.spec.schema.env import EnvSpec
@@ -294,6 +294,6 @@ def _single_creator(entry: GymnasiumSpec) -> Callable[..., Any]:
     except (ImportError, DependencyNotInstalled):
         raise
     except Exception as error:
-        why = f"{in_one_line(error)}{fix_of_mujoco(error)}"
+        why = f"{exception_message(error)}{fix_of_mujoco(error)}"
         raise UsageError(f"{entry.id} does not import: {why}") from error
     return creator

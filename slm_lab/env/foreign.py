@@ -19,7 +19,7 @@ from slm_lab.core.errors import LabError
 from slm_lab.core.registry import load_target
 from slm_lab.core.types import IntArray
 from slm_lab.env.convert.batch import host_array, host_arrays, rows_at
-from slm_lab.env.convert.mask import without_flags
+from slm_lab.env.convert.mask import drop_flags
 from slm_lab.env.convert.nested import batch_of_one, element
 
 GymnasiumVectorEnv: TypeAlias = gymnasium.vector.VectorEnv[Any, Any, Any]
@@ -204,7 +204,7 @@ def single_info(info: Mapping[str, Any]) -> dict[str, Any]:
     """The info of one copy, from the info of a vector environment of one copy. It has
     no last observations."""
     single: dict[str, Any] = {}
-    for key, value in without_flags(info).items():
+    for key, value in drop_flags(info).items():
         marks = info.get(f"_{key}")
         is_marked_missing = marks is not None and not marks[0]
         if key in FINAL_OBS or is_marked_missing:

@@ -229,7 +229,7 @@ def _obs_fault(method: str, obs: Any, space: AnySpace) -> str | None:
         return None
     try:
         shape = np.shape(obs)
-        if _without_ones(shape) == _without_ones(space.shape):
+        if _strip_ones(shape) == _strip_ones(space.shape):
             return None
         is_array = bool(shape) or np.asarray(obs).dtype.kind in NUMERIC
     except ValueError:  # lists of different lengths
@@ -244,7 +244,7 @@ def _obs_fault(method: str, obs: Any, space: AnySpace) -> str | None:
     )
 
 
-def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+def _strip_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape without leading ones: arrays that differ in these fit, as a number fits
     (1,)."""
     return tuple(dropwhile(lambda length: length == 1, shape))

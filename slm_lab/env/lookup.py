@@ -245,13 +245,13 @@ def find_registered(name: str) -> GymnasiumSpec:
             reasons.append(ELSEWHERE)
         raise SpecError.of("env", "env.name", "; ".join(reasons), name)
     if "NoFrameskip-" in env_id:
-        return _without_own_skip(entry)
+        return _drop_own_skip(entry)
     if entry.entry_point is None:
         return replace(entry, entry_point=SingleCreator(entry.vector_entry_point))
     return entry
 
 
-def _without_own_skip(entry: GymnasiumSpec) -> GymnasiumSpec:
+def _drop_own_skip(entry: GymnasiumSpec) -> GymnasiumSpec:
     """A NoFrameskip id of ale-py as the game that the lab preprocesses, with its sticky
     actions."""
     if entry.entry_point != ATARI_SINGLE:

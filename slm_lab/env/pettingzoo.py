@@ -281,7 +281,7 @@ class Team(gymnasium.Env[Any, Any]):
         is_cut = self.limit is not None and self.elapsed >= self.limit
         staying = set(self._acting())
         acted = {
-            agent: self._of_agent(agent, result, agent in staying, is_cut)
+            agent: self._agent_step(agent, result, agent in staying, is_cut)
             for agent in self.agents
         }
         done = {
@@ -319,7 +319,7 @@ class Team(gymnasium.Env[Any, Any]):
             self._refuse(f"{unknown[0]} is none of its possible_agents")
         return tuple(agent for agent in self.possible_agents if agent in listed)
 
-    def _of_agent(
+    def _agent_step(
         self, agent: Any, result: Any, stays: bool, is_cut: bool
     ) -> AgentStep:
         """What the step brought to `agent`. One that leaves without a word has

@@ -428,7 +428,7 @@ class HostEnv(VectorEnv):
             "failed": self.has_failed,
             "raw": self.raw.state_dict(),
             "statistics": self.statistics.copy(),
-            "reward": self._reward.state_dict(),
+            "reward": self._reward.state_dict() if self._reward.normalizes else None,
             "episode_return": self._episode_return.copy(),
             "episode_length": self._now - self._began,
             "obs": None if self._obs is None else self._obs.copy(),
@@ -445,7 +445,8 @@ class HostEnv(VectorEnv):
         if not self.exact_state or not goes_on:
             self.reset()
             return False
-        self._reward.load_state_dict(state["reward"])
+        if self._reward.normalizes and state["reward"] is not None:
+            self._reward.load_state_dict(state["reward"])
         self._episode_return[:] = state["episode_return"]
         self._now = 0
         self._began[:] = -state["episode_length"]

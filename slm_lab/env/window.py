@@ -17,7 +17,7 @@ from slm_lab.core.process import signals_handled
 from slm_lab.env.check import display_fault
 from slm_lab.env.extras import known_warnings_ignored
 from slm_lab.env.lookup import find_env
-from slm_lab.env.simulators.film import drawn, in_one_line, missing_display_reason
+from slm_lab.env.simulators.film import drawn, exception_message, missing_display_reason
 from slm_lab.spec.schema.env import EnvSpec
 
 INVISIBLE = {"dummy", "offscreen"}
@@ -39,7 +39,7 @@ def window_of(spec: EnvSpec) -> Iterator[None]:
     simulator. Inside, Ctrl-C and SIGTERM end the process at once."""
     chosen = os.environ.get("SDL_VIDEODRIVER")
     with drawn(spec.name):
-        reason = _why_hopeless(spec, chosen)
+        reason = _hopeless_reason(spec, chosen)
     if reason is not None:
         raise _no_window(spec.name, reason)
     try:
@@ -49,12 +49,14 @@ def window_of(spec: EnvSpec) -> Iterator[None]:
             warnings.filterwarnings("error", GLFW_ENDS_HERE)
             yield
     except Exception as error:
-        raise _no_window(spec.name, in_one_line(error.__cause__ or error)) from error
+        raise _no_window(
+            spec.name, exception_message(error.__cause__ or error)
+        ) from error
     if _video_driver() in INVISIBLE - {chosen}:
         raise _no_window(spec.name, "there is no display")
 
 
-def _why_hopeless(spec: EnvSpec, chosen: str | None) -> str | None:
+def _hopeless_reason(spec: EnvSpec, chosen: str | None) -> str | None:
     """Why the window cannot open, found without the simulator; None if it may open.
     Without a display it never can, unless the user has `chosen` a video driver of
     SDL."""

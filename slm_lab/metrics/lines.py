@@ -34,7 +34,7 @@ def common_grid(lines: Sequence[Line], max_points: int | None = None) -> FloatAr
     return np.linspace(grid[0], grid[-1], max_points)
 
 
-def on_grid(lines: Sequence[Line], grid: FloatArray) -> FloatArray:
+def interpolate(lines: Sequence[Line], grid: FloatArray) -> FloatArray:
     """(J, G): each of J lines interpolated linearly; NaN outside the Session's rows."""
     return np.stack(
         [np.interp(grid, x, y, left=np.nan, right=np.nan) for x, y in lines]
@@ -58,7 +58,7 @@ def mean_lines(lines: Sequence[Line], group_of: Sequence[int]) -> list[Line]:
 
 def spread(lines: Sequence[Line], grid: FloatArray) -> Spread:
     """Mean and spread at each grid point over the Sessions that have data there."""
-    values = on_grid(lines, grid)
+    values = interpolate(lines, grid)
     count = (~np.isnan(values)).sum(axis=0)
     known = count > 0
     values = values[:, known]

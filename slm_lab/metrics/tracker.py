@@ -315,6 +315,7 @@ class EvaluationTracker(SavedFields):
         "best_return": "best_return",
         "recent": "_recent",
         "row_returns": "_row_returns",
+        "columns": "columns",
     }
 
     def __init__(
@@ -383,10 +384,6 @@ class EvaluationTracker(SavedFields):
         self.last_frame = int(frame)
         self._next_due = next_multiple(self.last_frame, self._eval_frequency)
         return Row(self.columns, tuple(cells[name] for name in self.columns))
-
-    @override
-    def state_dict(self) -> StateDict:
-        return {**super().state_dict(), "columns": list(self.columns)}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from slm_lab.core.types import FloatArray
-from slm_lab.metrics.lines import Line, common_grid, mean_lines, on_grid
+from slm_lab.metrics.lines import Line, common_grid, interpolate, mean_lines
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.row import LABELS
 from slm_lab.metrics.tracker import MA_WINDOW
@@ -210,7 +210,7 @@ def consistency(lines: Sequence[Line], random_return: float | None) -> Scalar:
     grid = grid[(first <= grid) & (grid <= last)]
     if not grid.size:
         return Scalar(None, "the Sessions have no frames in common")
-    returns = on_grid(lines, grid)
+    returns = interpolate(lines, grid)
     mean = returns.mean(axis=0) - random_return
     spread = 2 * returns.std(axis=0).sum()
     return _ratio(spread, mean, _scale(returns, random_return), lambda ratio: 1 - ratio)

@@ -67,12 +67,12 @@ def new_process(
     variables."""
     every = dict(os.environ), target, args
     process: BaseProcess = CONTEXT.Process(
-        target=_in_environment, args=every, name=name
+        target=_run_in_environment, args=every, name=name
     )
     return process
 
 
-def _in_environment(
+def _run_in_environment(
     environ: Mapping[str, str], target: Callable[..., None], args: Sequence[Any]
 ) -> None:
     """Calls the target with what a fresh interpreter would have: these variables,

@@ -110,9 +110,9 @@ def draft(
     `raw`. A run of the file imports the modules `imports`."""
     head = "".join(f"# {line}\n" for line in title)
     if imports:
-        head += f"{IMPORTS}: {_in_one_line([*imports])}  # as with --import\n"
+        head += f"{IMPORTS}: {_flow_text([*imports])}  # as with --import\n"
     body = "\n".join(_block(raw, spec, INDENT))
-    return f"{head}{_in_one_line(spec.name)}:\n{body}\n"
+    return f"{head}{_flow_text(spec.name)}:\n{body}\n"
 
 
 def _block(raw: Mapping[str, Any], model: object, indent: str) -> Iterator[str]:
@@ -127,7 +127,7 @@ def _block(raw: Mapping[str, Any], model: object, indent: str) -> Iterator[str]:
             yield f"{indent}{key}:"
             yield from _block(value, inner, indent + INDENT)
             continue
-        line = f"{indent}{key}: {_in_one_line(value)}"
+        line = f"{indent}{key}: {_flow_text(value)}"
         description = None
         if key in fields and key not in PLAIN:
             description = fields[key].description
@@ -143,7 +143,7 @@ def _block(raw: Mapping[str, Any], model: object, indent: str) -> Iterator[str]:
             yield line
 
 
-def _in_one_line(value: Any) -> str:
+def _flow_text(value: Any) -> str:
     whole: str = yaml.safe_dump(
         [value], default_flow_style=True, sort_keys=False, width=10**6
     )

@@ -21,7 +21,7 @@ from slm_lab.env.adapter import PolicyAdapter
 from slm_lab.records.archive import archive_of, unpacked
 from slm_lab.records.checkpoints import Which
 from slm_lab.records.lookup import find_trial
-from slm_lab.session.build import on_cpu
+from slm_lab.session.build import place_on_cpu
 from slm_lab.session.initial import (
     Values,
     begin_with,
@@ -191,7 +191,7 @@ def check_initial(run_dir: RunDir, spec: Spec) -> None:
 
 
 def _agent(spec: Spec, adapter: PolicyAdapter) -> LearningAgent:
-    acting = on_cpu(spec).agent.for_acting()
+    acting = place_on_cpu(spec).agent.for_acting()
     spaces = adapter.layout, adapter.action_space
     return build_agent(acting, *spaces, 1, AgentSeeds(0, 0, 0))
 

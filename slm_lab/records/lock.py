@@ -8,7 +8,7 @@ from pathlib import Path
 
 from slm_lab.core.errors import UsageError, undone_on_failure
 from slm_lab.core.files import open_own, read_file, refuse_links
-from slm_lab.core.text import in_line
+from slm_lab.core.text import escape_line
 
 
 class RunLock:
@@ -22,7 +22,8 @@ class RunLock:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = (
-                in_line(os.read(self._descriptor, 20).decode(errors="replace")) or "?"
+                escape_line(os.read(self._descriptor, 20).decode(errors="replace"))
+                or "?"
             )
             self.release()
             raise UsageError(f"{folder} is being trained by process {holder}") from None

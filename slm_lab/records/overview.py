@@ -16,7 +16,7 @@ from rich.filesize import decimal
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import folders_in, may_be_read, read_object
 from slm_lab.core.recorded import value_at
-from slm_lab.core.text import duration_text, in_line, significant, with_spread
+from slm_lab.core.text import duration_text, escape_line, significant, with_spread
 from slm_lab.core.values import leaves
 from slm_lab.records.annotations import read_annotations
 from slm_lab.records.comparison import ComparisonRecord
@@ -109,10 +109,10 @@ class Overview:
         words = [self.label, self.note, *changes]
         speed = self.frames_per_s
         return {
-            "run": in_line(self.run),
-            "env": in_line(self.env),
-            "changed": in_line(", ".join(word for word in words if word)),
-            "tags": in_line(", ".join(self.tags)),
+            "run": escape_line(self.run),
+            "env": escape_line(self.env),
+            "changed": escape_line(", ".join(word for word in words if word)),
+            "tags": escape_line(", ".join(self.tags)),
             "mode": self.mode,
             "status": f"{self.status} (dev)" if self.is_dev else str(self.status),
             "left": ""

@@ -15,7 +15,7 @@ from slm_lab.env.failure import closing_env
 from slm_lab.records.archive import naming
 from slm_lab.records.checkpoints import AgentCheckpoint
 from slm_lab.records.playable_run import PlayableRun
-from slm_lab.session.build import on_cpu
+from slm_lab.session.build import place_on_cpu
 from slm_lab.session.evaluator import frame_of
 from slm_lab.spec.schema.agent import AgentSpec, net_for_role
 
@@ -49,7 +49,7 @@ def build_policy(run: PlayableRun, saved: AgentCheckpoint, seed: int = 0) -> Pol
         adapter = PolicyAdapter(env.at_frame(frame), _parts_seen(run.spec.agent))
         spaces = adapter.layout, adapter.action_space
         agent = build_agent(
-            on_cpu(run.spec).agent.for_acting(), *spaces, 1, AgentSeeds(*draws)
+            place_on_cpu(run.spec).agent.for_acting(), *spaces, 1, AgentSeeds(*draws)
         )
         saved.load_into(agent.learner.flats, adapter.statistics)
     agent.actor.version = 1  # trained: no random warm-up

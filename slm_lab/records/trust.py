@@ -14,7 +14,7 @@ from typing import Any
 
 from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.core.plugins import code_name, is_covered, module_in, refuse_inside
-from slm_lab.core.text import in_line
+from slm_lab.core.text import escape_line
 from slm_lab.records.event_log import Copied, EventLog, Proposed
 from slm_lab.spec.limits import nodes
 from slm_lab.spec.load import spec_names
@@ -141,9 +141,9 @@ def check_cluster_allowed(where: Path, spec: Spec, sets: Sequence[str]) -> None:
     typed = {text.partition("=")[0].strip() for text in sets}
     if address is not None and not typed & {"meta", "meta.cluster"}:
         raise UsageError(
-            f"{where} names the Ray cluster {in_line(address)}, which could run any "
-            "code here. If you trust it, repeat the command with --cluster "
-            f"{in_line(shlex.quote(address))}; -s meta.cluster=null trains on this "
+            f"{where} names the Ray cluster {escape_line(address)}, which could run "
+            "any code here. If you trust it, repeat the command with --cluster "
+            f"{escape_line(shlex.quote(address))}; -s meta.cluster=null trains on this "
             "machine"
         )
 

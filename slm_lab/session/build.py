@@ -107,7 +107,9 @@ def prototype(
     bare = spec.model_copy(
         update={"agent": spec.agent.model_copy(update={"memory": None})}
     )
-    env, agent = env_and_agent(on_cpu(bare), seeds, single, make_memory=make_memory)
+    env, agent = env_and_agent(
+        place_on_cpu(bare), seeds, single, make_memory=make_memory
+    )
     with closing(env):
         yield agent, env
 
@@ -145,7 +147,7 @@ def torch_settings(threads: int) -> Iterator[None]:
         torch.set_flush_denormal(flushes)
 
 
-def on_cpu(spec: Spec, only: object = None) -> Spec:
+def place_on_cpu(spec: Spec, only: object = None) -> Spec:
     """The spec with all nets on the CPU, or only those whose `gpu` equals `only`."""
     moved = {
         key: net.model_copy(

@@ -10,7 +10,7 @@ from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.build import build_agent
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.core.errors import LabError, undone_on_failure
-from slm_lab.core.state import HasState, SavedFields
+from slm_lab.core.state import SavedFields
 from slm_lab.core.text import error_text
 from slm_lab.core.types import FloatArray, StateDict
 from slm_lab.env.failure import EnvironmentFailedError
@@ -133,10 +133,12 @@ def snapshot_of(state: StateDict) -> StateDict:
 
 
 @final
-class RigorousEval(HasState):
+class RigorousEval(SavedFields):
     """Plays one greedy episode in each of `num_envs` environments whenever `tracker` is
     due. It shares only a snapshot with the training: no generator, weights or
     statistics. So evaluation does not affect training."""
+
+    saved: ClassVar = {"evaluator": "_evaluator", "tracker": "tracker"}
 
     def __init__(
         self,
@@ -192,13 +194,9 @@ class RigorousEval(HasState):
     @override
     def state_dict(self) -> StateDict:
         """The state; after a failure, the state before the evaluation."""
-        evaluator = self._before if self.has_failed else self._evaluator.state_dict()
-        return {"evaluator": evaluator, "tracker": self.tracker.state_dict()}
-
-    @override
-    def load_state_dict(self, state: StateDict) -> None:
-        self._evaluator.load_state_dict(state["evaluator"])
-        self.tracker.load_state_dict(state["tracker"])
+        if self.has_failed:
+            return {"evaluator": self._before, "tracker": self.tracker.state_dict()}
+        return super().state_dict()
 
     def close(self) -> None:
         """Frees the environments."""

@@ -127,7 +127,7 @@ TUNED = "alpha"
 
 def built_values(networks: Mapping[str, FlatParameters]) -> Values:
     """The values of an agent's networks: views, which a copy into them changes."""
-    return _by_full_name(
+    return _flatten_names(
         {network: flat.named_values() for network, flat in networks.items()}
     )
 
@@ -135,7 +135,7 @@ def built_values(networks: Mapping[str, FlatParameters]) -> Values:
 def values_of(flats: Mapping[str, StateDict]) -> Values:
     """The values in the saved networks of a checkpoint. Raises ValueError if they are
     damaged."""
-    return _by_full_name(
+    return _flatten_names(
         {network: saved_values(flat) for network, flat in flats.items()}
     )
 
@@ -221,7 +221,7 @@ def begin_with(
             parts[name][:] = saved
 
 
-def _by_full_name(networks: Mapping[str, Values]) -> Values:
+def _flatten_names(networks: Mapping[str, Values]) -> Values:
     return {
         full: value
         for network, values in networks.items()

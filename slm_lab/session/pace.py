@@ -32,7 +32,7 @@ NANO: Final = 1e9
 """Nanoseconds in a second."""
 
 
-def of_network(kind: str, network: str) -> str:
+def network_kind(kind: str, network: str) -> str:
     """The kind of work on one network, such as "gradient.critic". Networks have kinds
     of their own because a critic's gradient takes another time than an actor's."""
     return f"{kind}.{network}"

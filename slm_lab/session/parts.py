@@ -187,6 +187,7 @@ class SessionParts(SavedFields):
         "evaluation": "evaluation",
         "strategy": "strategy",
     }
+    merged: ClassVar = ("experience",)
 
     paths: SessionPaths
     strategy: Strategy
@@ -205,7 +206,6 @@ class SessionParts(SavedFields):
         return {
             "frame": self.clock.frame,
             "frames": self.clock.frames,
-            **self.experience.state_dict(),
             **super().state_dict(),
         }
 
@@ -214,7 +214,6 @@ class SessionParts(SavedFields):
         """Restores the parts; `restore` does the rest."""
         self.clock.load(int(state["frame"]), state["frames"])
         self.env.set_frame(self.clock.total_frame)
-        self.experience.load_state_dict(state)
         super().load_state_dict(state)
 
     @property

@@ -3,12 +3,10 @@
 A `Strategy` consists of small parts, one for each job. The defaults fit an independent
 Session, so a mode of parallel training overrides only what it adds."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TypeAlias
-
-from typing_extensions import override
+from typing import ClassVar, TypeAlias
 
 from slm_lab.agent.agent import LearningAgent
 from slm_lab.agent.algorithm.correction import VTrace
@@ -167,6 +165,9 @@ class Strategy(SavedFields):
     """The part of a Session that trains with others; the base class is for an
     independent Session. A resumed Session loads its state before `join`."""
 
+    saved: ClassVar = {"pace": "pace"}
+    optional: ClassVar[Collection[str]] = ("pace",)  # older ones lack it
+
     def __init__(
         self,
         blueprint: Blueprint,
@@ -182,14 +183,6 @@ class Strategy(SavedFields):
         self.episodes = episodes or EpisodeExchange()
         self.checkpoint = checkpoint or JointCheckpoint()
         self.pace = pace or Pace()
-
-    @override
-    def state_dict(self) -> StateDict:
-        return {"pace": self.pace.state_dict()}
-
-    @override
-    def load_state_dict(self, state: StateDict) -> None:
-        self.pace.load_state_dict(state.get("pace", {}))  # older ones lack it
 
     def clock(self, max_frame: int) -> Clock:
         """The clock that counts the frame budget."""

@@ -18,7 +18,7 @@ them."""
 def file_schema() -> dict[str, Any]:
     """The schema of a file `{spec_name: spec}`; keys that begin with "_" may hold
     anything. The alternatives for algorithm, memory and net are the registered ones."""
-    spec = in_standard_words(Spec.model_json_schema())
+    spec = standardize_bounds(Spec.model_json_schema())
     definitions = spec.pop("$defs", {})
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -37,15 +37,15 @@ def file_schema() -> dict[str, Any]:
     }
 
 
-def in_standard_words(schema: Any) -> Any:
+def standardize_bounds(schema: Any) -> Any:
     """A schema in which all bounds have the names of JSON Schema."""
     if isinstance(schema, list):
-        return [in_standard_words(part) for part in schema]
+        return [standardize_bounds(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
     return {
         BOUNDS.get(key, key)
         if isinstance(value, int | float)
-        else key: in_standard_words(value)
+        else key: standardize_bounds(value)
         for key, value in schema.items()
     }

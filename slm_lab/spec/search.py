@@ -28,7 +28,7 @@ class TuneSampler(NamedTuple):
     in_order: bool = True
     whole: bool = False
 
-    def by_name(self, args: Sequence[Any]) -> dict[str, Any]:
+    def name_arguments(self, args: Sequence[Any]) -> dict[str, Any]:
         """The values of its arguments, of which the last may be missing, by their
         names."""
         return dict(zip(self.arguments, args, strict=False))
@@ -280,7 +280,7 @@ def _argument_message(name: str, sampler: TuneSampler, args: Any) -> str:
     if any(isinstance(arg, bool) or not isinstance(arg, int | float) for arg in args):
         return "must be a list of numbers"
     first, second = args[:2]
-    named = sampler.by_name(args)
+    named = sampler.name_arguments(args)
     q = named.get("q")
     if q is not None and (q <= 0 or not isfinite((abs(first) + abs(second)) / q)):
         if q <= 0:
@@ -309,7 +309,7 @@ def extremes(dimension: Dimension) -> list[Any]:
         return list(dimension.args)
     sampler = SAMPLERS[dimension.sampler]
     first, second = dimension.args[:2]
-    q = sampler.by_name(dimension.args).get("q")
+    q = sampler.name_arguments(dimension.args).get("q")
     if sampler.whole:
         # The range excludes its upper end, unless it draws multiples of q.
         return [int(first), int(second) if q is not None and q > 1 else int(second) - 1]

@@ -34,11 +34,11 @@ def copy_checkpoint(
             for name, extent in manifest.rows.items()
         },
         files={
-            part: _of_target(file, source, target)
+            part: _target_file(file, source, target)
             for part, file in manifest.files.items()
         },
         segments=tuple(
-            _of_target(segment, source, target) for segment in manifest.segments
+            _target_file(segment, source, target) for segment in manifest.segments
         ),
     )
     write_atomically(pending_path(target.manifest), copied.to_json().encode())
@@ -59,7 +59,7 @@ def _link(file: Path, copy: Path) -> None:
         shutil.copyfile(file, copy)
 
 
-def _of_target(file: File, source: SessionPaths, target: SessionPaths) -> File:
+def _target_file(file: File, source: SessionPaths, target: SessionPaths) -> File:
     return replace(file, name=_renamed(file.name, source, target))
 
 

@@ -32,7 +32,7 @@ from slm_lab.core.process import (
 )
 from slm_lab.core.recorded import value_at
 from slm_lab.core.registry import import_failure
-from slm_lab.core.text import error_summary, in_line
+from slm_lab.core.text import error_summary, escape_line
 from slm_lab.env.failure import EnvironmentFailedError
 from slm_lab.env.pool_names import names_envpool
 from slm_lab.env.vector_env import FinishedEpisodes
@@ -226,7 +226,7 @@ def _try_to_measure(spec: EnvSpec, seconds: float) -> RandomReturn:
         why = str(error)
     except (Exception, SystemExit) as error:  # from the user's environment
         why = f"{spec.name} failed: {type(error).__name__}: {error}"
-    return RandomReturn(None, why=in_line(why)[:LONGEST], seconds=seconds)
+    return RandomReturn(None, why=escape_line(why)[:LONGEST], seconds=seconds)
 
 
 @contextmanager

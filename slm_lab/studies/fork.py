@@ -397,13 +397,13 @@ def check_loads(fork: Fork) -> None:
         return
     session, manifest = next(iter(start.manifests.items()))
     state = checkpoints.state(session, manifest)
-    why = _why_it_does_not_load(fork.spec, fork.parent_spec, state)
+    why = _loading_obstacle(fork.spec, fork.parent_spec, state)
     if why is None:
         return
     guilty = [
         (path, new)
         for path, new in changes
-        if _why_it_does_not_load(
+        if _loading_obstacle(
             _with(fork.parent_spec, path, new), fork.parent_spec, state
         )
     ]
@@ -427,7 +427,7 @@ def _with(spec: Spec, path: str, value: Any) -> Spec:
     return parse(spec.name, content).spec or spec
 
 
-def _why_it_does_not_load(spec: Spec, before: Spec, state: "StateDict") -> str | None:
+def _loading_obstacle(spec: Spec, before: Spec, state: "StateDict") -> str | None:
     """Why an agent of `spec` cannot take over the `state` of one of `before`; None if
     it can."""
     with importing():
@@ -458,10 +458,10 @@ def _why_it_does_not_load(spec: Spec, before: Spec, state: "StateDict") -> str |
 def _agent(spec: Spec) -> Iterator["LearningAgent"]:
     """An agent of a Session, on the CPU."""
     with importing():
-        from slm_lab.session.build import env_and_agent, on_cpu
+        from slm_lab.session.build import env_and_agent, place_on_cpu
         from slm_lab.session.seeding import session_seeds
 
-    spec = on_cpu(scaled(spec))
+    spec = place_on_cpu(scaled(spec))
     one_process = spec.env.model_copy(update={"vectorization_mode": "sync"})
     with TemporaryDirectory() as scratch:
         env, agent = env_and_agent(

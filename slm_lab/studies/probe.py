@@ -117,7 +117,7 @@ def candidates(spec: Spec) -> Iterator[Change]:
     if threads > spec.meta.threads:
         yield Change((f"meta.threads={threads}",))
     yield from _with_faster_products(spec)
-    yield from _in_parallel(spec)
+    yield from _parallel_changes(spec)
     for factor in ENV_FACTORS:
         yield from _with_more_envs(spec, factor)
 
@@ -147,7 +147,7 @@ def _with_faster_products(spec: Spec) -> Iterator[Change]:
         yield Change(tuple(f"agent.{key}.matmul=numpy" for key in wide))
 
 
-def _in_parallel(spec: Spec) -> Iterator[Change]:
+def _parallel_changes(spec: Spec) -> Iterator[Change]:
     """Each mode of parallel training on all cores, for a spec that trains on one."""
     cores = usable_cores()
     meta = spec.meta
@@ -212,13 +212,13 @@ class ProbeResult:
 
     @property
     def predicted(self) -> list[Rate]:
-        """The rates of short runs, as `in_order`."""
-        return in_order(self.speeds)
+        """The rates of short runs, as `rank_rates`."""
+        return rank_rates(self.speeds)
 
     @property
     def measured(self) -> list[Rate]:
-        """The rates of longer runs, as `in_order`."""
-        return in_order(self.verified)
+        """The rates of longer runs, as `rank_rates`."""
+        return rank_rates(self.verified)
 
     @property
     def promising(self) -> list[Change]:
@@ -268,7 +268,7 @@ class Probe(Agenda):
         super().__init__()
         self._imports = source.imports
         self._folder = folder
-        keys = for_probing(source.load())
+        keys = probing_keys(source.load())
         self.spec = source.load(keys, warn=False)
         self._specs = {AS_IS: self.spec}
         for change in candidates(self.spec):
@@ -306,7 +306,7 @@ class Probe(Agenda):
         self._on_run = on_run
         self._deadline = time.perf_counter() + SURVEY_SECONDS
         first = self._measure(self._specs, SHORT_SECONDS)
-        best = gains(in_order(_means(first)))[:BEST]
+        best = gains(rank_rates(_means(first)))[:BEST]
         second = self._measure([*best, AS_IS], SHORT_SECONDS)
         return _means([*first, *second])
 
@@ -401,7 +401,7 @@ def _means(turns: Iterable[tuple[Change, Speed]]) -> dict[Change, Speed]:
     return means
 
 
-def in_order(speeds: Mapping[Change, Speed]) -> list[Rate]:
+def rank_rates(speeds: Mapping[Change, Speed]) -> list[Rate]:
     """The rates of changes. AS_IS comes first, then changes with which the agent learns
     alike, then the others. Each group has the fastest first."""
     rates = [Rate(change, speed.frames_per_s) for change, speed in speeds.items()]
@@ -415,7 +415,7 @@ def _place_in_order(rate: Rate) -> tuple[bool, bool, float]:
 
 
 def gains(rates: Sequence[Rate]) -> list[Change]:
-    """The changes in the result of `in_order` that are faster than AS_IS by WORTH."""
+    """The changes in the result of `rank_rates` that are faster than AS_IS by WORTH."""
     least = WORTH * rates[0].frames_per_s
     return [rate.change for rate in rates if rate.frames_per_s > least]
 
@@ -446,7 +446,7 @@ def _bound_outside(spec: Spec) -> str:
     return "the exchange between processes"
 
 
-def for_probing(spec: Spec) -> dict[str, Any]:
+def probing_keys(spec: Spec) -> dict[str, Any]:
     """Keys for an endless training of `spec`: a short warm-up, no evaluations, no
     videos. It keeps only trainings that run at the same time. Schedules keep their
     frames."""
@@ -479,7 +479,7 @@ class Progress(NamedTuple):
     """(W, P): the seconds in each of LOOP_PARTS until the last training event."""
 
     @classmethod
-    def at_last_event(cls, board: StatusBoard, counted: slice) -> "Progress":
+    def measure_events(cls, board: StatusBoard, counted: slice) -> "Progress":
         """The progress at the last training event of each Session."""
         loop = board.loop[counted].copy()
         return cls(
@@ -490,7 +490,9 @@ class Progress(NamedTuple):
         )
 
     @classmethod
-    def by_frames(cls, board: StatusBoard, counted: slice, now: float) -> "Progress":
+    def measure_frames(
+        cls, board: StatusBoard, counted: slice, now: float
+    ) -> "Progress":
         """The progress at the last frame that each Session has played until `now`."""
         frames = board.clock_slots[counted].astype(float)
         return cls(
@@ -540,10 +542,10 @@ class SpeedMeter:
     def __call__(self, board: StatusBoard) -> None:
         """Measures the progress so far. It must be called a few times a second."""
         now = time.perf_counter()
-        played = Progress.by_frames(board, self._counted, now)
+        played = Progress.measure_frames(board, self._counted, now)
         progress = played
         if self._learns:
-            progress = Progress.at_last_event(board, self._counted)
+            progress = Progress.measure_events(board, self._counted)
         if self._first_frames is None and played.has_begun:
             self._first_frames = played
         if progress.has_begun and not self.is_over:

@@ -166,7 +166,7 @@ class Study:
                 for state in self.study_state.of(Status.PAUSED, Status.WAITING):
                     # the end of another trial may have ended it
                     if not state.status.is_over:
-                        self._end(state, Status.STOPPED, _at_rest(state))
+                        self._end(state, Status.STOPPED, _interrupted_end(state))
         finally:
             self.slots.kill_all()
             if self._log is not None:
@@ -332,7 +332,7 @@ class Study:
         if decision.trial in self.slots.running:
             self.slots.stop(decision.trial)
         elif decision.trial not in self._ending:  # else `_collect` applies the decision
-            self._apply(state, decision, _at_rest(state))
+            self._apply(state, decision, _interrupted_end(state))
 
     def _apply(self, state: TrialState, decision: Decision, end: TrialEnd) -> None:
         match decision.what:
@@ -395,7 +395,7 @@ class Study:
         if tries_left and not end.would_repeat and not self.stopping:
             self._announce(events.Retried(state.trial, error, end.seconds))
             if state.trial in self._pending:
-                self._apply(state, self._pending[state.trial], _at_rest(state))
+                self._apply(state, self._pending[state.trial], _interrupted_end(state))
         elif self.stopping and not end.would_repeat:
             self._announce(events.Interrupted(state.trial, end.seconds))
         else:
@@ -430,6 +430,6 @@ class Study:
             self._execute(decision)
 
 
-def _at_rest(state: TrialState) -> TrialEnd:
+def _interrupted_end(state: TrialState) -> TrialEnd:
     """The end of a trial whose process ended before."""
     return TrialEnd(Ending.INTERRUPTED, state.metrics)

@@ -15,7 +15,7 @@ from slm_lab.session.pace import EXCHANGE, EXCHANGED_FLOAT
 from slm_lab.spec.scale import scaled
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.run_dir import RunDir
-from slm_lab.studies.probe import for_probing, train_for
+from slm_lab.studies.probe import probing_keys, train_for
 from slm_lab.studies.trial import TrialTask
 
 SECONDS = 6.0
@@ -38,7 +38,7 @@ def with_costs(spec: Spec, source: RunSource) -> Spec:
     with TemporaryDirectory(prefix="slm_lab_costs_") as folder:
         costs = _measured(alone, Path(folder), source.imports)
     if costs and spec.meta.mode.has_ranks:
-        costs = {**costs, **_of_exchanges()}
+        costs = {**costs, **_exchange_costs()}
     if not costs:
         raise LabError(
             "meta.simulate: no cost could be measured, because nothing was learned "
@@ -51,7 +51,7 @@ def with_costs(spec: Spec, source: RunSource) -> Spec:
 
 def _keys(spec: Spec) -> dict[str, Any]:
     """Keys for an endless training in real time."""
-    return {**for_probing(spec), "meta.simulate": {"costs": None}}
+    return {**probing_keys(spec), "meta.simulate": {"costs": None}}
 
 
 def one_of_many(spec: Spec) -> Spec:
@@ -72,7 +72,7 @@ def _measured(spec: Spec, folder: Path, imports: tuple[str, ...]) -> Costs:
     return costs
 
 
-def _of_exchanges() -> Costs:
+def _exchange_costs() -> Costs:
     """The costs of an exchange between ranks, from short and long ones of two."""
     short = exchange_seconds(RANKS, SHORT, REPEATS)
     long = exchange_seconds(RANKS, LONG, REPEATS)

@@ -5,7 +5,7 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import gymnasium
 import numpy as np
@@ -26,7 +26,7 @@ from slm_lab.agent.optim.process_group import ProcessGroup
 from slm_lab.agent.recurrent_state import RecurrentLayout
 from slm_lab.core.errors import LabError
 from slm_lab.core.observation import ObservationLayout
-from slm_lab.core.state import HasState
+from slm_lab.core.state import HasState, SavedFields, fields_state, load_fields
 from slm_lab.core.types import Array, BoolArray, Column, StateDict
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.algorithm import AlgorithmSpec
@@ -71,11 +71,20 @@ class Actor(HasState):
         return obs
 
 
-class Learner(HasState, Generic[BatchT]):
+class Learner(SavedFields, Generic[BatchT]):
     """Updates the weights from batches. Holds networks, optimizers and its own
     generator. It saves `train_state`, the networks with their optimizers, the two
-    counters, and its target networks by name. `own_state` adds what else the next
+    counters, and its target networks by name. `own_fields` adds what else the next
     update depends on."""
+
+    saved: ClassVar = {
+        "train_state": "train_state",
+        "opt_step": "opt_step",
+        "version": "version",
+    }
+    own_fields: ClassVar[Mapping[str, str]] = {}
+    """Fields that the next update depends on, such as a generator, in the form of
+    `saved`."""
 
     resets: Resets | None = None
     """Lets its networks begin anew from time to time; None: they never do."""
@@ -130,11 +139,12 @@ class Learner(HasState, Generic[BatchT]):
         )
 
     def own_state(self) -> StateDict:
-        """Other state that the next update depends on."""
-        return {}
+        """Other state that the next update depends on: the `own_fields`."""
+        return fields_state(self, self.own_fields)
 
     def load_own_state(self, state: StateDict) -> None:
         """Restores `own_state`."""
+        load_fields(self, self.own_fields, state)
 
     def weights_replaced(self) -> None:
         """Updates copies of the weights, after the weights were replaced from
@@ -144,29 +154,22 @@ class Learner(HasState, Generic[BatchT]):
 
     @override
     def state_dict(self) -> StateDict:
-        targets = {
-            name: network.state_dict() for name, network in self.target_networks.items()
-        }
-        resets = {}
-        if self.resets is not None:
-            resets["resets"] = self.resets.state_dict()
-        return {
-            "train_state": self.train_state.state_dict(),
-            "opt_step": self.opt_step,
-            "version": self.version,
-            "own": self.own_state() | targets | resets,
-        }
+        parts = {name: part.state_dict() for name, part in self._own_parts().items()}
+        return {**super().state_dict(), "own": self.own_state() | parts}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        self.train_state.load_state_dict(state["train_state"])
-        self.opt_step = int(state["opt_step"])
-        self.version = int(state["version"])
-        for name, network in self.target_networks.items():
-            network.load_state_dict(state["own"][name])
-        if self.resets is not None:
-            self.resets.load_state_dict(state["own"]["resets"])
+        super().load_state_dict(state)
+        for name, part in self._own_parts().items():
+            part.load_state_dict(state["own"][name])
         self.load_own_state(state["own"])
+
+    def _own_parts(self) -> dict[str, HasState]:
+        """Its parts beside the networks that it trains."""
+        parts: dict[str, HasState] = {**self.target_networks}
+        if self.resets is not None:
+            parts["resets"] = self.resets
+        return parts
 
 
 @dataclass(frozen=True)

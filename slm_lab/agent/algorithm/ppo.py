@@ -1,7 +1,7 @@
 """Proximal policy optimisation, arXiv:1707.06347."""
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -35,14 +35,16 @@ from slm_lab.agent.device import moved
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.process_group import SoloGroup
 from slm_lab.agent.recurrent_state import flatten_obs, flatten_steps
-from slm_lab.core.types import StateDict
+from slm_lab.core.state import SavedFields
 from slm_lab.spec.schema.policy_gradient import PPOSpec
 
 
-class ReturnRange:
+class ReturnRange(SavedFields):
     """S: a moving average of the span between the 5th and 95th percentile of returns.
     Advantages are divided by max(1, S), eqs. 11 and 12 of arXiv:2301.04104. So large
     returns are scaled down, and small ones are not scaled up."""
+
+    saved: ClassVar = {"span": "_span", "weight": "_weight"}
 
     DECAY = 0.99  # per training event
 
@@ -57,15 +59,6 @@ class ReturnRange:
         self._span.lerp_(high - low, 1 - self.DECAY)
         self._weight.lerp_(torch.ones(()), 1 - self.DECAY)
         return (self._span / self._weight).clamp(min=1.0)
-
-    def state_dict(self) -> StateDict:
-        """The average, and the weight that corrects its start from zero."""
-        return {"span": self._span.clone(), "weight": self._weight.clone()}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores average and weight in place."""
-        self._span.copy_(state["span"])
-        self._weight.copy_(state["weight"])
 
 
 KL_TOLERANCE = 1.5
@@ -118,6 +111,8 @@ class PPO(Learner[Rollout]):
         "entropy_coef",
     )
     """Means over the minibatches of a training event, or over its rollout."""
+
+    own_fields: ClassVar = {"generator": "_generator", "return_range": "_return_range"}
 
     def __init__(
         self,
@@ -305,18 +300,3 @@ class PPO(Learner[Rollout]):
         if isinstance(approx_kl, Tensor) and isinstance(group, SoloGroup):
             return approx_kl > limit
         return bool(group.all_gather(np.array([float(approx_kl)])).mean() > limit)
-
-    @override
-    def own_state(self) -> StateDict:
-        return {
-            "generator": self._generator.get_state(),
-            "return_range": None
-            if self._return_range is None
-            else self._return_range.state_dict(),
-        }
-
-    @override
-    def load_own_state(self, state: StateDict) -> None:
-        self._generator.set_state(state["generator"])
-        if self._return_range is not None:
-            self._return_range.load_state_dict(state["return_range"])

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple, final
+from typing import ClassVar, NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -22,7 +22,6 @@ from slm_lab.agent.algorithm.returns import q_lambda_returns
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.device import moved
 from slm_lab.agent.recurrent_state import flatten_obs, flatten_steps, unflatten_steps
-from slm_lab.core.types import StateDict
 from slm_lab.spec.schema.q_learning import PQNSpec
 
 
@@ -43,6 +42,8 @@ class PQN(Learner[Rollout]):
     Q from diverging."""
 
     metric_names = ("q_value",)
+
+    own_fields: ClassVar = {"generator": "_generator"}
 
     def __init__(
         self, spec: PQNSpec, parts: QParts, generator: torch.Generator
@@ -125,11 +126,3 @@ class PQN(Learner[Rollout]):
             "q_value": prediction.mean_q,
         }
         return Update(report)
-
-    @override
-    def own_state(self) -> StateDict:
-        return {"generator": self._generator.get_state()}
-
-    @override
-    def load_own_state(self, state: StateDict) -> None:
-        self._generator.set_state(state["generator"])

@@ -158,12 +158,14 @@ class QLearner(Learner[TransitionSource]):
 
     @override
     def own_state(self) -> StateDict:
-        if not self.draws_numbers:
-            return {}
-        return {"generator": self.generator.get_state()}
+        state = super().own_state()
+        if self.draws_numbers:
+            state["generator"] = self.generator.get_state()
+        return state
 
     @override
     def load_own_state(self, state: StateDict) -> None:
+        super().load_own_state(state)
         if self.draws_numbers:
             self.generator.set_state(state["generator"])
 

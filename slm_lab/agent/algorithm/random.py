@@ -1,6 +1,6 @@
 """The agent that learns nothing: the baseline of every score."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -11,11 +11,14 @@ from slm_lab.agent.batch import Act
 from slm_lab.agent.optim.optimizer import TrainState
 from slm_lab.core.actions import RandomActions
 from slm_lab.core.observation import ObservationLayout
-from slm_lab.core.types import Array, StateDict
+from slm_lab.core.state import SavedFields
+from slm_lab.core.types import Array
 
 
-class RandomActor(Actor):
+class RandomActor(SavedFields, Actor):
     """Draws uniformly from the action space, with a mask among allowed actions."""
+
+    saved: ClassVar = {"generator": "_actions.generator"}
 
     def __init__(
         self,
@@ -47,14 +50,6 @@ class RandomActor(Actor):
     def act_greedily(self, obs: Array) -> Array:
         """A random draw: no action is more likely than another."""
         return self._actions.draw(obs)[: len(obs)]
-
-    @override
-    def state_dict(self) -> StateDict:
-        return {"generator": self._actions.generator.bit_generator.state}
-
-    @override
-    def load_state_dict(self, state: StateDict) -> None:
-        self._actions.generator.bit_generator.state = state["generator"]
 
 
 class Random(Learner[object]):

@@ -5,7 +5,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from gymnasium import spaces
@@ -37,7 +37,6 @@ from slm_lab.agent.net.policy_value import PolicyOnly
 from slm_lab.agent.net.q_network import Critics
 from slm_lab.agent.net.target_network import TargetNetwork
 from slm_lab.agent.optim.optimizer import Loss, TrainState
-from slm_lab.core.types import StateDict
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.replay_actor_critic import ReplayActorCriticSpec
 
@@ -136,6 +135,8 @@ class ReplayActorCritic(Learner[TransitionSource]):
     """Critics learn r + γ^m (E[Q(s', a')] + α H(s')); the actor maximises E[Q(s, a)] +
     α H(s). The algorithms differ in the expectation, and in how a batch is
     predicted."""
+
+    own_fields: ClassVar = {"generator": "generator"}
 
     def __init__(self, spec: ReplayActorCriticSpec, parts: ActorCriticParts) -> None:
         super().__init__(parts.train_state(), parts.target_networks)
@@ -335,14 +336,6 @@ class ReplayActorCritic(Learner[TransitionSource]):
             penalty = entropy_change(entropy, batch.log_prob)
             loss = loss + self.spec.entropy_penalty * penalty
         return ActorObjective(loss, entropy.detach())
-
-    @override
-    def own_state(self) -> StateDict:
-        return {"generator": self.generator.get_state()}
-
-    @override
-    def load_own_state(self, state: StateDict) -> None:
-        self.generator.set_state(state["generator"])
 
 
 def build_actor_critic(

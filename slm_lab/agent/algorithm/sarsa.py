@@ -3,7 +3,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
@@ -17,7 +17,6 @@ from slm_lab.agent.algorithm.returns import n_step_returns
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.device import moved
 from slm_lab.agent.distribution.exploration import Generators
-from slm_lab.core.types import StateDict
 from slm_lab.spec.schema.q_learning import SARSASpec
 
 
@@ -30,6 +29,8 @@ class SARSA(Learner[Rollout]):
     episode or rollout end sooner, it has fewer rewards."""
 
     metric_names = ("q_value",)
+
+    own_fields: ClassVar = {"generators": "_generators"}
 
     def __init__(
         self,
@@ -113,11 +114,3 @@ class SARSA(Learner[Rollout]):
             num_steps=self.spec.num_step_returns,
         )
         return returns.flatten()
-
-    @override
-    def own_state(self) -> StateDict:
-        return {"generators": self._generators.state_dict()}
-
-    @override
-    def load_own_state(self, state: StateDict) -> None:
-        self._generators.load_state_dict(state["generators"])

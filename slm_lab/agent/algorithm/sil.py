@@ -115,10 +115,11 @@ class SelfImitation(Learner[ImitationBatch]):
 
     @override
     def own_state(self) -> StateDict:
-        return {"inner": self.inner.own_state()}
+        return {**super().own_state(), "inner": self.inner.own_state()}
 
     @override
     def load_own_state(self, state: StateDict) -> None:
+        super().load_own_state(state)
         self.inner.load_own_state(state["inner"])
 
 

@@ -4,7 +4,7 @@ arXiv:1909.12238."""
 import logging
 import math
 from collections.abc import Mapping
-from typing import NamedTuple, final
+from typing import ClassVar, NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -37,7 +37,6 @@ from slm_lab.agent.device import moved
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.optimizer import Optimizer, TrainState
 from slm_lab.agent.recurrent_state import flatten_obs, flatten_steps
-from slm_lab.core.types import StateDict
 from slm_lab.spec.schema.policy_gradient import VMPOSpec
 
 logger = logging.getLogger(__name__)
@@ -68,6 +67,8 @@ class VMPO(Learner[Rollout]):
     advantages. A bound on KL(π_old ‖ π) limits its change. π_old is the policy at the
     start of a training event, which the paper calls the target network. The temperature
     η of the weights, and a multiplier α for each bound, are trained beside it."""
+
+    own_fields: ClassVar = {"generator": "_generator"}
 
     def __init__(
         self,
@@ -233,11 +234,3 @@ class VMPO(Learner[Rollout]):
         """ε of each bounded divergence."""
         bounds = (self.spec.eps_alpha, self.spec.eps_alpha_cov)
         return bounds[: len(self._columns)]
-
-    @override
-    def own_state(self) -> StateDict:
-        return {"generator": self._generator.get_state()}
-
-    @override
-    def load_own_state(self, state: StateDict) -> None:
-        self._generator.set_state(state["generator"])

@@ -7,13 +7,12 @@ the exploring policy."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias, final
+from typing import Any, ClassVar, NamedTuple, TypeAlias, final
 
 import gymnasium
 import numpy as np
 import torch
 from gymnasium import spaces
-from typing_extensions import override
 
 from slm_lab.agent.distribution.distributions import (
     HALF_LOG_2PI,
@@ -27,29 +26,19 @@ from slm_lab.agent.distribution.distributions import (
 from slm_lab.agent.distribution.family import DistributionFamily, FamilyPart
 from slm_lab.core.actions import MixedActions
 from slm_lab.core.errors import LabError
-from slm_lab.core.state import HasState
-from slm_lab.core.types import Array, FloatArray, IntArray, StateDict
+from slm_lab.core.state import SavedFields
+from slm_lab.core.types import Array, FloatArray, IntArray
 
 
 @final
-class Generators(HasState):
+class Generators(SavedFields):
     """A NumPy and a torch generator of one seed."""
+
+    saved: ClassVar = {"array": "array", "tensor": "tensor"}
 
     def __init__(self, seed: int) -> None:
         self.array = np.random.default_rng(seed)
         self.tensor = torch.Generator().manual_seed(seed)
-
-    @override
-    def state_dict(self) -> StateDict:
-        return {
-            "array": self.array.bit_generator.state,
-            "tensor": self.tensor.get_state(),
-        }
-
-    @override
-    def load_state_dict(self, state: StateDict) -> None:
-        self.array.bit_generator.state = state["array"]
-        self.tensor.set_state(state["tensor"])
 
 
 ExplorationPolicy: TypeAlias = Callable[
@@ -202,7 +191,7 @@ def exploration_policy(
     Raises LabError where it does not fit."""
     if isinstance(action_space, MixedActions) and action_policy not in EXPLORATIONS:
         pairs = zip(family.parts, action_space.parts, strict=True)
-        return _by_parts(
+        return _draw_by_parts(
             family.parts,
             [
                 exploration_policy(action_policy, part.family, space, has_mask)
@@ -225,15 +214,15 @@ def exploration_policy(
     if family.greedy:
         return lambda logits, _, generators: epsilon_greedy(logits, 0.0, generators)
 
-    def by_torch(
+    def draw_by_torch(
         params: FloatArray, _: float, generators: Generators
     ) -> tuple[Array, FloatArray]:
         return from_family(family, params, generators)
 
-    return DRAWS.get(family.kind, by_torch)
+    return DRAWS.get(family.kind, draw_by_torch)
 
 
-def _by_parts(
+def _draw_by_parts(
     parts: Sequence[FamilyPart], policies: Sequence[ExplorationPolicy]
 ) -> ExplorationPolicy:
     """Each part of an action by its own policy."""

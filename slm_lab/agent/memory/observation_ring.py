@@ -29,7 +29,7 @@ Allocate: TypeAlias = Callable[[tuple[int, ...], np.dtype[np.generic]], Array]
 """Makes an array of zeros of a shape and a type."""
 
 
-def in_memory(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
+def allocate_in_memory(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
     """An ordinary array. Raises LabError if there is not enough memory."""
     try:
         return np.zeros(shape, dtype)

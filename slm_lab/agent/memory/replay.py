@@ -9,7 +9,11 @@ from typing_extensions import override
 from slm_lab.agent.batch import Transitions, TransitionSource, VectorStep
 from slm_lab.agent.memory import sampler
 from slm_lab.agent.memory.memory import Memory, MemoryLayout, ReplayConfig
-from slm_lab.agent.memory.observation_ring import Allocate, in_memory, mapped_in
+from slm_lab.agent.memory.observation_ring import (
+    Allocate,
+    allocate_in_memory,
+    mapped_in,
+)
 from slm_lab.agent.memory.transition_ring import TransitionRing
 from slm_lab.agent.recurrent_state import mark_sequence_starts, mark_starts
 from slm_lab.core.errors import LabError
@@ -180,7 +184,7 @@ def _check_sequence(key: str, count: int, least: int) -> None:
 
 def _allocate(storage: str, layout: MemoryLayout) -> Allocate:
     if storage != "memmap":
-        return in_memory
+        return allocate_in_memory
     if layout.scratch is None:
         message = "needs a folder to keep its file in, which only a run has"
         raise LabError(f'agent.memory.storage = "memmap": {message}; use "memory"')

@@ -12,7 +12,7 @@ from slm_lab.agent.memory.transition_ring import TransitionRing
 from slm_lab.agent.recurrent_state import RecurrentLayout
 from slm_lab.core.schedule import Schedule
 from slm_lab.core.state import SavedFields
-from slm_lab.core.types import BoolArray, FloatArray, IntArray, StateDict
+from slm_lab.core.types import BoolArray, FloatArray, IntArray
 
 MIN_PRIORITY = 1e-12
 """The least priority, whatever error and ε are, so that every transition can be sampled
@@ -162,6 +162,12 @@ class PrioritizedSampler(Sampler):
     equal strata with one sample from each. With `beta` importance weights correct the
     bias."""
 
+    saved: ClassVar = {
+        **Sampler.saved,
+        "greatest": "_max_priority",
+        "priorities": "_tree.priorities",
+    }
+
     def __init__(self, ring: Ring, seed: int, priority: Priority) -> None:
         super().__init__(seed)
         self._ring = ring
@@ -211,18 +217,8 @@ class PrioritizedSampler(Sampler):
         self._tree.set(indices.numpy(), priority)
 
     @override
-    def state_dict(self) -> StateDict:
-        return {
-            **super().state_dict(),
-            "greatest": self._max_priority,
-            "priorities": self._tree.priorities.copy(),
-        }
-
-    @override
-    def load_state_dict(self, state: StateDict) -> None:
-        super().load_state_dict(state)
-        self._max_priority = float(state["greatest"])
-        self._tree.rebuild(state["priorities"])
+    def after_load(self) -> None:
+        self._tree.rebuild(self._tree.priorities)
 
 
 def _joined(drawn: IntArray, chosen: IntArray) -> IntArray:
@@ -248,7 +244,7 @@ class SumTree:
         self.priorities: FloatArray = self._nodes[
             self._first_leaf : self._first_leaf + size
         ]
-        """(size,) the priorities, only to be read."""
+        """(size,) the priorities, only to be read, or restored before `rebuild`."""
         self._pending: list[IntArray] = []
         """Leaves whose parents are out of date."""
 

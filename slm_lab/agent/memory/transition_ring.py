@@ -8,8 +8,12 @@ from typing_extensions import override
 
 from slm_lab.agent.batch import VectorStep
 from slm_lab.agent.memory.memory import AppendLog, MemoryLayout
-from slm_lab.agent.memory.observation_ring import Allocate, Observations, in_memory
-from slm_lab.core.state import HasState, SavedFields
+from slm_lab.agent.memory.observation_ring import (
+    Allocate,
+    Observations,
+    allocate_in_memory,
+)
+from slm_lab.core.state import SavedFields
 from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
 
 
@@ -100,11 +104,14 @@ class Pieces(SavedFields):
 
 
 @final
-class TransitionRing(HasState, AppendLog):
+class TransitionRing(SavedFields, AppendLog):
     """The newest vector steps of N environments, in arrays that are allocated once.
     Transitions are read from the newest `num_rows` steps. Older steps are kept as far
     as stacked frames reach back. One more row holds the state after the newest step.
     The index of (row, environment) is row · N + environment."""
+
+    saved: ClassVar = {"count": "count", "pieces": "_pieces"}
+    optional: ClassVar = ("pieces",)
 
     def __init__(
         self,
@@ -112,7 +119,7 @@ class TransitionRing(HasState, AppendLog):
         num_rows: int,
         gamma: float,
         num_steps: int,
-        allocate: Allocate = in_memory,
+        allocate: Allocate = allocate_in_memory,
         on_device: bool = False,
     ) -> None:
         self.num_rows = num_rows
@@ -374,18 +381,14 @@ class TransitionRing(HasState, AppendLog):
 
     @override
     def state_dict(self) -> StateDict:
-        state = {"count": self.count, "newest": self._obs.newest(self._row(self.count))}
-        if self._pieces is not None:
-            state["pieces"] = self._pieces.state_dict()
-        return state
+        newest = self._obs.newest(self._row(self.count))
+        return {**super().state_dict(), "newest": newest}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
         """Drops all steps; `load_content` restores them."""
-        self.count = int(state["count"])
+        super().load_state_dict(state)
         self._obs.load_newest(self._row(self.count), state["newest"])
-        if self._pieces is not None and "pieces" in state:
-            self._pieces.load_state_dict(state["pieces"])
 
     def _first_index(self, step: int) -> int:
         return step % self._ring_rows * self.num_envs

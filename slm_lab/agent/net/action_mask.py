@@ -35,7 +35,7 @@ class ActionMask:
         assert columns is not None
         self._columns = columns
 
-    def on_arrays(self, values: FloatArray, obs: Array) -> FloatArray:
+    def mask_arrays(self, values: FloatArray, obs: Array) -> FloatArray:
         """Values (B, A) of actions for rows (B, D), masked. They may be (B, P), with
         parameters of other parts behind them."""
         allowed = obs[:, self._columns] != 0
@@ -47,7 +47,7 @@ class ActionMask:
         return np.hstack([masked, values[:, num_choices:]])
 
     def __call__(self, values: Tensor, obs: Tensor) -> Tensor:
-        """`on_arrays` of tensors."""
+        """`mask_arrays` of tensors."""
         return mask_first(values, obs[:, self._columns] != 0)
 
     def greatest_entropy(self, obs: Tensor) -> Tensor:

@@ -99,7 +99,7 @@ class ActingNetwork:
     def _masked_arrays(self, params: FloatArray, obs: Array) -> FloatArray:
         if self.mask is None:
             return params
-        return self.mask.on_arrays(params, obs)
+        return self.mask.mask_arrays(params, obs)
 
     def losses(self, *terms: Tensor) -> tuple[Tensor, ...]:
         """The loss of each optimizer. One net has the sum of the terms of actor and

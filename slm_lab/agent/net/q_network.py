@@ -221,7 +221,7 @@ class Critics:
 
     def _distribution(self, net: nn.Module, obs: Tensor, action: Tensor) -> Tensor:
         assert isinstance(net, ReturnHead)
-        return net.of_inputs(*self._inputs(obs, action)).squeeze(-2)
+        return net.action_outputs(*self._inputs(obs, action)).squeeze(-2)
 
     def _inputs(self, obs: Tensor, action: Tensor) -> tuple[Tensor, ...]:
         """What a network is called with."""

@@ -163,21 +163,21 @@ class ReturnHead(ReturnNet):
 
     @override
     def distributions(self, obs: Tensor, levels: Tensor | None = None) -> Tensor:
-        return self.of_inputs(obs)
+        return self.action_outputs(obs)
 
-    def of_inputs(self, *inputs: Tensor) -> Tensor:
+    def action_outputs(self, *inputs: Tensor) -> Tensor:
         """The inputs of the net to the outputs of each action, (B, n, K)."""
-        return self._by_action(self.net(*inputs)[0])
+        return self._split_by_action(self.net(*inputs)[0])
 
     def means(self, outputs: Tensor) -> Tensor:
         """Outputs of the net (B, n K) to Q of each action, (B, n)."""
-        return self.returns.mean(self._by_action(outputs))
+        return self.returns.mean(self._split_by_action(outputs))
 
     @override
     def forward(self, obs: Tensor, *action: Tensor) -> tuple[Tensor]:
         return (self.means(self.net(obs, *action)[0]),)
 
-    def _by_action(self, outputs: Tensor) -> Tensor:
+    def _split_by_action(self, outputs: Tensor) -> Tensor:
         return outputs.view(*outputs.shape[:-1], -1, self.returns.size)
 
 

@@ -12,7 +12,7 @@ finds such a break."""
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from slm_lab.core.errors import CheckpointError
-from slm_lab.core.state import HasState
+from slm_lab.core.state import SavedFields
 from slm_lab.core.types import IntArray, StateDict
 
 MOMENTS = ("count", "mean", "m2")
@@ -86,11 +86,17 @@ class Layout:
         return Order(entries, tuple(before.index(name) for name in self.names))
 
 
-class FlatParameters(HasState):
+class FlatParameters(SavedFields):
     """Owns the storage behind the parameters, gradients and float buffers of one
     network. `vector` and `grad` are (P,) float32, `statistics` is (S,) float32. They
     are in the order in which the module lists its parameters and buffers. The
     parameters of recurrent layers come first, see `_listed`."""
+
+    saved: ClassVar = {
+        "layout": "layout.saved",
+        "vector": "vector",
+        "statistics": "statistics",
+    }
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
@@ -178,15 +184,6 @@ class FlatParameters(HasState):
         parameters = {name: parameter.detach() for name, parameter in self._parameters}
         return parameters | {
             name: owner.get_buffer(key) for name, owner, key in self._buffers
-        }
-
-    @override
-    def state_dict(self) -> StateDict:
-        """Copies of both vectors, and their layout."""
-        return {
-            "layout": self._saved_layout(),
-            "vector": self.vector.detach().cpu().clone(),
-            "statistics": self.statistics.detach().cpu().clone(),
         }
 
     @override

@@ -4,7 +4,7 @@ parallel training joins it."""
 import math
 import warnings
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -13,8 +13,9 @@ from typing_extensions import override
 
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.process_group import ProcessGroup, SoloGroup
-from slm_lab.agent.optim.rule import Adam, UpdateRule
+from slm_lab.agent.optim.rule import Adam, UpdateRule, restore_rule
 from slm_lab.core.errors import NonFiniteLossError
+from slm_lab.core.state import SavedFields
 from slm_lab.core.types import StateDict
 
 
@@ -119,8 +120,12 @@ class StepReport(NamedTuple):
     """The global 2-norm before clipping; over both networks if there are two."""
 
 
-class Optimizer:
-    """Gradient descent on one flat vector: backward, exchange, clip, step, exchange."""
+class Optimizer(SavedFields):
+    """Gradient descent on one flat vector: backward, exchange, clip, step, exchange.
+    It saves the vector and the rule's moments. The learning rate follows from the
+    clock."""
+
+    saved: ClassVar = {"flat": "flat", "rule": "_rule"}
 
     def __init__(
         self,
@@ -251,11 +256,7 @@ class Optimizer:
             vector.clamp_(*self._bounds)
         self._sync.after_step(flat)
 
-    def state_dict(self) -> StateDict:
-        """The flat vector and the rule's moments; the learning rate follows from the
-        clock."""
-        return {"flat": self.flat.state_dict(), "rule": self._rule.state_dict()}
-
+    @override
     @torch.no_grad()
     def load_state_dict(self, state: StateDict) -> None:
         """Restores all of it in place, but for moments that are None: those are saved
@@ -263,12 +264,14 @@ class Optimizer:
         self.flat.load_state_dict(state["flat"])
         if state["rule"] is not None:
             order = self.flat.layout.order_of(state["flat"]["layout"])
-            self._rule.load_state_dict(state["rule"], order)
+            restore_rule(self._rule, state["rule"], order)
 
 
-class TrainState:
+class TrainState(SavedFields):
     """Networks with their optimizers by name, the actor's first; and the target
     networks."""
+
+    merged: ClassVar = ("optimizers",)
 
     def __init__(self, optimizers: Mapping[str, Optimizer]) -> None:
         self.optimizers = dict(optimizers)
@@ -310,14 +313,3 @@ class TrainState:
         GPU."""
         if self.failed is not None and self.failed.item():
             raise NonFiniteLossError("the loss or the gradient of a step is not finite")
-
-    def state_dict(self) -> StateDict:
-        """Parameters, statistics and optimizer state of every network."""
-        return {
-            name: optimizer.state_dict() for name, optimizer in self.optimizers.items()
-        }
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores every network in place."""
-        for name, optimizer in self.optimizers.items():
-            optimizer.load_state_dict(state[name])

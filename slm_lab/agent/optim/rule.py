@@ -5,9 +5,9 @@ allocated at construction, so that it can be in shared memory from the start.
 `GlobalAdam` and `GlobalRMSprop` name the same rules. Every other torch optimizer runs
 over the flat vector or over its views. `Lookahead` is a rule around any of them."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -16,11 +16,13 @@ from typing_extensions import override
 from slm_lab.agent.optim.flat import FlatParameters, Order, rearranged
 from slm_lab.agent.torch_versions import ADAFACTOR, attribute_of
 from slm_lab.core.errors import CheckpointError
+from slm_lab.core.state import SavedFields
 from slm_lab.core.types import StateDict
 
 
-class UpdateRule(ABC):
-    """Changes a vector of parameters in place by its gradient."""
+class UpdateRule(SavedFields):
+    """Changes a vector of parameters in place by its gradient. It saves its moments and
+    step count."""
 
     @abstractmethod
     def apply(
@@ -48,30 +50,17 @@ class UpdateRule(ABC):
         TypeError where the state cannot be shared."""
         raise TypeError(f"the state of {type(self).__name__} cannot be shared")
 
-    @abstractmethod
-    def state_dict(self) -> StateDict:
-        """Copies of the moments and step count."""
-
-    def load_state_dict(self, state: StateDict, order: Order | None = None) -> None:
-        """Copies a saved state in place, whose parameters were in this `order`. Raises
-        CheckpointError for one of another rule."""
-        check_same_rule(state, self.state_dict())
-        if order is not None:
-            state = self._rearranged(state, order)
-        self._load(state)
-
-    def _rearranged(self, state: StateDict, order: Order) -> StateDict:
+    def rearranged(self, state: StateDict, order: Order) -> StateDict:
+        """A saved state, whose parameters were in this `order`, in the order of now."""
         rearranged_state: StateDict = rearranged(state, order)
         return rearranged_state
-
-    @abstractmethod
-    def _load(self, state: StateDict) -> None:
-        """Copies a state that fits."""
 
 
 class TensorStateRule(UpdateRule):
     """A rule whose whole state is a dict of tensors, loaded in place so that sharing
     survives."""
+
+    merged: ClassVar = ("state",)
 
     state: dict[str, Tensor]
 
@@ -88,15 +77,6 @@ class TensorStateRule(UpdateRule):
     @override
     def tensors(self) -> list[Tensor]:
         return list(self.state.values())
-
-    @override
-    def state_dict(self) -> StateDict:
-        return {name: tensor.cpu().clone() for name, tensor in self.state.items()}
-
-    @override
-    def _load(self, state: StateDict) -> None:
-        for name, tensor in self.state.items():
-            tensor.copy_(state[name])
 
 
 class Adam(TensorStateRule):
@@ -270,11 +250,11 @@ class TorchRule(UpdateRule):
         }
 
     @override
-    def _rearranged(self, state: StateDict, order: Order) -> StateDict:
+    def rearranged(self, state: StateDict, order: Order) -> StateDict:
         """Returns the state in this order. With views there is an entry for each
         parameter, which has its shape."""
         if not self._is_shaped:
-            return super()._rearranged(state, order)
+            return super().rearranged(state, order)
         saved = state["state"]
         entries = {
             now: saved[before] for now, before in enumerate(order.parameters) if saved
@@ -282,7 +262,7 @@ class TorchRule(UpdateRule):
         return {**state, "state": entries}
 
     @override
-    def _load(self, state: StateDict) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Restores the optimizer's state; its arguments stay as in the spec."""
         groups = self._optimizer.state_dict()["param_groups"]
         self._optimizer.load_state_dict(
@@ -303,6 +283,8 @@ class Lookahead(UpdateRule):
 
     Hogwild! workers share the state of both. Then k counts the steps of all workers.
     One that steps between the two lines above loses its step."""
+
+    merged: ClassVar = ("_inner", "_slow")
 
     def __init__(
         self, flat: FlatParameters, inner: UpdateRule, k: int, alpha: float
@@ -353,20 +335,9 @@ class Lookahead(UpdateRule):
         self._slow = {name: state[name] for name in self._slow}
 
     @override
-    def state_dict(self) -> StateDict:
-        slow = {name: tensor.cpu().clone() for name, tensor in self._slow.items()}
-        return {**self._inner.state_dict(), **slow}
-
-    @override
-    def _rearranged(self, state: StateDict, order: Order) -> StateDict:
-        inner = self._inner._rearranged(state, order)
+    def rearranged(self, state: StateDict, order: Order) -> StateDict:
+        inner = self._inner.rearranged(state, order)
         return {**inner, "slow": rearranged(state["slow"], order)}
-
-    @override
-    def _load(self, state: StateDict) -> None:
-        self._inner._load(state)
-        for name, tensor in self._slow.items():
-            tensor.copy_(state[name])
 
 
 IMPLEMENTATION_ARGS = ("foreach", "fused")
@@ -389,6 +360,15 @@ def build_rule(name: str, args: Mapping[str, Any], flat: FlatParameters) -> Upda
         decoupled = bool(rule_args.pop("decoupled_weight_decay", False))
         return Adam(flat, **rule_args, decoupled=decoupled)
     return TorchRule(flat, attribute_of(torch.optim, name), **args)
+
+
+def restore_rule(rule: UpdateRule, state: StateDict, order: Order | None) -> None:
+    """Restores a rule in place; the saved parameters were in this `order`, None: as
+    they are now. Raises CheckpointError for the state of another rule."""
+    check_same_rule(state, rule.state_dict())
+    if order is not None:
+        state = rule.rearranged(state, order)
+    rule.load_state_dict(state)
 
 
 def check_same_rule(saved: Mapping[str, Any], built: Mapping[str, Any]) -> None:

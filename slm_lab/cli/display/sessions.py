@@ -57,7 +57,7 @@ BUSY = (Phase.STARTING, Phase.READY, Phase.RUNNING)
 
 
 @final
-class _Line:
+class _SessionLine:
     """A Session in the table and in the log."""
 
     def __init__(self, meta: MetaSpec, session: int) -> None:
@@ -117,7 +117,9 @@ class SessionsTable(LiveTable):
         super().__init__(console)
         self._trainings = meta.trainings
         self._max_frame = max_frame
-        self._lines = [_Line(meta, session) for session in range(meta.num_sessions)]
+        self._lines = [
+            _SessionLine(meta, session) for session in range(meta.num_sessions)
+        ]
         self._by_trainings = meta.sessions_per_training > 1
         has_actors = any(line.acts for line in self._lines)
         self._together = self._by_trainings and not has_actors
@@ -191,7 +193,7 @@ class SessionsTable(LiveTable):
             time_left(whole - frames, speed),
         ]
 
-    def _cells(self, line: _Line) -> list[RenderableType]:
+    def _cells(self, line: _SessionLine) -> list[RenderableType]:
         """The cells of a Session."""
         word, style = PHASES[line.phase]
         ending = Text(word, style)
@@ -235,7 +237,7 @@ class SessionsTable(LiveTable):
                 current = run
         return f"run {current + 1} of {count}", self._trainings[current]
 
-    def _log(self, line: _Line, flow: str) -> None:
+    def _log(self, line: _SessionLine, flow: str) -> None:
         """Prints a line of a Session."""
         if line.starts:
             self._print(f"{line.log_name}: started")
@@ -261,7 +263,7 @@ class SessionsTable(LiveTable):
             text = f"{text}; {flow}"
         self._print(f"{line.log_name}: {text}{line.restarts}")
 
-    def _time_left(self, line: _Line) -> str:
+    def _time_left(self, line: _SessionLine) -> str:
         """The time to the end of a Session, or of the training that shares its
         budget."""
         peers = [line]

@@ -134,7 +134,7 @@ class MixedConverter:
             except SpecError as error:
                 problems += error.problems
                 continue
-            problems += _without_a_row(part, env_name, name)
+            problems += _row_problems(part, env_name, name)
         if problems:
             raise SpecError("env", problems)
         self.space = MixedActions([part.space for part in self.parts.values()])
@@ -206,7 +206,7 @@ def _unsupported(space: Space[Any], env_name: str, part: str) -> Problem:
     )
 
 
-def _without_a_row(space: Space[Any], env_name: str, part: str) -> list[Problem]:
+def _row_problems(space: Space[Any], env_name: str, part: str) -> list[Problem]:
     """The problem of a part that has no numbers in a row of float32, or numbers too
     large for it."""
     fault = ""

@@ -161,7 +161,7 @@ class MaskReader:
     ) -> Array:
         """The masks of B = `count` states, (B, A), as `read` gives them."""
         if isinstance(value, Mapping):
-            value = without_flags(value)
+            value = drop_flags(value)
         is_in_parts = isinstance(value, Mapping) and _has_tuple(self._action_space)
         if is_in_parts or _has_objects(value):
             # Gymnasium makes objects, or arrays with one more axis, of lists in infos
@@ -228,7 +228,7 @@ class MaskReader:
 
     def _joined(self, value: Any) -> Array:
         if self._is_nested(value):
-            parts = self._of_choices(self._action_space, value, ())
+            parts = self._choice_masks(self._action_space, value, ())
             return np.concatenate(list(parts), -1)
         if isinstance(value, Mapping):
             value = list(value.values())
@@ -251,7 +251,7 @@ class MaskReader:
         )
         return any(map(_has_axes, value)) and not is_array
 
-    def _of_choices(
+    def _choice_masks(
         self, space: AnySpace, value: Any, path: tuple[str, ...]
     ) -> Iterator[Array]:
         """The masks of all choices in actions of `space`, in order, (…, n) each."""
@@ -260,7 +260,7 @@ class MaskReader:
             return
         if isinstance(space, COMPOSITE):
             for key, part in self._masked_parts(space, value, path):
-                yield from self._of_choices(*part, (*path, key))
+                yield from self._choice_masks(*part, (*path, key))
             return
         values = int(sizes.sum())
         if _has_components(value, sizes.tolist()):
@@ -396,7 +396,7 @@ def _is_marked_missing(info: Any, key: Any) -> bool:
     return isinstance(marks, np.ndarray) and not marks.all()
 
 
-def without_flags(info: Mapping[str, Any]) -> dict[str, Any]:
+def drop_flags(info: Mapping[str, Any]) -> dict[str, Any]:
     """An info of Gymnasium's vector environments without the marks "_KEY" of the rows
     that have its KEY."""
     return {

@@ -142,13 +142,13 @@ class ObservationConverter:
         `space`. Raises LabError if they are not in the environment's own space, or
         beyond float32."""
         if raw_obs.dtype is not self._raw_dtype or raw_obs.shape[1:] != self._raw_shape:
-            raw_obs = self._in_raw_space(raw_obs)
+            raw_obs = self._cast_to_raw_space(raw_obs)
         if self._image is not None:
             return self._image.convert(raw_obs)
         if self.first_column is None:
             obs = raw_obs
             if obs.dtype is not self._dtype:
-                obs = self._as_agents_type(obs)
+                obs = self._cast_to_agents_type(obs)
             if self.channels_last:
                 return np.ascontiguousarray(np.moveaxis(obs, -1, 1))
             if self._shape is None:
@@ -167,7 +167,7 @@ class ObservationConverter:
         np.put_along_axis(one_hot, columns, 1.0, axis=1)
         return one_hot
 
-    def _in_raw_space(self, raw_obs: Array) -> Array:
+    def _cast_to_raw_space(self, raw_obs: Array) -> Array:
         """Observations of a vector environment, which it may give in another type."""
         try:
             if raw_obs.shape[1:] != self._raw_shape:
@@ -177,7 +177,7 @@ class ObservationConverter:
         except ValueError as error:
             raise breaks_its_space(self._env_name, error) from None
 
-    def _as_agents_type(self, raw_obs: Array) -> Array:
+    def _cast_to_agents_type(self, raw_obs: Array) -> Array:
         # No value is larger than the root of their sum of squares, which is cheap.
         if (
             raw_obs.dtype.kind != "f"

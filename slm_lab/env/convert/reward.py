@@ -1,9 +1,12 @@
 """Converts an environment's rewards to the learner's."""
 
+from typing import ClassVar
+
 import numpy as np
 
 from slm_lab.core.schedule import Schedule
-from slm_lab.core.types import Array, BoolArray, FloatArray, StateDict
+from slm_lab.core.state import SavedFields
+from slm_lab.core.types import Array, BoolArray, FloatArray
 from slm_lab.env.convert.normalize import RunningStatistics
 
 NORMALIZED_CLIP = 10.0
@@ -11,7 +14,7 @@ NORMALIZED_CLIP = 10.0
 near 0."""
 
 
-class RewardConverter:
+class RewardConverter(SavedFields):
     """Scales, normalises and clips the rewards of N environments as configured, in
     float64.
 
@@ -21,7 +24,11 @@ class RewardConverter:
     With `statistics` rewards become r / sqrt(Var[G] + ε). G is the discounted return
     so far, G_t = γ G_{t−1} + r_t. The statistics count G before the end of an episode
     resets it, so the last reward belongs to its episode. Rewards are not centred,
-    because their sign matters."""
+    because their sign matters.
+
+    It saves the discounted returns. The owner of the statistics' vector saves them."""
+
+    saved: ClassVar = {"discounted_return": "_discounted_return"}
 
     def __init__(
         self,
@@ -94,15 +101,3 @@ class RewardConverter:
         """Resets the returns of environments whose episode ended; call it after
         `convert`."""
         self._discounted_return[index] = 0.0
-
-    def state_dict(self) -> StateDict | None:
-        """The discounted returns of the running episodes; the owner of the statistics'
-        vector saves them."""
-        if self.normalizes:
-            return {"discounted_return": self._discounted_return.copy()}
-        return None
-
-    def load_state_dict(self, state: StateDict | None) -> None:
-        """Restores the discounted returns."""
-        if self.normalizes and state is not None:
-            self._discounted_return[...] = state["discounted_return"]

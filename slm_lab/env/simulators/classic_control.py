@@ -217,7 +217,7 @@ MOST_SPEED = 0.07
 """The valley of both mountain cars."""
 
 
-def _in_valley(position: Tensor, velocity: Tensor) -> tuple[Tensor, Tensor]:
+def _move_in_valley(position: Tensor, velocity: Tensor) -> tuple[Tensor, Tensor]:
     """Positions and velocities after a step at these velocities. The wall on the left
     stops a car."""
     velocity = velocity.clamp(-MOST_SPEED, MOST_SPEED)
@@ -246,7 +246,7 @@ class MountainCar(Dynamics):
         position, velocity = state
         push = (action - 1) * self.FORCE
         velocity = velocity + (push - self.GRAVITY * (3 * position).cos())
-        position, velocity = _in_valley(position, velocity)
+        position, velocity = _move_in_valley(position, velocity)
         terminated = (position >= self.GOAL) & (velocity >= self.goal_velocity)
         following = torch.stack([position, velocity])
         return Motion(following, -torch.ones_like(position), terminated)
@@ -277,7 +277,7 @@ class MountainCarContinuous(Dynamics):
         force = action[:, 0].to(state.dtype)
         push = force.clamp(-1.0, 1.0) * self.POWER
         velocity = velocity + push - self.GRAVITY * (3 * position).cos()
-        position, velocity = _in_valley(position, velocity)
+        position, velocity = _move_in_valley(position, velocity)
         terminated = (position >= self.GOAL) & (velocity >= self.goal_velocity)
         reward = 100.0 * terminated - 0.1 * force.square()
         following = torch.stack([position, velocity]).float().to(state.dtype)

@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.core.state import SavedFields
-from slm_lab.core.types import Array, BoolArray, IntArray, StateDict
+from slm_lab.core.types import Array, BoolArray, IntArray
 from slm_lab.env.convert.batch import BatchView
 from slm_lab.env.extras import known_warnings_ignored
 from slm_lab.env.failure import close_all
@@ -275,8 +275,7 @@ class EnvpoolEnvs(SavedFields, RawEnvs):
             self._lives[index] = info["lives"]
 
     @override
-    def load_state_dict(self, state: StateDict) -> None:
-        super().load_state_dict(state)
+    def after_load(self) -> None:
         # new episodes start with seeds that were not used before
         self._pool = self._make(env_seeds([self._seed, self._steps], self.num_envs))
 

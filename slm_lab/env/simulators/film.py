@@ -108,13 +108,13 @@ def drawn(name: str) -> Iterator[None]:
     except LabError:
         raise
     except Exception as error:
-        why = in_one_line(error)
+        why = exception_message(error)
         raise UsageError(
             f"{name} cannot be drawn: {why}{fix_of_mujoco(error)}"
         ) from error
 
 
-def in_one_line(error: BaseException) -> str:
+def exception_message(error: BaseException) -> str:
     """The message of an exception in one line. Also frees what a simulator has partly
     created; later it would print errors about it."""
     hook = sys.unraisablehook

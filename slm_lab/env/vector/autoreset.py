@@ -196,6 +196,7 @@ class SameStepEnvs(SavedFields, RawEnvs):
     parts or masks."""
 
     saved: ClassVar = {"steps": "_steps", "root_seed": "_root_seed"}
+    optional: ClassVar = ("root_seed",)  # without it this run's seed counts
 
     def __init__(
         self, env: GymnasiumVectorEnv, seed: int, view: BatchView | None = None
@@ -307,9 +308,7 @@ class SameStepEnvs(SavedFields, RawEnvs):
         )
 
     @override
-    def load_state_dict(self, state: StateDict) -> None:
-        # an older checkpoint has no seed: then this run's seed counts
-        super().load_state_dict({"root_seed": self._root_seed, **state})
+    def after_load(self) -> None:
         # new episodes start with seeds that were not used before
         self._seed = self._seeds([self._root_seed, self._steps])
 

@@ -11,7 +11,6 @@ from typing_extensions import override
 
 from slm_lab.core.errors import LabError
 from slm_lab.core.state import SavedFields
-from slm_lab.core.types import StateDict
 from slm_lab.env.failure import close_all
 from slm_lab.env.foreign import FINAL_OBS, GymnasiumVectorEnv, vector_step
 from slm_lab.env.vector.raw import env_seeds
@@ -25,6 +24,7 @@ class ForeignTensors(SavedFields, TensorEnvs):
     The last observations in an info cover all rows."""
 
     saved: ClassVar = {"steps": "_steps", "root_seed": "_root_seed"}
+    optional: ClassVar = ("root_seed",)  # without it this run's seed counts
 
     def __init__(self, env: GymnasiumVectorEnv, seed: int) -> None:
         """Resets `env`, because only an observation shows where it computes."""
@@ -70,8 +70,7 @@ class ForeignTensors(SavedFields, TensorEnvs):
         )
 
     @override
-    def load_state_dict(self, state: StateDict) -> None:
-        super().load_state_dict({"root_seed": self._root_seed, **state})
+    def after_load(self) -> None:
         # new episodes start with seeds that were not used before
         seed = env_seeds([self._root_seed, self._steps], 1)[0]
         self._first, _ = self._env.reset(seed=seed)

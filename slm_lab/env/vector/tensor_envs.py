@@ -1,7 +1,7 @@
 """N environments whose observations, actions and rewards are tensors on one device."""
 
 from abc import abstractmethod
-from typing import Any, NamedTuple, final
+from typing import Any, ClassVar, NamedTuple, final
 
 import gymnasium
 import numpy as np
@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from slm_lab.core.state import HasState
-from slm_lab.core.types import Array, StateDict
+from slm_lab.core.state import HasState, SavedFields
+from slm_lab.core.types import Array
 from slm_lab.env.vector.raw import RawEnvs, RawStep, check_actions
 
 
@@ -54,9 +54,11 @@ class TensorEnvs(HasState):
 
 
 @final
-class ArraysOfTensors(RawEnvs):
+class ArraysOfTensors(SavedFields, RawEnvs):
     """Tensor environments as arrays on the host. Of a CPU's tensors these share the
     memory."""
+
+    merged: ClassVar = ("envs",)
 
     def __init__(self, envs: TensorEnvs) -> None:
         self.num_envs = envs.num_envs
@@ -91,14 +93,6 @@ class ArraysOfTensors(RawEnvs):
             done_index=done_index,
             final_obs=_array(step.next_obs)[done_index],
         )
-
-    @override
-    def state_dict(self) -> StateDict:
-        return self.envs.state_dict()
-
-    @override
-    def load_state_dict(self, state: StateDict) -> None:
-        self.envs.load_state_dict(state)
 
     @override
     def close(self) -> None:

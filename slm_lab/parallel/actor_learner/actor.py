@@ -5,12 +5,14 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from functools import partial
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
+from typing_extensions import override
 
 from slm_lab.agent.algorithm.algorithm import Actor
 from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.core.state import SavedFields
 from slm_lab.core.types import StateDict
 from slm_lab.env.vector.raw import CopyMarks
 from slm_lab.parallel.actor_learner.inference import TrainingOver
@@ -20,7 +22,7 @@ from slm_lab.parallel.actor_learner.weights import WeightStore
 from slm_lab.parallel.task import SessionTask
 from slm_lab.parallel.virtual.costs import keep_costs
 from slm_lab.parallel.virtual.simulation import real_pace
-from slm_lab.session.build import env_and_agent, on_cpu
+from slm_lab.session.build import env_and_agent, place_on_cpu
 from slm_lab.session.experience import Acting, Clock
 from slm_lab.session.pace import Pace
 from slm_lab.session.seeding import SessionSeeds, session_seeds
@@ -32,10 +34,18 @@ logger = logging.getLogger(__name__)
 
 
 @final
-class UnrollActor:
+class UnrollActor(SavedFields):
     """An agent that acts in its own environments, one unroll at a time. It takes its
     weights from `weights`, by default a store that is still empty. If `acting_half` is
     given, it acts instead of the agent's own network."""
+
+    saved: ClassVar = {
+        "actor": "agent.actor",
+        "flats": "agent.learner.flats",
+        "before": "_before",
+        "taken": "_taken",
+        "begins": "_begins",
+    }
 
     def __init__(
         self,
@@ -49,7 +59,7 @@ class UnrollActor:
     ) -> None:
         make_memory = partial(UnrollWriter, horizon=spec.unroll_length)
         self.env, self.agent = env_and_agent(
-            on_cpu(spec), seeds, make_memory=make_memory, marks=marks
+            place_on_cpu(spec), seeds, make_memory=make_memory, marks=marks
         )
         assert isinstance(self.agent.memory, UnrollWriter)
         self.writer = self.agent.memory
@@ -114,31 +124,22 @@ class UnrollActor:
         """Frees the environments."""
         self.env.close()
 
+    @override
     def state_dict(self) -> StateDict:
         """The state between two unrolls."""
         return {
             "frame": self.clock.frame,
             "env": self.env.state_dict(),
-            "actor": self.agent.actor.state_dict(),
-            "flats": {
-                name: f.state_dict() for name, f in self.agent.learner.flats.items()
-            },
-            "before": self._before,
-            "taken": self._taken,
-            "begins": self._begins,
+            **super().state_dict(),
         }
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
         """Restores the state; starts fresh episodes if the saved ones cannot be
         continued."""
         self.clock.set(int(state["frame"]))
         continues = self.env.load_state_dict(state["env"])
-        self.agent.actor.load_state_dict(state["actor"])
-        for name, flat in self.agent.learner.flats.items():
-            flat.load_state_dict(state["flats"][name])
-        self._before = np.asarray(state["before"])
-        self._taken = int(state["taken"])
-        self._begins = bool(state["begins"])
+        super().load_state_dict(state)
         if not continues:
             self._begins = True
             self.agent.actor.end_episodes(np.ones(self.env.num_envs, np.bool_))

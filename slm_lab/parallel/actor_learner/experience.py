@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections import Counter
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 from typing_extensions import override
@@ -11,6 +11,7 @@ from slm_lab.agent.agent import LearningAgent
 from slm_lab.agent.memory.replay import Replay
 from slm_lab.core.errors import LabError
 from slm_lab.core.moments import merged, require_finite
+from slm_lab.core.state import SavedFields
 from slm_lab.core.types import Array, StateDict
 from slm_lab.env.vector_env import FinishedEpisodes, VectorEnv
 from slm_lab.parallel.actor_learner.source import PipelineStats, UnrollSource
@@ -24,9 +25,16 @@ LOOK_SECONDS = 0.1
 """How long a learner waits for an unroll before it checks whether the run is over."""
 
 
-class ActorExperience(Experience):
+class ActorExperience(SavedFields, Experience):
     """Receives unrolls for the learner's memory, publishes its weights. `spec` is the
     actors'."""
+
+    saved: ClassVar = {
+        "actors": "source",
+        "published_version": "_published_version",
+        "stats": "_virtual_stats",
+    }
+    optional: ClassVar = ("stats",)
 
     def __init__(
         self,
@@ -49,6 +57,8 @@ class ActorExperience(Experience):
             per_iteration = self._flow.learn_queue
         num_slices = per_iteration * spec.env.num_envs * env.num_agents
         self.stats = PipelineStats(num_slices, pace)
+        self._virtual_stats = self.stats if pace.is_virtual else None
+        """The measurements that a resume repeats."""
         self._published_version = -1
         self._held: list[int] = []  # actors whose unrolls are in use
         self._explore_var: float | None = None
@@ -119,22 +129,13 @@ class ActorExperience(Experience):
 
     @override
     def state_dict(self) -> StateDict:
-        state = {
-            "env": {"statistics": self._env.statistics.copy()},
-            "actors": self.source.state_dict(),
-            "published_version": self._published_version,
-        }
-        if self._pace.is_virtual:
-            state["stats"] = self.stats.state_dict()
-        return state
+        statistics = self._env.statistics.copy()
+        return {"env": {"statistics": statistics}, **super().state_dict()}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
         self._env.statistics[:] = state["env"]["statistics"]
-        self.source.load_state_dict(state["actors"])
-        self._published_version = int(state["published_version"])
-        if self._pace.is_virtual:
-            self.stats.load_state_dict(state["stats"])
+        super().load_state_dict(state)
 
     @override
     def close(self) -> None:
@@ -177,6 +178,13 @@ class ReplayExperience(ActorExperience):
     So the learner trains as often as if it acted itself. Unrolls of several actors
     alternate in one ring, which knows where each continues; unrolls of a single actor
     are continuous."""
+
+    saved: ClassVar = {
+        **ActorExperience.saved,
+        "actor": "_actor",
+        "t": "_t",
+        "last_obs": "_last_obs",
+    }
 
     def __init__(
         self,
@@ -290,20 +298,13 @@ class ReplayExperience(ActorExperience):
         return {
             **super().state_dict(),
             "unroll": None if self._unroll is None else self._unroll.saved(),
-            "actor": self._actor,
-            "t": self._t,
-            "last_obs": self._last_obs,
         }
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
         saved = state["unroll"]
-        last_obs = state["last_obs"]
         self._unroll = None if saved is None else Unroll.restored(saved)
-        self._actor = int(state["actor"])
-        self._t = int(state["t"])
-        self._last_obs = None if last_obs is None else np.asarray(last_obs)
 
 
 def _finished(unroll: Unroll, actor: int, steps: slice) -> FinishedEpisodes | None:

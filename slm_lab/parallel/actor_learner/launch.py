@@ -52,7 +52,7 @@ def train_from_actors(
         )
         return run_sessions([simulated], board, on_tick)
     if learner_task.spec.meta.cluster is not None:
-        return _on_cluster(tasks, board, on_tick)
+        return _train_on_cluster(tasks, board, on_tick)
     own_board = board.part(learner_task.workers)
     writer = partial(UnrollWriter, horizon=learner_task.spec.unroll_length)
     with prototype(learner_task.spec, learner_task.seeds, writer) as (agent, env):
@@ -103,7 +103,7 @@ def _learner(task: SessionTask, make_source: strategy.MakeSource) -> SessionTask
     )
 
 
-def _on_cluster(
+def _train_on_cluster(
     tasks: Sequence[SessionTask], board: StatusBoard, on_tick: Callable[[], None]
 ) -> list[SessionResult]:
     """Runs the learner in a process here and its actors on the nodes of the cluster."""

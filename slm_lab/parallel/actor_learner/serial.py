@@ -2,13 +2,13 @@
 
 import time
 from contextlib import ExitStack, closing
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 from typing_extensions import override
 
 from slm_lab.core.errors import LabError
-from slm_lab.core.state import HasState
+from slm_lab.core.state import SavedFields
 from slm_lab.core.types import StateDict
 from slm_lab.parallel.actor_learner.actor import UnrollActor
 from slm_lab.parallel.actor_learner.queue import SMALLER, slots_per_actor
@@ -21,8 +21,10 @@ from slm_lab.spec.schema.spec import Spec
 
 
 @final
-class LocalActors(HasState):
+class LocalActors(SavedFields):
     """Actors in the learner's own process, each with its ring of unrolls."""
+
+    saved: ClassVar = {"actors": "_actors", "weights": "weights"}
 
     def __init__(
         self, spec: Spec, root_seed: int, trial: int, first: int, board: StatusBoard
@@ -92,22 +94,11 @@ class LocalActors(HasState):
         return any(actor.env.has_failed for actor in self._actors)
 
     @override
-    def state_dict(self) -> StateDict:
-        return {
-            "actors": [actor.state_dict() for actor in self._actors],
-            "weights": self.weights.state_dict(),
-        }
-
-    @override
     def load_state_dict(self, state: StateDict) -> None:
-        first = self._actors[0]
-        saved_first = state["actors"][0]
-        layouts = {name: flat["layout"] for name, flat in saved_first["flats"].items()}
-        self.weights.load_state_dict(
-            state["weights"], first.agent.learner.flats, layouts
-        )
-        for actor, saved in zip(self._actors, state["actors"], strict=True):
-            actor.load_state_dict(saved)
+        super().load_state_dict(state)
+        flats = state["actors"][0]["flats"]
+        layouts = {name: flat["layout"] for name, flat in flats.items()}
+        self.weights.rearrange(self._actors[0].agent.learner.flats, layouts)
 
     def close(self) -> None:
         """Frees the environments."""
@@ -118,6 +109,9 @@ class LocalActors(HasState):
 class SerialSource(UnrollSource):
     """Actors in the learner's own process, which play in turn when an unroll is
     requested."""
+
+    saved: ClassVar = {"turn": "_turn"}
+    merged: ClassVar = ("_actors",)
 
     is_exhausted = False
 
@@ -156,15 +150,6 @@ class SerialSource(UnrollSource):
         """Waiting for a turn does not count. The learner's process counts the CPU
         time."""
         return ActorSeconds(0.0, self._acted, 0.0)
-
-    @override
-    def state_dict(self) -> StateDict:
-        return {"turn": self._turn, **self._actors.state_dict()}
-
-    @override
-    def load_state_dict(self, state: StateDict) -> None:
-        self._turn = int(state["turn"])
-        self._actors.load_state_dict(state)
 
     @override
     def close(self) -> None:

@@ -6,7 +6,7 @@ learner once its virtual time has passed. Slots bound how far actors get ahead, 
 do in real time."""
 
 from collections.abc import Sequence
-from typing import final
+from typing import ClassVar, final
 
 from typing_extensions import override
 
@@ -48,6 +48,8 @@ class SimulatedSource(UnrollSource):
     """Actors that play at the virtual times of their clocks; the learner's clock is
     `pace`. `draws` has the costs of each actor, which take `slowdown` times as long. No
     actor begins more unrolls than `max_unrolls` allow all of them."""
+
+    merged: ClassVar = ("_actors",)
 
     def __init__(
         self,
@@ -180,11 +182,11 @@ class SimulatedSource(UnrollSource):
             }
             for actor, actor_times in enumerate(self._times)
         ]
-        return {"times": times, **self._actors.state_dict()}
+        return {"times": times, **super().state_dict()}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        self._actors.load_state_dict(state)
+        super().load_state_dict(state)
         for actor, saved in enumerate(state["times"]):
             times = self._times[actor]
             fields = {**saved}

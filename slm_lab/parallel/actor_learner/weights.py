@@ -6,15 +6,15 @@ reader copies it, the reader copies again. It never returns a mixture of old and
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import ClassVar, NamedTuple, final
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from slm_lab.agent.optim.flat import FlatParameters, SavedLayout
 from slm_lab.core.errors import PeerLostError
-from slm_lab.core.types import FloatArray, StateDict
+from slm_lab.core.state import SavedFields
+from slm_lab.core.types import FloatArray
 
 MAX_TRIES = 1000
 """How often a reader retries: far more often than a writer can overtake it."""
@@ -33,8 +33,15 @@ class Weights(NamedTuple):
 
 @final
 @dataclass(frozen=True)
-class WeightStore:
+class WeightStore(SavedFields):
     """A learner's newest weights, with the running statistics of all environments."""
+
+    saved: ClassVar = {
+        "vectors": "vectors",
+        "statistics": "statistics",
+        "versions": "versions",
+        "counts": "counts",
+    }
 
     vectors: Tensor
     """(2, P) float32: parameters and running statistics of all networks,
@@ -129,21 +136,14 @@ class WeightStore:
             f"published weights changed {MAX_TRIES} times while they were read"
         )
 
-    def state_dict(self) -> StateDict:
-        """Copies of all tensors."""
-        return {name: tensor.clone() for name, tensor in vars(self).items()}
-
     @torch.no_grad()
-    def load_state_dict(
+    def rearrange(
         self,
-        state: StateDict,
         networks: Mapping[str, FlatParameters],
         layouts: Mapping[str, SavedLayout],
     ) -> None:
-        """Restores all tensors in place; `layouts` are the layouts that the networks
-        had then."""
-        for name, tensor in vars(self).items():
-            tensor.copy_(torch.as_tensor(np.asarray(state[name])))
+        """Puts restored weights into the order of now; `layouts` are the layouts that
+        the networks had then."""
         start = 0
         for name, flat in networks.items():
             vectors = self.vectors[:, start : start + len(flat.vector)]

@@ -15,6 +15,7 @@ from slm_lab.agent.optim.optimizer import GradientSync, TrainState
 from slm_lab.agent.optim.process_group import ProcessGroup, SoloGroup
 from slm_lab.core.errors import LabError
 from slm_lab.core.moments import merged_by_all, require_finite
+from slm_lab.core.state import HasState
 from slm_lab.core.types import FloatArray, IntArray, StateDict
 from slm_lab.env.vector_env import FinishedEpisodes, VectorEnv
 from slm_lab.parallel.all_reduce.sync import AllReduceSync, broadcast
@@ -66,7 +67,7 @@ class RankClock(Clock):
         self._voted[:] = frames
 
 
-class RankBallot(strategy.Ballot, strategy.EpisodeExchange):
+class RankBallot(HasState, strategy.Ballot, strategy.EpisodeExchange):
     """Ranks vote on what comes next, and send episodes along with their votes."""
 
     def __init__(self, group: ProcessGroup, shares_evaluation: bool = True) -> None:
@@ -148,10 +149,12 @@ class RankBallot(strategy.Ballot, strategy.EpisodeExchange):
         played = [FinishedEpisodes(*share) for share in shares]
         return join_episodes([share for share in played if len(share.env_index)])
 
+    @override
     def state_dict(self) -> StateDict:
         """Episodes not yet sent."""
         return {"unsent": [list(episodes) for episodes in self._unsent]}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
         """Restores the unsent episodes."""
         self._unsent += [FinishedEpisodes(*arrays) for arrays in state["unsent"]]
@@ -181,6 +184,15 @@ class RankStrategy(strategy.Strategy, strategy.StartBarrier, strategy.JointCheck
     manifests of all ranks become valid together; at the end their networks are equal.
     Subclasses decide which gradients or weights ranks exchange: `AllReduceStrategy`
     averages gradients."""
+
+    saved: ClassVar = {
+        **strategy.Strategy.saved,
+        "statistics": "_statistics",
+        "cpu_t_of_others": "_cpu_t_of_others",
+        "exchanged": "_paused_at",
+    }
+    merged: ClassVar = ("_ballot",)
+    optional: ClassVar = (*strategy.Strategy.optional, "exchanged")
 
     columns = ("sync_share",)
     always_equal: ClassVar[bool] = True
@@ -282,21 +294,8 @@ class RankStrategy(strategy.Strategy, strategy.StartBarrier, strategy.JointCheck
 
     @override
     def state_dict(self) -> StateDict:
-        return {
-            **super().state_dict(),
-            **self._ballot.state_dict(),
-            "statistics": self._statistics,
-            "cpu_t_of_others": self._cpu_t_of_others,
-            "exchanged": self._group.seconds if self.pace.is_virtual else 0.0,
-        }
-
-    @override
-    def load_state_dict(self, state: StateDict) -> None:
-        super().load_state_dict(state)
-        self._ballot.load_state_dict(state)
-        self._statistics = state["statistics"]
-        self._cpu_t_of_others = float(state["cpu_t_of_others"])
-        self._paused_at = float(state.get("exchanged", 0.0))  # older ones lack it
+        exchanged = self._group.seconds if self.pace.is_virtual else 0.0
+        return {**super().state_dict(), "exchanged": exchanged}
 
     @override
     def resume(self) -> None:

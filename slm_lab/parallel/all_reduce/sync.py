@@ -11,7 +11,7 @@ from typing_extensions import override
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.optimizer import GradientSync
 from slm_lab.agent.optim.process_group import ProcessGroup
-from slm_lab.session.pace import GRADIENT, STEP, Pace, of_network
+from slm_lab.session.pace import GRADIENT, STEP, Pace, network_kind
 
 
 @final
@@ -26,8 +26,8 @@ class AllReduceSync(GradientSync):
     ) -> None:
         self._group = group
         self._pace = pace or Pace()
-        self._gradient = of_network(GRADIENT, network)
-        self._step = of_network(STEP, network)
+        self._gradient = network_kind(GRADIENT, network)
+        self._step = network_kind(STEP, network)
         self._even_share = 1 / group.size
         self._share = self.share = self._even_share
 

@@ -18,7 +18,7 @@ from slm_lab.parallel.processes import Processes
 from slm_lab.parallel.supervisor import STOP_SECONDS, Supervisor, replacement
 from slm_lab.parallel.task import SessionTask
 from slm_lab.parallel.virtual.simulation import Simulation, real_pace
-from slm_lab.session.build import on_cpu, prototype
+from slm_lab.session.build import place_on_cpu, prototype
 from slm_lab.session.initial import begin_with, check_finite
 from slm_lab.session.status_board import EARLY, END, Phase, StatusBoard
 from slm_lab.spec.scale import scaled
@@ -68,7 +68,7 @@ def worker_spec(spec: Spec, mode: HogwildMode) -> Spec:
     networks count the steps of all workers, see `scaled`."""
     if mode == "synced":
         return scaled(spec)
-    return on_cpu(scaled(spec), only="auto")
+    return place_on_cpu(scaled(spec), only="auto")
 
 
 def _saved(task: SessionTask) -> Iterator[tuple[Path, StateDict]]:

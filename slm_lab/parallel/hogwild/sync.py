@@ -22,7 +22,7 @@ from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.core.moments import merged
 from slm_lab.core.types import StateDict
 from slm_lab.parallel.shared_memory import into_shared_memory
-from slm_lab.session.pace import GRADIENT, STEP, Pace, of_network
+from slm_lab.session.pace import GRADIENT, STEP, Pace, network_kind
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ class HogwildSync(GradientSync):
     ) -> None:
         self.shared = shared
         self._pace = pace or Pace()
-        self._gradient = of_network(GRADIENT, network)
-        self._step = of_network(STEP, network)
+        self._gradient = network_kind(GRADIENT, network)
+        self._step = network_kind(STEP, network)
         self.staleness: list[int] = []
         """The staleness of each step since the list was last cleared."""
         self._updates = shared.updates.numpy()

@@ -8,7 +8,7 @@ import numpy as np
 from typing_extensions import override
 
 from slm_lab.core.files import read_object, write_json
-from slm_lab.session.pace import GRADIENT, UPDATE, Pace, of_network
+from slm_lab.session.pace import GRADIENT, UPDATE, Pace, network_kind
 from slm_lab.spec.schema.meta import CostsSpec
 from slm_lab.storage.run_dir import SessionPaths
 
@@ -84,7 +84,7 @@ def costs_of(block: CostsSpec) -> Costs:
         values = getattr(block, kind)
         if isinstance(values, Mapping):
             costs |= {
-                of_network(kind, name): network_costs
+                network_kind(kind, name): network_costs
                 for name, network_costs in values.items()
             }
         elif values is not None:

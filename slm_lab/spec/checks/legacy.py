@@ -80,7 +80,7 @@ def drop_legacy_keys(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]
     spec = _without(raw, TOP_LEVEL, "", notes)
     agent = spec.get("agent")
     if isinstance(agent, Mapping):
-        agent = _without_empty_nets(agent)
+        agent = _drop_empty_nets(agent)
         for key, kind in PARTS.items():
             block = agent.get(key)
             if (
@@ -95,7 +95,7 @@ def drop_legacy_keys(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]
     return spec, notes
 
 
-def _without_empty_nets(agent: Mapping[str, Any]) -> dict[str, Any]:
+def _drop_empty_nets(agent: Mapping[str, Any]) -> dict[str, Any]:
     """Removes `"net": {}`, which SLM Lab's files have beside an algorithm without
     nets."""
     model = ALGORITHM.model_of(agent.get("algorithm"))

@@ -58,7 +58,7 @@ class PlannedRow(NamedTuple):
         if simulate is not None and simulate.costs is None:
             meta = recorded.meta.model_copy(update={"simulate": simulate})
             recorded = recorded.model_copy(update={"meta": meta})
-        return without_seed(recorded) == without_seed(self.spec)
+        return drop_seed(recorded) == drop_seed(self.spec)
 
     def is_result(self, record: TrainingRecord) -> bool:
         """Whether a result is one of the row. Keys that its version of the lab did not
@@ -169,7 +169,7 @@ def planned_row(
     )
 
 
-def without_seed(spec: Spec) -> dict[str, Any]:
+def drop_seed(spec: Spec) -> dict[str, Any]:
     """A spec as JSON data, without its seed."""
     content = spec.to_json()
     del content["meta"]["random_seed"]

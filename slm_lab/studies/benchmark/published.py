@@ -131,7 +131,7 @@ def judge(score: PublishedScore, measured: Measured | None) -> Judgement:
     if measured.seeds < 2:
         return Judgement(ScoreVerdict.NOT_COMPARABLE, "needs two finished seeds")
     theirs = score.interval(measured.std)
-    verdict = _by_intervals(measured.interval, theirs)
+    verdict = _compare_intervals(measured.interval, theirs)
     ratio = measured.frames / score.frames
     budgets = ""
     says_nothing = False
@@ -147,7 +147,7 @@ def judge(score: PublishedScore, measured: Measured | None) -> Judgement:
     return Judgement(verdict, why)
 
 
-def _by_intervals(
+def _compare_intervals(
     ours: tuple[float, float], theirs: tuple[float, float]
 ) -> ScoreVerdict:
     if ours[0] > theirs[1]:

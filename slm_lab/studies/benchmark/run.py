@@ -34,7 +34,7 @@ from slm_lab.storage.run_dir import RunDir
 from slm_lab.studies.benchmark.plan import (
     BenchmarkPlan,
     PlannedTraining,
-    without_seed,
+    drop_seed,
 )
 from slm_lab.studies.pool import Pool, Request, request_of, resources_for
 from slm_lab.studies.run import PreparedRun
@@ -213,7 +213,7 @@ def _planned_facts(suite: str, training: PlannedTraining) -> dict[str, Any]:
         "workers": spec.meta.max_session,
         "is_virtual": spec.meta.simulate is not None,
         "max_frame": spec.env.max_frame,
-        "spec": without_seed(spec),
+        "spec": drop_seed(spec),
         **row.facts,
     }
 

@@ -101,7 +101,7 @@ def read_plan(
     plan = Plan(
         kind=kind,
         name=recorded.name,
-        specs=_by_label(file, recorded, specs),
+        specs=_specs_by_label(file, recorded, specs),
         seeds=recorded.seeds,
         threshold=recorded.threshold,
         cores=recorded.usable_cores,
@@ -127,7 +127,7 @@ def _check_kind(folder: Path, block: Mapping[str, Any], kind: ComparisonKind) ->
         raise UsageError(f"{folder} is {directions}")
 
 
-def _by_label(
+def _specs_by_label(
     file: Path, recorded: RecordedPlan, specs: Mapping[str, Spec]
 ) -> dict[str, Spec]:
     """The spec of each variant by its label. Raises UsageError if the plan file lacks

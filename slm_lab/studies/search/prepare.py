@@ -15,7 +15,7 @@ from slm_lab.core.errors import (
     UsageError,
     undone_on_failure,
 )
-from slm_lab.core.text import in_line
+from slm_lab.core.text import escape_line
 from slm_lab.env.check import check_env
 from slm_lab.env.lookup import find_env
 from slm_lab.records.event_log import EventLog
@@ -121,7 +121,7 @@ class Prepared:
         if others:
             log = self.run_dir.event_log_file
             raise UsageError(
-                f"{log} sets {in_line(others[0])}, which the search does not vary"
+                f"{log} sets {escape_line(others[0])}, which the search does not vary"
             )
         start = provenance(self.root_seed)
         about_spec = file_notes(origin, source.spec_file, self.run_dir)

@@ -77,7 +77,7 @@ def _domain(dimension: Dimension) -> Any:
         q = _quantum(dimension)
         first, last = (round(end / q) for end in dimension.args[:2])
         return sampler(first, last if q == 1 else last + 1)
-    arguments = SAMPLERS[name].by_name(dimension.args)
+    arguments = SAMPLERS[name].name_arguments(dimension.args)
     return sampler(*(value for key, value in arguments.items() if key != "base"))
 
 
@@ -94,7 +94,9 @@ def _value(dimension: Dimension, drawn: Any) -> Any:
 def _quantum(dimension: Dimension) -> float:
     """The step q of which all values are multiples; 0 for continuous values."""
     sampler = SAMPLERS[dimension.sampler]
-    return float(sampler.by_name(dimension.args).get("q", 1 if sampler.whole else 0))
+    return float(
+        sampler.name_arguments(dimension.args).get("q", 1 if sampler.whole else 0)
+    )
 
 
 def mutate(

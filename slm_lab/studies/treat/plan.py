@@ -109,7 +109,7 @@ def make_plan(
     forks: dict[Settings, Fork] = {}
     cures_of: dict[Settings, list[Finding]] = {}
     refused: dict[Settings, str] = {}
-    for settings, cures in _by_settings(findings).items():
+    for settings, cures in _group_by_settings(findings).items():
         try:
             fork = _fork_before(request.source, record, settings, cures)
         except LabError as error:
@@ -163,7 +163,7 @@ def _tried(
     )
 
 
-def _by_settings(findings: Sequence[Finding]) -> dict[Settings, list[Finding]]:
+def _group_by_settings(findings: Sequence[Finding]) -> dict[Settings, list[Finding]]:
     """Every remedy once, as `-s` takes it, with the findings that it may cure."""
     cures: dict[Settings, list[Finding]] = {}
     for finding in findings:

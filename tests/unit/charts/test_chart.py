@@ -15,8 +15,8 @@ from slm_lab.charts.chart import (
     curves_panel,
     grid,
     group_places,
-    in_legend_order,
     limits,
+    sort_for_legend,
 )
 from slm_lab.charts.look import OKABE_ITO, colour, tick_text
 
@@ -52,7 +52,7 @@ def test_the_legend_names_results_before_what_they_were_made_from():
         Curve("some", x, x, style="dashed"),
         Curve("all", x, x),
     ]
-    assert [curve.label for curve in in_legend_order(curves)] == ["all", "some", "each"]
+    assert [curve.label for curve in sort_for_legend(curves)] == ["all", "some", "each"]
 
 
 @given(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from slm_lab.charts import axis
 from slm_lab.charts.axis import trailing_mean
-from slm_lab.metrics.lines import Line, common_grid, on_grid, spread
+from slm_lab.metrics.lines import Line, common_grid, interpolate, spread
 from tests.unit.charts.session import session_rows
 
 
@@ -35,7 +35,7 @@ def test_a_long_grid_is_replaced_by_even_steps_with_the_same_ends():
 
 
 def test_nothing_is_made_up_outside_of_what_a_session_has_seen():
-    values = on_grid([line([2, 4], [10, 20])], np.array([1.0, 2.0, 3.0, 4.0, 5.0]))
+    values = interpolate([line([2, 4], [10, 20])], np.array([1.0, 2.0, 3.0, 4.0, 5.0]))
     np.testing.assert_equal(values, [[np.nan, 10, 15, 20, np.nan]])
 
 
@@ -57,7 +57,7 @@ def test_points_that_no_session_covers_are_left_out():
 @given(LINES)
 def test_the_mean_stays_among_the_sessions(lines):
     over = spread(lines, common_grid(lines))
-    values = on_grid(lines, over.x)
+    values = interpolate(lines, over.x)
     assert (np.nanmin(values, axis=0) - 1e-9 <= over.mean).all()
     assert (over.mean <= np.nanmax(values, axis=0) + 1e-9).all()
     assert (over.std[over.sessions == 1] == 0).all()

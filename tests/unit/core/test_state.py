@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+import torch
 
 from slm_lab.core.state import HasState, SavedFields
 
@@ -111,3 +112,96 @@ def test_a_field_of_another_type_is_refused_when_it_is_saved():
     part = Part(object())
     with pytest.raises(TypeError, match="a object cannot be a saved field"):
         part.state_dict()
+
+
+class Tensors(SavedFields):
+    saved: ClassVar = {
+        "vector": "vector",
+        "generator": "generator",
+        "count": "part._count",
+    }
+    merged: ClassVar = ("moments", "inner")
+
+    def __init__(self, seed):
+        self.vector = torch.full((3,), float(seed), requires_grad=True)
+        self.generator = torch.Generator().manual_seed(seed)
+        self.moments = {
+            "mean": torch.full((2,), float(seed)),
+            "step": torch.tensor(seed),
+        }
+        self.part = Part(seed)
+        self.inner = Inner(seed)
+
+
+class Inner(SavedFields):
+    saved: ClassVar = {"parts": "parts", "limit": "limit", "names": "names"}
+    optional: ClassVar = ("limit",)
+
+    def __init__(self, seed, limit=None):
+        self.parts = [Part(seed), Part(seed + 1)]
+        self.limit = limit
+        self.names = ("a", "b")
+        self.total = 2 * seed + 1
+
+    def after_load(self):
+        self.total = sum(part._count for part in self.parts)
+
+
+def test_tensors_and_their_generators_are_restored_in_place():
+    saved = Tensors(3)
+    fresh = Tensors(0)
+    vector = fresh.vector
+    view = vector.detach()[:2]
+    moments = dict(fresh.moments)
+    fresh.load_state_dict(saved.state_dict())
+    assert fresh.vector is vector
+    assert view.tolist() == [3.0, 3.0]
+    assert moments["mean"].tolist() == [3.0, 3.0]
+    assert torch.rand((), generator=fresh.generator) == torch.rand(
+        (), generator=saved.generator
+    )
+
+
+def test_the_state_of_a_tensor_is_a_copy_without_a_gradient():
+    tensors = Tensors(2)
+    state = tensors.state_dict()
+    with torch.no_grad():
+        tensors.vector += 1
+        tensors.moments["mean"] += 1
+    assert state["vector"].tolist() == [2.0] * 3
+    assert not state["vector"].requires_grad
+    assert state["mean"].tolist() == [2.0] * 2
+
+
+def test_keys_of_merged_parts_are_keys_of_the_state():
+    keys = {"mean", "step", "parts", "names", "vector", "generator", "count"}
+    assert Tensors(1).state_dict().keys() == keys
+
+
+def test_a_field_of_a_part_and_a_list_of_parts_are_restored():
+    fresh = Tensors(0)
+    parts = list(fresh.inner.parts)
+    fresh.load_state_dict(Tensors(3).state_dict())
+    assert fresh.part._count == 3
+    assert [part._count for part in parts] == [3, 4]
+
+
+def test_another_number_of_parts_is_refused():
+    state = Inner(0).state_dict()
+    with pytest.raises(ValueError, match="zip"):
+        Inner(0).load_state_dict({**state, "parts": state["parts"][:1]})
+
+
+def test_what_follows_from_the_fields_is_computed_after_a_load():
+    fresh = Inner(0)
+    fresh.load_state_dict(Inner(4).state_dict())
+    assert fresh.total == 9
+    assert fresh.names == ("a", "b")
+
+
+def test_an_optional_key_may_be_missing():
+    assert "limit" not in Inner(0).state_dict()
+    limited = Inner(0, limit=5)
+    assert limited.state_dict()["limit"] == 5
+    limited.load_state_dict(Inner(1).state_dict())
+    assert limited.limit == 5

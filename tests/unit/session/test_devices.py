@@ -5,7 +5,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from slm_lab.session.build import on_cpu
+from slm_lab.session.build import place_on_cpu
 from slm_lab.spec.schema.agent import net_for_role
 from slm_lab.testing.outside import evaluation_env, untrained
 from tests.support import parse, ppo, soft
@@ -42,7 +42,9 @@ def test_an_agent_that_was_trained_on_a_gpu_acts_without_one(make, monkeypatch):
 
 @pytest.mark.parametrize("precision", ["float32", "bf16", "auto"])
 def test_a_net_that_moves_to_the_cpu_needs_no_bf16_there(precision):
-    spec = on_cpu(parse(ppo(agent__net__gpu="auto", agent__net__precision=precision)))
+    spec = place_on_cpu(
+        parse(ppo(agent__net__gpu="auto", agent__net__precision=precision))
+    )
     assert spec.agent.net.gpu is False
     assert spec.agent.net.precision == precision.replace("bf16", "auto")
 

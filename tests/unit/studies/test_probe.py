@@ -23,7 +23,7 @@ from slm_lab.studies.probe import (
     bound,
     candidates,
     gains,
-    in_order,
+    rank_rates,
 )
 from tests.faults.lab import write_spec
 from tests.support import parse, ppo, reinforce, soft
@@ -75,7 +75,7 @@ def test_a_probed_spec_learns_soon_and_does_not_end(cores, tmp_path):
 
 def test_equivalent_changes_come_first_and_a_gain_exceeds_noise():
     speeds = {AS_IS: speed(100.0), DIFFERENT: speed(900.0), ALIKE: speed(104.0)}
-    found = in_order({**speeds, FASTER_ALIKE: speed(130.0)})
+    found = rank_rates({**speeds, FASTER_ALIKE: speed(130.0)})
     assert found == [
         (AS_IS, 100.0),
         (FASTER_ALIKE, 130.0),

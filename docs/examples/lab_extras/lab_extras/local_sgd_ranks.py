@@ -7,7 +7,6 @@ from typing import ClassVar, final
 from typing_extensions import override
 
 from slm_lab.agent.optim.process_group import ProcessGroup
-from slm_lab.core.types import StateDict
 from slm_lab.parallel.all_reduce.launch import MakeStrategy, train_ranks
 from slm_lab.parallel.all_reduce.strategy import RankStrategy
 from slm_lab.parallel.task import SessionTask
@@ -24,6 +23,7 @@ class LocalSGDStrategy(RankStrategy):
     averaged.
     """
 
+    saved: ClassVar = {**RankStrategy.saved, "events": "_events"}
     always_equal: ClassVar[bool] = False
 
     def __init__(
@@ -49,15 +49,6 @@ class LocalSGDStrategy(RankStrategy):
     @override
     def before_end(self) -> None:
         self._average()
-
-    @override
-    def state_dict(self) -> StateDict:
-        return {**super().state_dict(), "events": self._events}
-
-    @override
-    def load_state_dict(self, state: StateDict) -> None:
-        super().load_state_dict(state)
-        self._events = state["events"]
 
 
 def train(

@@ -12,7 +12,11 @@ import torch
 from numpy.testing import assert_array_equal
 
 from slm_lab.agent.from_spec.memory import build_memory
-from slm_lab.agent.memory.observation_ring import DeviceRows, in_memory, mapped_in
+from slm_lab.agent.memory.observation_ring import (
+    DeviceRows,
+    allocate_in_memory,
+    mapped_in,
+)
 from slm_lab.core.errors import LabError
 from slm_lab.spec.schema.memory import PrioritizedReplaySpec, ReplaySpec
 from slm_lab.testing.play import same, whole
@@ -35,7 +39,7 @@ def test_a_mapped_array_is_an_array_of_zeros_that_can_be_written(
 @pytest.mark.parametrize("count", [10**13, 2**62, 10**19])
 def test_a_memory_that_is_too_large_is_one_clear_error(count):
     with pytest.raises(LabError, match=r"agent\.memory\.max_size: .* MB; lower it"):
-        in_memory((count, 4), np.dtype(np.float64))
+        allocate_in_memory((count, 4), np.dtype(np.float64))
 
 
 def test_the_disk_space_is_taken_at_once(tmp_path, monkeypatch):

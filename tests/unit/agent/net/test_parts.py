@@ -425,7 +425,7 @@ def test_values_of_actions_that_are_not_allowed_are_never_the_greatest():
     rows = np.array([[0.5, 0.5, 1, 0, 1], [0.5, 0.5, 0, 1, 0]], np.float32)
     values = np.array([[1.0, 5.0, 2.0], [9.0, -7.0, 8.0]], np.float32)
     expected = np.where(rows[:, 2:] != 0, values, np.float32(MASKED_LOGIT))
-    np.testing.assert_array_equal(mask.on_arrays(values, rows), expected)
+    np.testing.assert_array_equal(mask.mask_arrays(values, rows), expected)
     masked = mask(torch.from_numpy(values), torch.from_numpy(rows))
     np.testing.assert_array_equal(masked.numpy(), expected)
     shares = mask.greatest_entropy(torch.from_numpy(rows))

@@ -10,7 +10,7 @@ from torch import nn
 from slm_lab.agent.net.policy_value import PolicyValue
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.optimizer import LearningRate, Optimizer
-from slm_lab.agent.optim.rule import UpdateRule, build_rule
+from slm_lab.agent.optim.rule import UpdateRule, build_rule, restore_rule
 from slm_lab.core.errors import CheckpointError, NonFiniteLossError
 from slm_lab.testing.play import same
 from tests.support import needs
@@ -238,7 +238,7 @@ def test_the_state_of_another_rule_is_refused_and_changes_nothing(
     with pytest.raises(
         CheckpointError, match=r"was saved as .*undo the change of its"
     ) as error:
-        rule.load_state_dict(state)
+        restore_rule(rule, state, None)
     assert expected_error in str(error.value)
     assert same(rule.state_dict(), before)
 

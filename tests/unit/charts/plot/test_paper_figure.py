@@ -11,7 +11,7 @@ from PIL import Image
 
 from slm_lab.charts import plot as module
 from slm_lab.charts.axis import Y_AXES
-from slm_lab.charts.chart import Curve, curves_panel, in_legend_order, single
+from slm_lab.charts.chart import Curve, curves_panel, single, sort_for_legend
 from slm_lab.charts.final_returns import as_csv, as_latex, text_table
 from slm_lab.charts.page import content
 from slm_lab.charts.plot import plot
@@ -123,7 +123,7 @@ def test_labels_a_title_and_lines_are_what_was_asked_for(drawn):
     figure, result = drawn(
         "*Cart*", labels=("Ours", "Theirs"), title="none", levels=("solved=475", "0")
     )
-    named = [curve.label for curve in in_legend_order(curves_of(figure))]
+    named = [curve.label for curve in sort_for_legend(curves_of(figure))]
     assert named == ["Ours", "Theirs", "solved"]
     assert figure.title == ""
     dashed = [curve for curve in curves_of(figure) if curve.style == "dashed"]

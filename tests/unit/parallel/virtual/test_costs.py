@@ -3,7 +3,7 @@
 import pytest
 
 from slm_lab.parallel.virtual.costs import Draws, MeasuredPace, block_of, costs_of
-from slm_lab.session.pace import of_network
+from slm_lab.session.pace import network_kind
 
 
 def pace_of(*stretches):
@@ -24,9 +24,9 @@ def test_a_spec_has_the_costs_of_each_network_and_gives_them_back():
 @pytest.mark.parametrize(
     ("kind", "seconds"),
     [
-        (of_network("gradient", "critic"), 2.0),
-        (of_network("gradient", "actor"), 0.0),
-        (of_network("step", "actor"), 3.0),
+        (network_kind("gradient", "critic"), 2.0),
+        (network_kind("gradient", "actor"), 0.0),
+        (network_kind("step", "actor"), 3.0),
         ("memory", 0.0),
     ],
 )

@@ -3,7 +3,7 @@
 import pytest
 
 from slm_lab.records.training_record import write_record
-from slm_lab.studies.benchmark.plan import BenchmarkPlan, PlannedRow, without_seed
+from slm_lab.studies.benchmark.plan import BenchmarkPlan, PlannedRow, drop_seed
 from slm_lab.studies.benchmark.published import scores_for
 from slm_lab.studies.benchmark.results import row_results
 from tests.support import parse, ppo
@@ -16,7 +16,7 @@ ROW = PlannedRow(
 
 
 def spec_without(key):
-    content = without_seed(SPEC)
+    content = drop_seed(SPEC)
     del content["meta"][key]
     return content
 
@@ -27,7 +27,7 @@ def test_a_result_of_a_version_without_a_key_has_its_default():
 
 @pytest.mark.parametrize("frames", [0, 99])
 def test_a_result_with_another_value_is_one_of_another_spec(frames):
-    content = without_seed(SPEC)
+    content = drop_seed(SPEC)
     assert ROW.is_result(record(spec=content))
     content["env"]["max_frame"] = frames
     assert not ROW.is_result(record(spec=content))
@@ -38,7 +38,7 @@ def test_a_result_without_a_spec_is_one_of_another():
 
 
 def test_what_a_suite_promises_is_renewed_in_its_results(tmp_path):
-    content = without_seed(SPEC)
+    content = drop_seed(SPEC)
     old = record(spec=content, row="small", seed=1, bound=300.0)
     plan = BenchmarkPlan(
         "suite", [ROW._replace(seeds=(1, 2), bound=350.0)], episodes=0, data=tmp_path
