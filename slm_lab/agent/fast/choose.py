@@ -35,7 +35,9 @@ from slm_lab.agent.fast.objectives import (
     loss_of_values,
     written_temperature,
 )
+from slm_lab.agent.fast.product import linear_by_numpy
 from slm_lab.agent.fast.recorded_step import RecordedStep
+from slm_lab.agent.net.layers import EmptyLinear
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.net.return_distribution import QuantileReturn, ReturnHead
 
@@ -46,7 +48,9 @@ def choose(parts: AgentParts, records: bool = True) -> None:
     out. On a GPU it is by recorded steps, if `records`. Otherwise torch runs as it is.
     A recorded step keeps the numbers that it was recorded with."""
     learner = parts.learner
-    evaluate_by_arrays(learner)
+    for flat in (*learner.flats.values(), *learner.train_state.targets):
+        if flat.vector.is_cpu:
+            compute_by_arrays(flat.module)
     if isinstance(parts.actor, PolicyActor):
         act_by_arrays(parts.actor)
     if isinstance(learner, SelfImitation):
@@ -56,21 +60,16 @@ def choose(parts: AgentParts, records: bool = True) -> None:
         record_steps(learner)
 
 
-def evaluate_by_arrays(learner: Learner[Any]) -> None:
-    """Lets networks and targets on a CPU compute by arrays where no gradient is
-    needed."""
-    flats = (*learner.flats.values(), *learner.train_state.targets)
-    on_cpu = [flat.module for flat in flats if flat.vector.is_cpu]
-    perceptrons = (
-        part
-        for network in on_cpu
-        for part in network.modules()
-        if isinstance(part, MLPNet)
-    )
-    for perceptron in perceptrons:
-        arrays = array_mlp(perceptron)
-        if arrays is not None:
-            perceptron.without_gradient = arrays.forward_tensor
+def compute_by_arrays(network: nn.Module) -> None:
+    """Lets a network on a CPU compute by arrays where no gradient is needed. Elsewhere
+    NumPy multiplies in it where it is to do so."""
+    for part in network.modules():
+        if isinstance(part, EmptyLinear) and part.by_numpy:
+            part.multiply = linear_by_numpy
+        elif isinstance(part, MLPNet):
+            arrays = array_mlp(part)
+            if arrays is not None:
+                part.without_gradient = arrays.forward_tensor
 
 
 def act_by_arrays(actor: PolicyActor) -> None:

@@ -9,8 +9,9 @@ from torch.testing import assert_close
 
 from slm_lab.agent.fast import networks as layers
 from slm_lab.agent.fast.networks import FEW_NUMBERS, KERNELS, TracedNet, array_net
+from slm_lab.agent.fast.product import WIDE
 from slm_lab.agent.from_spec.net import build_net
-from slm_lab.agent.net.layers import WIDE, Head
+from slm_lab.agent.net.layers import Head
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.net.policy_value import PolicyHead
 from slm_lab.agent.optim.flat import FlatParameters
