@@ -196,10 +196,10 @@ def multiplier_loss(multiplier: Tensor, kl: Tensor, bounds: Sequence[float]) -> 
     )
 
 
-def explained_variance(value: Tensor, target: Tensor) -> float | Tensor:
+def explained_variance(value: Tensor, target: Tensor) -> float:
     """1 − Var(V^targ − V) / Var(V^targ); NaN where the targets do not vary. Both on the
     CPU."""
     _, std = moments(target) if target.numel() > 1 else (0.0, 0.0)
     if std:
-        return 1 - (moments(target - value)[1] / std) ** 2
+        return float(1 - (moments(target - value)[1] / std) ** 2)
     return math.nan

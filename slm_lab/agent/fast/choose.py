@@ -61,8 +61,8 @@ def choose(parts: AgentParts, records: bool = True) -> None:
 
 
 def compute_by_arrays(network: nn.Module) -> None:
-    """Lets a network on a CPU compute by arrays where no gradient is needed. Elsewhere
-    NumPy multiplies in it where it is to do so."""
+    """Lets a network on a CPU compute by arrays where no gradient is needed. Under
+    autograd NumPy multiplies in the layers that ask for it."""
     for part in network.modules():
         if isinstance(part, EmptyLinear) and part.by_numpy:
             part.multiply = linear_by_numpy
@@ -74,13 +74,10 @@ def compute_by_arrays(network: nn.Module) -> None:
 
 def act_by_arrays(actor: PolicyActor) -> None:
     """Lets a network on a CPU act by arrays."""
-    network = actor.network
-    if network.device.type != "cpu":
-        return
-    for index, net in enumerate(network.nets):
+    for index, net in enumerate(actor.network.nets):
         arrays = array_net(net)
         if arrays is not None:
-            network.host_forwards[index] = arrays.forward
+            actor.network.host_forwards[index] = arrays.forward
 
 
 def record_steps(learner: Learner[Any]) -> None:
@@ -180,14 +177,7 @@ def without_head(net: nn.Module) -> nn.Module:
 
 
 def traced_nets(nets: Sequence[nn.Module]) -> list[TracedNet] | None:
-    """Nets on a CPU as arrays that can learn; None if one cannot."""
-    arrays: list[TracedNet] = []
-    for net in nets:
-        on_cpu = all(parameter.is_cpu for parameter in net.parameters())
-        traced = None
-        if on_cpu:
-            traced = array_net(net)
-        if not isinstance(traced, TracedNet):
-            return None
-        arrays.append(traced)
-    return arrays
+    """Nets as arrays that can learn; None if one cannot."""
+    arrays = [array_net(net) for net in nets]
+    traced = [net for net in arrays if isinstance(net, TracedNet)]
+    return traced if len(traced) == len(arrays) else None

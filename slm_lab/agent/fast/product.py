@@ -38,12 +38,8 @@ class _NumPyProduct(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         needs_x, needs_weight = ctx.needs_input_grad
-        x_grad = None
-        if needs_x:
-            x_grad = _dot(grad, weight)
-        weight_grad = None
-        if needs_weight:
-            weight_grad = _dot(grad.t(), x)
+        x_grad = _dot(grad, weight) if needs_x else None
+        weight_grad = _dot(grad.t(), x) if needs_weight else None
         return x_grad, weight_grad
 
 

@@ -41,6 +41,11 @@ def test_outputs_for_acting_are_those_of_torch(changes, rows):
         assert_allclose(left, right.detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
+def test_a_net_on_another_device_stays_with_torch():
+    assert array_net(net()) is not None
+    assert array_net(net().to("meta")) is None
+
+
 NETS = {
     "tanh": {},
     "relu": {"hid_layers_activation": "relu"},
