@@ -4,11 +4,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, final
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from slm_lab.agent.algorithm.report import number
+from slm_lab.agent.algorithm.report import moments, number
 
 ElementwiseLoss = Callable[[Tensor, Tensor], Tensor]
 """(prediction (B,), target (B,)) to losses (B,): a torch loss with reduction "none"."""
@@ -117,22 +116,8 @@ def standardize(advantage: Tensor, among: Tensor | None = None) -> Tensor:
     among = advantage if among is None else among
     if among.numel() < 2:
         return advantage
-    if not among.is_cpu or among.dtype != torch.float32 or advantage.requires_grad:
-        std, mean = torch.std_mean(among)
-        return (advantage - mean) / (std + 1e-8)
-    center, scale = _mean_and_std(among)
-    return torch.from_numpy(
-        (advantage.numpy() - np.float32(center)) / np.float32(scale + 1e-8)
-    )
-
-
-def _mean_and_std(values: Tensor) -> tuple[float, float]:
-    """Mean and deviation of at least two values on the CPU. Torch takes five times as
-    long."""
-    of_all = values.numpy().ravel().astype(np.float64)
-    mean = np.add.reduce(of_all) / of_all.size
-    of_all -= mean
-    return mean, math.sqrt(np.dot(of_all, of_all) / (of_all.size - 1))
+    mean, std = moments(among)
+    return (advantage - mean) / (std + 1e-8)
 
 
 def imitation_value_loss(
@@ -214,7 +199,7 @@ def multiplier_loss(multiplier: Tensor, kl: Tensor, bounds: Sequence[float]) -> 
 def explained_variance(value: Tensor, target: Tensor) -> float:
     """1 − Var(V^targ − V) / Var(V^targ); NaN where the targets do not vary. Both on the
     CPU."""
-    _, std = _mean_and_std(target) if target.numel() > 1 else (0.0, 0.0)
+    _, std = moments(target) if target.numel() > 1 else (0.0, 0.0)
     if std:
-        return 1 - (_mean_and_std(target - value)[1] / std) ** 2
+        return float(1 - (moments(target - value)[1] / std) ** 2)
     return math.nan

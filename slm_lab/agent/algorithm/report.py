@@ -1,5 +1,6 @@
 """Gradient steps, and the numbers that a training event reports."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias, cast
 
@@ -43,6 +44,18 @@ def mean(x: Tensor) -> float | Tensor:
     if not x.is_cpu:
         return x.mean()
     return float(np.add.reduce(x.numpy(), None)) / x.numel()
+
+
+def moments(x: Tensor) -> tuple[float | Tensor, float | Tensor]:
+    """Mean and deviation of at least two values without gradient, each a `number`. On
+    the CPU torch takes five times as long."""
+    if not x.is_cpu:
+        std, mean = torch.std_mean(x)
+        return mean, std
+    values = x.numpy().ravel().astype(np.float64)
+    center = np.add.reduce(values) / values.size
+    values -= center
+    return float(center), math.sqrt(np.dot(values, values) / (values.size - 1))
 
 
 def mean_report(reports: Sequence[Report]) -> dict[str, float | Tensor]:

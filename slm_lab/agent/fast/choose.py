@@ -2,14 +2,13 @@
 recorded steps on a GPU."""
 
 from collections.abc import Sequence
-from functools import partial
+from functools import partial, singledispatch
 from typing import Any
 
 from torch import nn
 
 from slm_lab.agent.algorithm.actor_critic import ActorCritic
 from slm_lab.agent.algorithm.algorithm import AgentParts, Learner
-from slm_lab.agent.algorithm.expectation import SQUASHED
 from slm_lab.agent.algorithm.policy_actor import PolicyActor
 from slm_lab.agent.algorithm.ppo import PPO
 from slm_lab.agent.algorithm.pqn import PQN
@@ -22,12 +21,8 @@ from slm_lab.agent.algorithm.sil import SelfImitation
 from slm_lab.agent.algorithm.td3 import TD3
 from slm_lab.agent.algorithm.temperature import TunedTemperature
 from slm_lab.agent.algorithm.vmpo import VMPO
-from slm_lab.agent.fast.distributions import (
-    array_family,
-    deterministic_sample,
-    squashed_sample,
-)
-from slm_lab.agent.fast.losses import elementwise
+from slm_lab.agent.fast.distributions import ARRAY_SAMPLES, array_family
+from slm_lab.agent.fast.losses import Elementwise, elementwise
 from slm_lab.agent.fast.networks import TracedNet, array_mlp, array_net
 from slm_lab.agent.fast.objectives import (
     ArrayPass,
@@ -40,7 +35,9 @@ from slm_lab.agent.fast.objectives import (
     loss_of_values,
     written_temperature,
 )
+from slm_lab.agent.fast.product import linear_by_numpy
 from slm_lab.agent.fast.recorded_step import RecordedStep
+from slm_lab.agent.net.layers import EmptyLinear
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.net.return_distribution import QuantileReturn, ReturnHead
 
@@ -51,7 +48,9 @@ def choose(parts: AgentParts, records: bool = True) -> None:
     out. On a GPU it is by recorded steps, if `records`. Otherwise torch runs as it is.
     A recorded step keeps the numbers that it was recorded with."""
     learner = parts.learner
-    evaluate_by_arrays(learner)
+    for flat in (*learner.flats.values(), *learner.train_state.targets):
+        if flat.vector.is_cpu:
+            compute_by_arrays(flat.module)
     if isinstance(parts.actor, PolicyActor):
         act_by_arrays(parts.actor)
     if isinstance(learner, SelfImitation):
@@ -61,32 +60,24 @@ def choose(parts: AgentParts, records: bool = True) -> None:
         record_steps(learner)
 
 
-def evaluate_by_arrays(learner: Learner[Any]) -> None:
-    """Lets networks and targets on a CPU compute by arrays where no gradient is
-    needed."""
-    flats = (*learner.flats.values(), *learner.train_state.targets)
-    on_cpu = [flat.module for flat in flats if flat.vector.is_cpu]
-    perceptrons = (
-        part
-        for network in on_cpu
-        for part in network.modules()
-        if isinstance(part, MLPNet)
-    )
-    for perceptron in perceptrons:
-        arrays = array_mlp(perceptron)
-        if arrays is not None:
-            perceptron.without_gradient = arrays.forward_tensor
+def compute_by_arrays(network: nn.Module) -> None:
+    """Lets a network on a CPU compute by arrays where no gradient is needed. Under
+    autograd NumPy multiplies in the layers that ask for it."""
+    for part in network.modules():
+        if isinstance(part, EmptyLinear) and part.by_numpy:
+            part.multiply = linear_by_numpy
+        elif isinstance(part, MLPNet):
+            arrays = array_mlp(part)
+            if arrays is not None:
+                part.without_gradient = arrays.forward_tensor
 
 
 def act_by_arrays(actor: PolicyActor) -> None:
     """Lets a network on a CPU act by arrays."""
-    network = actor.network
-    if network.device.type != "cpu":
-        return
-    for index, net in enumerate(network.nets):
+    for index, net in enumerate(actor.network.nets):
         arrays = array_net(net)
         if arrays is not None:
-            network.host_forwards[index] = arrays.forward
+            actor.network.host_forwards[index] = arrays.forward
 
 
 def record_steps(learner: Learner[Any]) -> None:
@@ -98,38 +89,35 @@ def record_steps(learner: Learner[Any]) -> None:
         learner.step = RecordedStep(learner.step, learner.train_state)
 
 
+@singledispatch
 def write_out_steps(learner: Learner[Any]) -> None:
     """Replaces autograd by written-out gradients, where all parts of the losses have
-    them."""
-    if isinstance(learner, PPO | VMPO | ActorCritic | Reinforce):
-        write_out_pass(learner)
-    elif isinstance(learner, DistributionalDQN):
-        write_out_quantiles(learner)
-    elif isinstance(learner, QLearner | SARSA | PQN):
-        value_loss = elementwise(learner.value_loss_fn)
-        nets = traced_nets(learner.network.nets)
-        if value_loss is not None and nets is not None:
-            learner.objective = WrittenQ(nets[0], value_loss)
-    elif isinstance(learner, ReplayActorCritic):
-        write_out_replay_steps(learner)
+    them. Each class of learner below says what it needs; others stay with torch."""
 
 
-def write_out_pass(learner: PPO | VMPO | ActorCritic | Reinforce) -> None:
-    """Uses written-out policy gradients, if the distributions, nets and value loss have
-    them."""
+@write_out_steps.register
+def _(learner: PPO | VMPO | ActorCritic) -> None:
+    value_loss = elementwise(learner.value_loss_fn)
+    if value_loss is not None:
+        write_out_pass(learner, value_loss)
+
+
+@write_out_steps.register
+def _(learner: Reinforce) -> None:
+    write_out_pass(learner, None)
+
+
+@write_out_steps.register
+def _(learner: QLearner | SARSA | PQN) -> None:
+    value_loss = elementwise(learner.value_loss_fn)
     nets = traced_nets(learner.network.nets)
-    kind = array_family(learner.family)
-    value_loss = None
-    if not isinstance(learner, Reinforce):
-        value_loss = elementwise(learner.value_loss_fn)
-        if value_loss is None:
-            return
-    if nets is not None and kind is not None:
-        learner.evaluate = partial(ArrayPass, nets, kind, value_loss)
+    if value_loss is not None and nets is not None:
+        learner.objective = WrittenQ(nets[0], value_loss)
 
 
-def write_out_quantiles(learner: DistributionalDQN) -> None:
-    """Uses the written-out loss of quantiles, if their levels are fixed."""
+@write_out_steps.register
+def _(learner: DistributionalDQN) -> None:
+    """The levels of its quantiles must be fixed."""
     head = learner.network.nets[0]
     if isinstance(head, ReturnHead) and isinstance(learner.returns, QuantileReturn):
         nets = traced_nets([without_head(head)])
@@ -137,42 +125,47 @@ def write_out_quantiles(learner: DistributionalDQN) -> None:
             learner.return_objective = WrittenQuantiles(nets[0], learner.returns)
 
 
-def write_out_replay_steps(learner: ReplayActorCritic) -> None:
-    """Uses the written-out steps of critics and actor for continuous actions, and of
-    the temperature for all actions."""
+@write_out_steps.register
+def _(learner: ReplayActorCritic) -> None:
+    write_out_replay_steps(learner, None)
+
+
+@write_out_steps.register
+def _(learner: SoftActorCritic | REDQ | TD3) -> None:
+    write_out_replay_steps(learner, loss_of_values(learner.value_loss_fn))
+
+
+@write_out_steps.register
+def _(learner: TQC) -> None:
+    write_out_replay_steps(learner, loss_of_quantiles(learner.returns))
+
+
+def write_out_pass(
+    learner: PPO | VMPO | ActorCritic | Reinforce, value_loss: Elementwise | None
+) -> None:
+    """Uses written-out policy gradients, if distributions and nets have them."""
+    nets = traced_nets(learner.network.nets)
+    kind = array_family(learner.family)
+    if nets is not None and kind is not None:
+        learner.evaluate = partial(ArrayPass, nets, kind, value_loss)
+
+
+def write_out_replay_steps(
+    learner: ReplayActorCritic, critic_loss: CriticLoss | None
+) -> None:
+    """Uses the written-out step of the temperature, and those of critics and actor, if
+    the loss of the critics, the policy and the nets have them."""
     temperature = learner.temperature
     if isinstance(temperature, TunedTemperature) and temperature.log_alpha.is_cpu:
         temperature.loss = written_temperature
-    loss_of_critic = written_critic_loss(learner)
+    sample = ARRAY_SAMPLES.get(learner.policy.of)
+    if critic_loss is None or sample is None or learner.spec.symlog:
+        return
     actor = traced_nets(learner.actor.nets)
     critics = traced_nets([without_head(net) for net in learner.critic.nets])
-    if (
-        loss_of_critic is None
-        or actor is None
-        or critics is None
-        or learner.spec.symlog
-    ):
-        return
-    sample = None
-    if isinstance(learner, TD3):
-        sample = deterministic_sample
-    elif learner.policy is SQUASHED and isinstance(
-        learner, SoftActorCritic | REDQ | TQC
-    ):
-        sample = squashed_sample
-    if sample is not None:
-        learner.critic_objective = WrittenCritics(learner, critics, loss_of_critic)
+    if actor is not None and critics is not None:
+        learner.critic_objective = WrittenCritics(learner, critics, critic_loss)
         learner.actor_objective = WrittenActor(learner, actor[0], critics, sample)
-
-
-def written_critic_loss(learner: ReplayActorCritic) -> CriticLoss | None:
-    """The written-out loss of a critic; None if it has none."""
-    if isinstance(learner, TQC):
-        return loss_of_quantiles(learner.returns)
-    value_loss = elementwise(learner.value_loss_fn)
-    if value_loss is None:
-        return None
-    return loss_of_values(value_loss)
 
 
 def without_head(net: nn.Module) -> nn.Module:
@@ -184,14 +177,7 @@ def without_head(net: nn.Module) -> nn.Module:
 
 
 def traced_nets(nets: Sequence[nn.Module]) -> list[TracedNet] | None:
-    """Nets on a CPU as arrays that can learn; None if one cannot."""
-    arrays: list[TracedNet] = []
-    for net in nets:
-        on_cpu = all(parameter.is_cpu for parameter in net.parameters())
-        traced = None
-        if on_cpu:
-            traced = array_net(net)
-        if not isinstance(traced, TracedNet):
-            return None
-        arrays.append(traced)
-    return arrays
+    """Nets as arrays that can learn; None if one cannot."""
+    arrays = [array_net(net) for net in nets]
+    traced = [net for net in arrays if isinstance(net, TracedNet)]
+    return traced if len(traced) == len(arrays) else None

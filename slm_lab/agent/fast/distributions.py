@@ -11,6 +11,7 @@ import numpy as np
 from torch import Tensor
 from typing_extensions import override
 
+from slm_lab.agent.algorithm.expectation import deterministic, squashed
 from slm_lab.agent.distribution.distributions import (
     LOG_STD_RANGE,
     Categorical,
@@ -267,6 +268,10 @@ class ArraySample(NamedTuple):
     the parameters, (B, param_dim)."""
 
 
+ArraySampler: TypeAlias = Callable[[FloatArray, Tensor], ArraySample]
+"""Maps parameters (B, param_dim) and noise to actions."""
+
+
 def squashed_sample(params: FloatArray, noise: Tensor) -> ArraySample:
     """The sample of `TanhNormal` for standard normal noise (B, A). `params` are mean
     and log σ side by side, (B, 2 A). With u = μ + σε and a = tanh u: ∂a/∂u = 1 − a²,
@@ -303,3 +308,10 @@ def deterministic_sample(params: FloatArray, noise: Tensor) -> ArraySample:
         return grad
 
     return ArraySample(action, np.zeros(len(action), np.float32), backward)
+
+
+ARRAY_SAMPLES: Mapping[object, ArraySampler] = {
+    squashed: squashed_sample,
+    deterministic: deterministic_sample,
+}
+"""Samples that are written out, by the expectation of torch that takes them."""

@@ -354,8 +354,8 @@ WRITTEN_OUT = (
 
 
 def array_net(net: nn.Module) -> ArrayNet | None:
-    """The network of arrays that computes what `net` does on the CPU; None where only
-    torch can."""
+    """The network of arrays that computes what `net` does; None where only torch
+    can."""
     if type(net).forward not in WRITTEN_OUT:
         return None
     if isinstance(net, MLPNet):
@@ -385,9 +385,12 @@ def _around(inner: ArrayNet, net: nn.Module) -> ArrayNet:
 
 
 def array_mlp(net: MLPNet) -> ArrayMLP | None:
-    """The arrays of a plain stack of layers with tanh or ReLU; None for another one."""
+    """The arrays of a plain stack of layers with tanh or ReLU on a CPU; None for
+    another one."""
     kernel = KERNELS.get(net.activation)
     if kernel is None or not net.is_plain or not len(net.heads):
+        return None
+    if not all(parameter.is_cpu for parameter in net.parameters()):
         return None
     if any(is_parametrized(layer) for layer in (*net.hidden, *net.heads)):
         return None

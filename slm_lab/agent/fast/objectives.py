@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from slm_lab.agent.algorithm.loss import ValueLoss
 from slm_lab.agent.algorithm.policy_parts import QPrediction, TargetOf
 from slm_lab.agent.algorithm.policy_pass import (
     PenalisedLikelihood,
@@ -27,7 +28,7 @@ from slm_lab.agent.algorithm.replay_actor_critic import (
 )
 from slm_lab.agent.batch import Transitions
 from slm_lab.agent.fast import losses
-from slm_lab.agent.fast.distributions import ArrayFamily, ArraySample
+from slm_lab.agent.fast.distributions import ArrayFamily, ArraySampler
 from slm_lab.agent.fast.losses import Elementwise, Term
 from slm_lab.agent.fast.networks import TracedNet, add_gradient
 from slm_lab.agent.net.return_distribution import QuantileReturn
@@ -264,11 +265,15 @@ CriticLoss: TypeAlias = Callable[[FloatArray, Tensor, Tensor | None], Term]
 its derivative by the outputs."""
 
 
-def loss_of_values(elementwise_loss: Elementwise) -> CriticLoss:
-    """The value loss of critics with one output, against targets (B,)."""
+def loss_of_values(value_loss: ValueLoss) -> CriticLoss | None:
+    """The loss of critics with one output, against targets (B,); None if it is not
+    written out."""
+    elementwise = losses.elementwise(value_loss)
+    if elementwise is None:
+        return None
 
     def loss(outputs: FloatArray, target: Tensor, weight: Tensor | None) -> Term:
-        term = losses.value_loss(elementwise_loss, outputs[:, 0], target, weight)
+        term = losses.value_loss(elementwise, outputs[:, 0], target, weight)
         return Term(term.value, lambda grad: term.backward(grad)[:, None])
 
     return loss
@@ -337,7 +342,7 @@ class WrittenActor:
         learner: ReplayActorCritic,
         actor: TracedNet,
         critics: Sequence[TracedNet],
-        sample: Callable[[FloatArray, Tensor], ArraySample],
+        sample: ArraySampler,
     ) -> None:
         self._learner = learner
         self._actor = actor

@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
 from typing import Any, NamedTuple, TypeAlias, final
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import batch_norm, linear
@@ -21,7 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm as AnyBatchNorm
 from torch.nn.modules.conv import _ConvNd as AnyConv
 from typing_extensions import override
 
-from slm_lab.agent.torch_versions import cpu_capabilities, is_exporting
+from slm_lab.agent.torch_versions import cpu_capabilities
 from slm_lab.core.errors import LabError
 
 
@@ -207,51 +206,13 @@ class EmptyLinear(Empty, nn.Linear):
     """A layer without values, which `init_linear` fills."""
 
     by_numpy = False
-    """Whether NumPy multiplies matrices whose sides are all at least WIDE long."""
+    """Whether NumPy is to multiply wide matrices on a CPU."""
+    multiply: Callable[[Tensor, Tensor, Tensor], Tensor] = staticmethod(linear)
+    """Maps x, W and b to x Wᵀ + b."""
 
     @override
     def forward(self, x: Tensor) -> Tensor:
-        # a file holds torch's product
-        if not self.by_numpy or is_exporting():
-            return super().forward(x)
-        weight = self.weight  # read once: reading a normalised one takes a step
-        if min(*x.shape, *weight.shape) < WIDE or x.dim() != 2 or not x.is_cpu:
-            return linear(x, weight, self.bias)
-        product: Tensor = _NumPyProduct.apply(x, weight)  # type: ignore[no-untyped-call]
-        return product + self.bias
-
-
-WIDE = 64
-"""The least side of matrices that NumPy multiplies. torch multiplies narrower ones
-faster, because NumPy's gradient is a Python function."""
-
-
-class _NumPyProduct(torch.autograd.Function):
-    """x Wᵀ from (B, in) and (out, in)."""
-
-    @staticmethod
-    @override
-    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        return _dot(x, weight.t())
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    @override
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight = ctx.saved_tensors
-        needs_x, needs_weight = ctx.needs_input_grad
-        x_grad = None
-        if needs_x:
-            x_grad = _dot(grad, weight)
-        weight_grad = None
-        if needs_weight:
-            weight_grad = _dot(grad.t(), x)
-        return x_grad, weight_grad
-
-
-def _dot(a: Tensor, b: Tensor) -> Tensor:
-    return torch.from_numpy(np.dot(a.detach().numpy(), b.detach().numpy()))
+        return self.multiply(x, self.weight, self.bias)
 
 
 class EmptyConv2d(Empty, nn.Conv2d):

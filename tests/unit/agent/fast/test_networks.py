@@ -9,8 +9,9 @@ from torch.testing import assert_close
 
 from slm_lab.agent.fast import networks as layers
 from slm_lab.agent.fast.networks import FEW_NUMBERS, KERNELS, TracedNet, array_net
+from slm_lab.agent.fast.product import WIDE
 from slm_lab.agent.from_spec.net import build_net
-from slm_lab.agent.net.layers import WIDE, Head
+from slm_lab.agent.net.layers import Head
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.net.policy_value import PolicyHead
 from slm_lab.agent.optim.flat import FlatParameters
@@ -38,6 +39,11 @@ def test_outputs_for_acting_are_those_of_torch(changes, rows):
     acted = array_net(net_).forward(obs.numpy())
     for left, right in zip(acted, net_(obs), strict=True):
         assert_allclose(left, right.detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_net_on_another_device_stays_with_torch():
+    assert array_net(net()) is not None
+    assert array_net(net().to("meta")) is None
 
 
 NETS = {

@@ -1,14 +1,11 @@
 """The multilayer perceptron."""
 
-from itertools import product
-
-import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
 
 from slm_lab.agent.from_spec.net import build_net
-from slm_lab.agent.net.layers import WIDE, EmptyLinear, Head, init_linear
+from slm_lab.agent.net.layers import Head
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.core.errors import LabError
@@ -51,58 +48,6 @@ def test_frozen_weights_pass_the_same_gradient_on():
     assert with_weights.abs().sum() > 0
     net_.requires_grad_(False)
     assert_close(gradient(), with_weights, rtol=0, atol=0)
-
-
-@pytest.fixture
-def multiplied(monkeypatch):
-    """The shapes of the products that NumPy computes."""
-    shapes = []
-    dot = np.dot
-
-    def watched(a, b):
-        shapes.append((*a.shape, b.shape[1]))
-        return dot(a, b)
-
-    monkeypatch.setattr(np, "dot", watched)
-    return shapes
-
-
-WIDE_NET = {"hid_layers": [WIDE, 2 * WIDE], "hid_layers_activation": "relu"}
-
-
-@pytest.mark.parametrize("wanted", [*product([True, False], repeat=3)])
-@pytest.mark.parametrize(
-    "shape", [(WIDE, WIDE), (WIDE - 1, WIDE), (2, WIDE, WIDE), (WIDE,)]
-)
-def test_a_layer_by_numpy_is_a_linear_layer(shape, wanted):
-    """For every set of inputs that want a gradient: input, weight, bias."""
-    x = randn(shape)
-    results = []
-    for by_numpy in (True, False):
-        layer = EmptyLinear(WIDE, WIDE)
-        init_linear(layer, None, 1.0, seeded(1))
-        layer.by_numpy = by_numpy
-        inputs = (x.clone(), layer.weight, layer.bias)
-        for each, wants in zip(inputs, wanted, strict=True):
-            each.requires_grad_(wants)
-        output = layer(inputs[0])
-        if any(wanted):
-            output.square().mean().backward()
-        results.append((output, *(each.grad for each in inputs)))
-    for left, right in zip(*results, strict=True):
-        assert (left is None) == (right is None)
-        if left is not None:
-            assert_close(left, right, rtol=1e-4, atol=1e-6)
-
-
-def test_numpy_leaves_half_precision_and_other_devices_to_torch(multiplied):
-    for changes in ({"precision": "bf16"}, {"layer_norm": True, "precision": "bf16"}):
-        net(**WIDE_NET, **changes, matmul="numpy")(torch.zeros(WIDE, 4))
-    away = net(**WIDE_NET, matmul="numpy").to("meta")
-    for is_on in (True, False):
-        with torch.set_grad_enabled(is_on):
-            assert away(torch.zeros(WIDE, 4, device="meta"))[0].is_meta
-    assert multiplied == []
 
 
 def test_default_initialisation_has_the_range_of_torch():

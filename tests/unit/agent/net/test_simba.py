@@ -122,21 +122,6 @@ def test_features_of_a_new_net_are_standardised():
     assert_close(features, layer_norm(features, (8,)), rtol=1e-3, atol=1e-4)
 
 
-def test_wide_blocks_multiply_by_numpy_as_by_torch(monkeypatch):
-    keys = {"width": 64, "num_blocks": 1}
-    by_torch = build("SimBaNet", (4,), **keys)
-    by_numpy = build("SimBaNet", (4,), matmul="numpy", **keys)
-    obs = randn(64, 4)
-    expected = by_torch(obs)
-    products = []
-    dot = torch.Tensor.numpy
-    monkeypatch.setattr(
-        torch.Tensor, "numpy", lambda x: products.append(x.shape) or dot(x)
-    )
-    assert_close(by_numpy(obs), expected)
-    assert products
-
-
 SIMBA = {"type": "SimBaNet", "width": 8, "update_frequency": 64}
 
 
