@@ -84,12 +84,12 @@ class Comparison(Handle):
     def table(self) -> "pd.DataFrame":
         """A row per mode and number of workers: returns, speed-up, time to the
         threshold."""
-        return _comparison(self.folder).table
+        return ComparisonRecord.required(self.folder).table
 
     @property
     def trainings(self) -> "pd.DataFrame":
         """A row per training."""
-        return _comparison(self.folder).trainings_table
+        return ComparisonRecord.required(self.folder).trainings_table
 
 
 @final
@@ -105,13 +105,13 @@ class AbTest(Handle):
     def result(self) -> dict[str, Any]:
         """The answer: `sentence`, `better` ("A", "B" or None), `interval` of the
         difference, `seeds` of each, as `slm-lab ab --json` prints them."""
-        return _comparison(self.folder).result
+        return ComparisonRecord.required(self.folder).result
 
     @property
     def pairs(self) -> "pd.DataFrame":
         """A row per seed: the final returns `a` and `b`, and their `difference`. `low`
         and `high` are the interval after this seed."""
-        return _comparison(self.folder).table
+        return ComparisonRecord.required(self.folder).table
 
 
 def train(
@@ -612,11 +612,3 @@ def _explain(error: SpecError) -> LabError:
                 f"{name} is known in this process, not in training ones: {fix}"
             )
     return error
-
-
-def _comparison(folder: Path) -> ComparisonRecord:
-    """The comparison in a folder. Raises UsageError if it is gone."""
-    comparison = ComparisonRecord.at(folder)
-    if comparison is None:
-        raise UsageError(f"{folder} is no comparison: it has no plan")
-    return comparison

@@ -40,13 +40,12 @@ def ab(request: AbRequest, caller: ParentProgram) -> int:
     _train(console, run)
     code = _conclude(console, run)
     if as_json:
-        graphs = [str(graph) for graph in sorted(run.folder.glob("*_ab.png"))]
         screen.print_json(
             {
                 "folder": str(run.folder),
                 "exit_code": code,
                 **run.results.document(),
-                "graphs": graphs,
+                "graphs": list(map(str, run.compare_folder.record.graphs)),
             }
         )
     return code

@@ -199,10 +199,9 @@ def _conclude(console: Console, run: CompareRun, interrupted: bool) -> int:
 
 
 def _document(run: CompareRun, code: int) -> dict[str, Any]:
-    graphs = sorted(run.folder.glob("*_compare*.png"))
     return {
         "folder": str(run.folder),
         "exit_code": code,
         **run.results.document(),
-        "graphs": [str(graph) for graph in graphs],
+        "graphs": list(map(str, run.compare_folder.record.graphs)),
     }
