@@ -1,7 +1,7 @@
 """A run on disk: its spec, its rows, its results, and whether it trains."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import cached_property
 from math import isfinite, nan
@@ -19,6 +19,7 @@ from slm_lab.core.files import read_object
 from slm_lab.core.recorded import LARGEST_NUMBER, value_at
 from slm_lab.core.text import error_summary
 from slm_lab.metrics.reader import DamagedRowsError, RowFile, Rows
+from slm_lab.metrics.trial_metrics import training_return
 from slm_lab.metrics.trial_state import Status
 from slm_lab.records.event_log import StudyState
 from slm_lab.records.lock import is_locked
@@ -351,6 +352,13 @@ class RunRecord:
         damaged."""
         paths = self.sessions[session]
         return self._row_cache.read(paths, paths.rows)
+
+    def final_return(self, sessions: Iterable[int]) -> float:
+        """The final return of the training of these Sessions, as `training_return`.
+        Raises UsageError as `rows`."""
+        return training_return(
+            self.rows(session) for session in sessions if session in self.sessions
+        )
 
     def evaluation_rows(self, session: int) -> Rows:
         """The rows of a Session's evaluations so far. Raises UsageError if they are
