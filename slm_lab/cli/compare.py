@@ -1,7 +1,6 @@
 """The command `slm-lab compare`: its output and exit code."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,13 @@ from slm_lab.cli.shell.parent_program import ParentProgram
 from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins
 from slm_lab.core.text import count_text, short_count
-from slm_lab.records.trust import command_text, imports_of_file, modules_of
+from slm_lab.records.trust import command_text, modules_of
 from slm_lab.storage.result import TrialResult
 from slm_lab.studies.compare.folder import allowed_imports
 from slm_lab.studies.compare.modes import CompareRequest, make_plan
 from slm_lab.studies.compare.plan import Planned
 from slm_lab.studies.compare.run import CompareRun
+from slm_lab.studies.resolve import resolve_names
 from slm_lab.studies.run import PreparedRun
 
 DEFAULT_SEEDS = 3
@@ -58,14 +58,10 @@ def _open(request: CompareRequest) -> CompareRun:
         raise UsageError(
             "name a spec to compare: slm-lab compare SPEC NAME; or --resume FOLDER"
         )
-    imports = imports_of_file(source.spec_file, source.imports, source.trust)
-    import_plugins(imports)
-    plan = make_plan(
-        request._replace(
-            source=replace(source, imports=imports),
-            seeds=request.seeds or DEFAULT_SEEDS,
-        )
-    )
+    source = resolve_names(source)
+    import_plugins(source.imports)
+    seeds = request.seeds or DEFAULT_SEEDS
+    plan = make_plan(request._replace(source=source, seeds=seeds))
     return CompareRun.begin(plan, source.data_dir)
 
 

@@ -7,18 +7,18 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from slm_lab.cli.dispatch import resolve_names
+from slm_lab.cli.dispatch import import_modules
 from slm_lab.cli.display import screen
 from slm_lab.cli.display.trainings import TrainingsTable
 from slm_lab.cli.doctor import print_findings
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
 from slm_lab.cli.shell.parent_program import ParentProgram
-from slm_lab.core.plugins import import_plugins
 from slm_lab.core.text import count_text, error_summary, significant
 from slm_lab.doctor.diagnosis import FEWEST_SEEDS, diagnose
 from slm_lab.records.run_record import RunRecord
 from slm_lab.records.trust import command_text, modules_of
 from slm_lab.storage.run_dir import RunDir
+from slm_lab.studies.resolve import resolve_names
 from slm_lab.studies.treat.plan import MOST_FINDINGS, TreatRequest, make_plan
 from slm_lab.studies.treat.results import Effect, best_of, sentence
 from slm_lab.studies.treat.run import TreatRun
@@ -28,9 +28,9 @@ from slm_lab.studies.trial import stop_on_signals
 def treat(request: TreatRequest, caller: ParentProgram) -> int:
     """Diagnoses a run, and begins or resumes its treatment; returns the exit code.
     Raises LabError."""
-    request = request._replace(source=resolve_names(request.source, "train"))
+    request = request._replace(source=resolve_names(request.source))
     source = request.source
-    import_plugins(source.imports)
+    import_modules(source)
     assert source.fork is not None
     as_json = source.output == "json"
     console = screen.wide_console(quiet=as_json)
