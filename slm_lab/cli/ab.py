@@ -7,19 +7,18 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from slm_lab.cli import options
 from slm_lab.cli.display import screen
 from slm_lab.cli.display.trainings import TrainingsTable
-from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
+from slm_lab.cli.shell.exit_codes import code_of_study
 from slm_lab.cli.shell.parent_program import ParentProgram
-from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins
+from slm_lab.core.process import stop_on_signals
 from slm_lab.core.text import error_summary, short_count, significant
-from slm_lab.records.trust import command_text, modules_of
 from slm_lab.studies.ab.plan import AbRequest, difference_text, make_plan
 from slm_lab.studies.ab.run import AbRun
 from slm_lab.studies.compare.folder import allowed_imports
 from slm_lab.studies.resolve import resolve_names
-from slm_lab.studies.trial import stop_on_signals
 
 
 def ab(request: AbRequest, caller: ParentProgram) -> int:
@@ -45,7 +44,16 @@ def ab(request: AbRequest, caller: ParentProgram) -> int:
 
 def _open(request: AbRequest) -> AbRun:
     if request.a.run is not None:
-        _reject_beside_resume(request)
+        options.reject_beside_resume(
+            {
+                "A and B": request.a.spec_file or None,
+                "--set": request.b.sets or None,
+                "--smallest": request.smallest,
+                "--confidence": request.confidence,
+                "--seed": request.a.seed,
+            },
+            "; only --seeds may grow",
+        )
         folder = Path(request.a.run)
         imports = allowed_imports(folder, request.a.imports, request.a.trust)
         import_plugins(imports)
@@ -60,23 +68,6 @@ def _open(request: AbRequest) -> AbRun:
     import_plugins((*a.imports, *b.imports))
     plan = make_plan(request._replace(a=a, b=b))
     return AbRun.begin(plan, request.a.data_dir, request.jobs)
-
-
-def _reject_beside_resume(request: AbRequest) -> None:
-    """Raises UsageError for options that a resumed test cannot change."""
-    plan = {
-        "A and B": request.a.spec_file or None,
-        "--set": request.b.sets or None,
-        "--smallest": request.smallest,
-        "--confidence": request.confidence,
-        "--seed": request.a.seed,
-    }
-    for option, value in plan.items():
-        if value is not None:
-            raise UsageError(
-                f"{option} cannot be used with --resume, which keeps the first plan; "
-                "only --seeds may grow"
-            )
 
 
 def _introduce(console: Console, run: AbRun) -> None:
@@ -128,19 +119,6 @@ def _conclude(console: Console, run: AbRun) -> int:
         print(f"{planned.label} failed: {error_summary(why)}", file=sys.stderr)
     screen.print_line(console, f"graph {paths[0]}")
     screen.print_line(console, Text(results.sentence, "bold"))
-    modules = [*run.plan.imports, *modules_of(run.plan.baseline)]
     if not results.has_ended or results.has_given_up:
-        command = command_text(run.resume_words, modules)
-        screen.print_line(console, f"resume with: {command}")
-    return _exit_code(run)
-
-
-def _exit_code(run: AbRun) -> int:
-    if run.study.problem is not None:
-        print(f"the test has stopped: {run.study.problem}", file=sys.stderr)
-        return FAILED
-    if run.study.stopping:
-        return INTERRUPTED
-    if run.results.failures:
-        return FAILED
-    return 0
+        screen.print_line(console, f"resume with: {run.command(run.resume_words)}")
+    return code_of_study("test", run.study, bool(results.failures))

@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from slm_lab.cli import options
 from slm_lab.cli.display import screen
 from slm_lab.cli.display.sessions import SessionsTable
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
@@ -14,7 +15,6 @@ from slm_lab.cli.shell.parent_program import ParentProgram
 from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins
 from slm_lab.core.text import count_text, short_count
-from slm_lab.records.trust import command_text, modules_of
 from slm_lab.storage.result import TrialResult
 from slm_lab.studies.compare.folder import allowed_imports
 from slm_lab.studies.compare.modes import CompareRequest, make_plan
@@ -49,7 +49,17 @@ def compare(request: CompareRequest, caller: ParentProgram) -> int:
 def _open(request: CompareRequest) -> CompareRun:
     source = request.source
     if source.run is not None:
-        _reject_beside_resume(request)
+        options.reject_beside_resume(
+            {
+                "SPEC": source.spec_file or None,
+                "--modes": request.modes,
+                "--workers": request.workers,
+                "--threshold": request.threshold,
+                "--seeds": request.seeds or None,
+                "--set": source.sets or None,
+                "--seed": source.seed,
+            }
+        )
         folder = Path(source.run)
         imports = allowed_imports(folder, source.imports, source.trust)
         import_plugins(imports)
@@ -63,24 +73,6 @@ def _open(request: CompareRequest) -> CompareRun:
     seeds = request.seeds or DEFAULT_SEEDS
     plan = make_plan(request._replace(source=source, seeds=seeds))
     return CompareRun.begin(plan, source.data_dir)
-
-
-def _reject_beside_resume(request: CompareRequest) -> None:
-    """Raises UsageError for options that a resumed comparison cannot change."""
-    plan = {
-        "SPEC": request.source.spec_file or None,
-        "--modes": request.modes,
-        "--workers": request.workers,
-        "--threshold": request.threshold,
-        "--seeds": request.seeds or None,
-        "--set": request.source.sets or None,
-        "--seed": request.source.seed,
-    }
-    for option, value in plan.items():
-        if value is not None:
-            raise UsageError(
-                f"{option} cannot be used with --resume, which keeps the first plan"
-            )
 
 
 def parse_list(text: str | None, option: str) -> tuple[str, ...] | None:
@@ -182,9 +174,7 @@ def _conclude(console: Console, run: CompareRun, interrupted: bool) -> int:
         )
         screen.print_line(console, Text(message, "yellow"))
     elif interrupted or failures or problem:
-        modules = [*run.plan.imports, *modules_of(run.plan.baseline)]
-        command = command_text(run.resume_words, modules)
-        screen.print_line(console, f"resume with: {command}")
+        screen.print_line(console, f"resume with: {run.command(run.resume_words)}")
     if interrupted:
         return INTERRUPTED
     if problem is not None:
