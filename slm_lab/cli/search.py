@@ -102,10 +102,7 @@ def _conclude(
         return FAILED
     if stopped:
         return INTERRUPTED
-    all_failed = len(search.study_state.of(Status.FAILED)) == len(
-        search.study_state.trials
-    )
-    if all_failed or missing:
+    if search.study_state.has_failed or missing:
         return FAILED
     _show_next(console, prepared, confirmation)
     return 0

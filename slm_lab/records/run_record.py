@@ -20,7 +20,6 @@ from slm_lab.core.recorded import LARGEST_NUMBER, value_at
 from slm_lab.core.text import error_summary
 from slm_lab.metrics.reader import DamagedRowsError, RowFile, Rows
 from slm_lab.metrics.trial_metrics import training_return
-from slm_lab.metrics.trial_state import Status
 from slm_lab.records.event_log import StudyState
 from slm_lab.records.lock import is_locked
 from slm_lab.records.table import read_table
@@ -442,11 +441,10 @@ class RunRecord:
         if not self.is_search:
             sessions = value_at(self.metrics, "sessions", [])
             return [value_at(session, "ending") for session in sessions]
-        trials = self.study_state.trials
-        if not trials or not self.study_state.is_over:
+        study_state = self.study_state
+        if not study_state.trials or not study_state.is_over:
             return []
-        all_failed = len(self.study_state.of(Status.FAILED)) == len(trials)
-        return [Ending.FAILED if all_failed else Ending.FINISHED]
+        return [Ending.FAILED if study_state.has_failed else Ending.FINISHED]
 
     def _is_damaged(self) -> bool:
         """Whether its specs, its metrics or its rows cannot be read."""
