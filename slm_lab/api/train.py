@@ -27,17 +27,13 @@ from slm_lab.api.run import Run, load_run
 from slm_lab.core.errors import LabError, SpecError, UsageError
 from slm_lab.core.plugins import listed, refuse_during_import
 from slm_lab.records.comparison import ComparisonRecord
-from slm_lab.records.lookup import (
-    find_labelled,
-    find_run,
-    find_trial,
-    resolve_spec_name,
-)
+from slm_lab.records.lookup import find_run, find_trial
 from slm_lab.records.run_record import RunRecord
 from slm_lab.records.run_source import RunSource
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.studies.ab.plan import AbRequest
 from slm_lab.studies.compare.modes import CompareRequest
+from slm_lab.studies.resolve import find_begun
 from slm_lab.studies.run_mode import check_spec_words
 from slm_lab.trackers.callbacks import Callbacks
 
@@ -84,12 +80,12 @@ class Comparison(Handle):
     def table(self) -> "pd.DataFrame":
         """A row per mode and number of workers: returns, speed-up, time to the
         threshold."""
-        return _comparison(self.folder).table
+        return ComparisonRecord.required(self.folder).table
 
     @property
     def trainings(self) -> "pd.DataFrame":
         """A row per training."""
-        return _comparison(self.folder).trainings_table
+        return ComparisonRecord.required(self.folder).trainings_table
 
 
 @final
@@ -105,13 +101,13 @@ class AbTest(Handle):
     def result(self) -> dict[str, Any]:
         """The answer: `sentence`, `better` ("A", "B" or None), `interval` of the
         difference, `seeds` of each, as `slm-lab ab --json` prints them."""
-        return _comparison(self.folder).result
+        return ComparisonRecord.required(self.folder).result
 
     @property
     def pairs(self) -> "pd.DataFrame":
         """A row per seed: the final returns `a` and `b`, and their `difference`. `low`
         and `high` are the interval after this seed."""
-        return _comparison(self.folder).table
+        return ComparisonRecord.required(self.folder).table
 
 
 def train(
@@ -197,18 +193,6 @@ def train(
         raise UsageError(
             "schedules: only a run that resumes has some to change; pass resume=…"
         )
-    before = None
-    if resume is True and label is not None:
-        before = find_labelled(label, Path(data))
-    elif not isinstance(resume, bool | None):
-        with _spec_file(spec, name) as file:
-            of_spec = None
-            if file is not None:
-                of_spec = resolve_spec_name(file, name)
-        before = find_run(os.fspath(resume), Path(data), of_spec)
-        resume = before.root
-    if before is not None:
-        called.follow(find_trial(str(before.root), before.root.parent), skip=True)
     source = replace(
         _source(sets, seed=seed, data=data, imports=imports, trust=trust),
         label=_text(label),
@@ -217,8 +201,17 @@ def train(
         schedules=_word("schedules", schedules, ("stretch", "hold")),
         **_parent(init_from, init_part, which, session),
     )
-    with _complete("train", source, spec, name=name, resume=resume) as source:
-        process, folder = _start("train", source, quiet)
+    before = None
+    with _complete("train", source, spec, name=name, resume=resume) as asked:
+        request = asked
+        if asked.resume:
+            _, before = find_begun(asked, "train")
+        elif asked.run is not None:
+            # "latest" may soon be another run
+            request, before = find_begun(asked, "train")
+        if before is not None:
+            called.follow(find_trial(str(before.root), before.root.parent), skip=True)
+        process, folder = _start("train", request, quiet)
     trial = find_trial(str(folder), folder.parent)
     if before is None:
         called.follow(trial, skip=False)
@@ -612,11 +605,3 @@ def _explain(error: SpecError) -> LabError:
                 f"{name} is known in this process, not in training ones: {fix}"
             )
     return error
-
-
-def _comparison(folder: Path) -> ComparisonRecord:
-    """The comparison in a folder. Raises UsageError if it is gone."""
-    comparison = ComparisonRecord.at(folder)
-    if comparison is None:
-        raise UsageError(f"{folder} is no comparison: it has no plan")
-    return comparison

@@ -13,6 +13,7 @@ from slm_lab.core.types import FloatArray
 from slm_lab.metrics.lines import Line
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.recent import WINDOW_SHARE
+from slm_lab.metrics.trial_metrics import training_return
 from slm_lab.spec.modes import mode_of
 
 if TYPE_CHECKING:
@@ -147,8 +148,7 @@ def training_of(rows: Sequence[Rows], window: float, actors: int = 1) -> Trainin
     order = order[np.isfinite(returns[order])]
     grid = np.unique(frames[order])
     line = Line(frames[order], returns[order])
-    finals = np.array([worker["final_return"][-1] for worker in rows])
-    finals = finals[np.isfinite(finals)]
+    final_return = training_return(rows)
     return Training(
         total_frame=grid,
         episode_return=trailing_mean(line, episodes[order], grid, window),
@@ -158,7 +158,7 @@ def training_of(rows: Sequence[Rows], window: float, actors: int = 1) -> Trainin
         window=window,
         frames=max(float(worker["total_frame"][-1]) for worker in rows),
         seconds=max(float(worker["wall_t"][-1]) for worker in rows),
-        final_return=float(finals.mean()) if finals.size else None,
+        final_return=None if np.isnan(final_return) else final_return,
     )
 
 

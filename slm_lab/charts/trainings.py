@@ -10,6 +10,7 @@ from slm_lab.core.errors import LabError
 from slm_lab.core.text import error_summary
 from slm_lab.metrics.lines import Line, mean_lines
 from slm_lab.metrics.reader import Rows
+from slm_lab.metrics.trial_metrics import training_return
 from slm_lab.records.run_record import RunRecord
 
 
@@ -82,18 +83,16 @@ def read_trial(record: RunRecord, x: str, y: Axis) -> TrialCurves:
             Line(np.empty(0), np.empty(0)),
         )
         if mean.x.size:
-            finals, frames, seconds = (
-                [
-                    float(session_rows[column][-1])
-                    for session_rows in rows
-                    if len(session_rows)
-                ]
-                for column in ("final_return", "total_frame", "wall_t")
+            last_rows = [table for table in rows if len(table)]
+            trainings.append(
+                TrainingCurve(
+                    line=_cut_at_fork(record, mean, rows, x),
+                    final_return=training_return(rows),
+                    frames=max(float(table["total_frame"][-1]) for table in last_rows),
+                    seconds=max(float(table["wall_t"][-1]) for table in last_rows),
+                    number=number,
+                )
             )
-            known = [value for value in finals if np.isfinite(value)]
-            ends = float(np.mean(known)) if known else np.nan, max(frames), max(seconds)
-            branch = _cut_at_fork(record, mean, rows, x)
-            trainings.append(TrainingCurve(branch, *ends, number=number))
     return TrialCurves(record, tuple(trainings))
 
 

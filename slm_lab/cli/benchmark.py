@@ -9,8 +9,8 @@ from rich.console import Console
 
 from slm_lab.charts.final_returns import improvement_text
 from slm_lab.cli.display import screen
-from slm_lab.cli.display.trainings import TrainingsTable
-from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
+from slm_lab.cli.display.trainings import train_shown
+from slm_lab.cli.shell.exit_codes import FAILED, code_of_study
 from slm_lab.cli.shell.parent_program import ParentProgram
 from slm_lab.core.errors import UsageError
 from slm_lab.core.text import count_text
@@ -22,7 +22,6 @@ from slm_lab.studies.benchmark.gate import GATE, judge_bounds
 from slm_lab.studies.benchmark.prepare import BenchmarkRequest, prepare
 from slm_lab.studies.benchmark.report import LEFT, BenchmarkReport
 from slm_lab.studies.benchmark.run import BenchmarkRun
-from slm_lab.studies.trial import stop_on_signals
 
 
 def benchmark(request: BenchmarkRequest, caller: ParentProgram) -> int:
@@ -123,21 +122,13 @@ def gate(request: BenchmarkRequest, data: Path | None) -> int:
 
 
 def _train(console: Console, run: BenchmarkRun) -> None:
-    display = TrainingsTable(console, run)
-    with stop_on_signals(run.study.stop), display:
-        run.study.run(display.update)
+    train_shown(console, run)
     run.keep_stopped()
 
 
 def _code(run: BenchmarkRun) -> int:
-    if run.study.problem is not None:
-        print(f"the benchmark has stopped: {run.study.problem}", file=sys.stderr)
-        return FAILED
-    if run.study.stopping:
-        return INTERRUPTED
-    if run.study_state.of(Status.FAILED):
-        return FAILED
-    return 0
+    failed = run.study_state.of(Status.FAILED)
+    return code_of_study("benchmark", run.study, bool(failed))
 
 
 def _print_table(console: Console, made: BenchmarkReport, suite: str) -> None:

@@ -1,13 +1,13 @@
 """The command `slm-lab compare`: its output and exit code."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
+from slm_lab.cli import options
 from slm_lab.cli.display import screen
 from slm_lab.cli.display.sessions import SessionsTable
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
@@ -15,12 +15,12 @@ from slm_lab.cli.shell.parent_program import ParentProgram
 from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins
 from slm_lab.core.text import count_text, short_count
-from slm_lab.records.trust import command_text, imports_of_file, modules_of
 from slm_lab.storage.result import TrialResult
 from slm_lab.studies.compare.folder import allowed_imports
 from slm_lab.studies.compare.modes import CompareRequest, make_plan
 from slm_lab.studies.compare.plan import Planned
 from slm_lab.studies.compare.run import CompareRun
+from slm_lab.studies.resolve import resolve_names
 from slm_lab.studies.run import PreparedRun
 
 DEFAULT_SEEDS = 3
@@ -49,7 +49,17 @@ def compare(request: CompareRequest, caller: ParentProgram) -> int:
 def _open(request: CompareRequest) -> CompareRun:
     source = request.source
     if source.run is not None:
-        _reject_beside_resume(request)
+        options.reject_beside_resume(
+            {
+                "SPEC": source.spec_file or None,
+                "--modes": request.modes,
+                "--workers": request.workers,
+                "--threshold": request.threshold,
+                "--seeds": request.seeds or None,
+                "--set": source.sets or None,
+                "--seed": source.seed,
+            }
+        )
         folder = Path(source.run)
         imports = allowed_imports(folder, source.imports, source.trust)
         import_plugins(imports)
@@ -58,33 +68,11 @@ def _open(request: CompareRequest) -> CompareRun:
         raise UsageError(
             "name a spec to compare: slm-lab compare SPEC NAME; or --resume FOLDER"
         )
-    imports = imports_of_file(source.spec_file, source.imports, source.trust)
-    import_plugins(imports)
-    plan = make_plan(
-        request._replace(
-            source=replace(source, imports=imports),
-            seeds=request.seeds or DEFAULT_SEEDS,
-        )
-    )
+    source = resolve_names(source)
+    import_plugins(source.imports)
+    seeds = request.seeds or DEFAULT_SEEDS
+    plan = make_plan(request._replace(source=source, seeds=seeds))
     return CompareRun.begin(plan, source.data_dir)
-
-
-def _reject_beside_resume(request: CompareRequest) -> None:
-    """Raises UsageError for options that a resumed comparison cannot change."""
-    plan = {
-        "SPEC": request.source.spec_file or None,
-        "--modes": request.modes,
-        "--workers": request.workers,
-        "--threshold": request.threshold,
-        "--seeds": request.seeds or None,
-        "--set": request.source.sets or None,
-        "--seed": request.source.seed,
-    }
-    for option, value in plan.items():
-        if value is not None:
-            raise UsageError(
-                f"{option} cannot be used with --resume, which keeps the first plan"
-            )
 
 
 def parse_list(text: str | None, option: str) -> tuple[str, ...] | None:
@@ -186,9 +174,7 @@ def _conclude(console: Console, run: CompareRun, interrupted: bool) -> int:
         )
         screen.print_line(console, Text(message, "yellow"))
     elif interrupted or failures or problem:
-        modules = [*run.plan.imports, *modules_of(run.plan.baseline)]
-        command = command_text(run.resume_words, modules)
-        screen.print_line(console, f"resume with: {command}")
+        screen.print_line(console, f"resume with: {run.command(run.resume_words)}")
     if interrupted:
         return INTERRUPTED
     if problem is not None:
@@ -199,10 +185,9 @@ def _conclude(console: Console, run: CompareRun, interrupted: bool) -> int:
 
 
 def _document(run: CompareRun, code: int) -> dict[str, Any]:
-    graphs = sorted(run.folder.glob("*_compare*.png"))
     return {
         "folder": str(run.folder),
         "exit_code": code,
         **run.results.document(),
-        "graphs": [str(graph) for graph in graphs],
+        "graphs": list(map(str, run.compare_folder.record.graphs)),
     }

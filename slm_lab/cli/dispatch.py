@@ -6,10 +6,11 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from typer import Exit
 
+from slm_lab.cli.display.screen import console, print_line
 from slm_lab.cli.shell.exit_codes import report_errors, run_guarded
 from slm_lab.cli.shell.parent_program import ParentProgram
 from slm_lab.cli.shell.signals import ended_in_time, print_stop
@@ -20,13 +21,8 @@ from slm_lab.parallel.fork_server import start_fork_server
 from slm_lab.records.annotations import check_tags
 from slm_lab.records.archive import unpacked
 from slm_lab.records.run_source import RunSource
-from slm_lab.studies.run_mode import RunMode, Verb
+from slm_lab.studies.run_mode import PLAYING, RunMode, Verb
 
-if TYPE_CHECKING:
-    from slm_lab.records.init_from import Parent
-    from slm_lab.storage.run_dir import RunDir
-
-PLAYING = ("eval", "enjoy")
 MOST_LETTERS = 200
 """The maximum length of a name or a note, in letters."""
 
@@ -55,24 +51,19 @@ def execute(verb: Verb, asked: RunSource, caller: ParentProgram) -> int:
     _reject_unused_options(asked, RunMode(verb, asked.run))
     if verb in PLAYING:
         return _play(verb, asked, caller)
-    existing = None
-    source = asked
-    if asked.resume:
-        existing = _find_labelled_run(asked, verb)
-    if existing is not None:
-        source = replace(asked, run=str(existing.root))
     # it starts with the first Session, too, and there it is reported
     with suppress(OSError):
         start_fork_server()
     with stop_signals_blocked():
-        source = resolve_names(source, verb)
-        import_plugins(source.imports)
+        with importing():
+            from slm_lab.studies.resolve import check_resumed, resolve_names
+        source = resolve_names(asked, verb)
+        import_modules(source)
         if asked.track:
             from slm_lab.cli.track import check_named
 
             check_named(asked)
-        if existing is not None:
-            _check_same(asked, verb, existing)
+        check_resumed(asked, source, verb)
         with importing():
             train = _training_command(verb)
     return train(source, caller)
@@ -87,45 +78,18 @@ def _play(verb: Verb, asked: RunSource, caller: ParentProgram) -> int:
         unpacked(asked.run) as folder,
     ):
         with stop_signals_blocked():
+            with importing():
+                from slm_lab.studies.resolve import resolve_names
             source = resolve_names(replace(asked, run=folder), verb)
             if folder != asked.run:
                 source = replace(source, archive=Path(asked.run))
             caller.folder = (source.archive or Path(source.run or "")).absolute()
-            import_plugins(source.imports)
+            import_modules(source)
             with importing():  # imports torch
                 from slm_lab.cli.evaluate import enjoy, evaluate
         if verb == "eval":
             return evaluate(source)
         return enjoy(source)
-
-
-def _find_labelled_run(asked: RunSource, verb: Verb) -> "RunDir | None":
-    """The run that `--name` names and `--resume` resumes; None: a new one begins."""
-    from slm_lab.records.lookup import find_labelled
-
-    assert asked.label is not None
-    run_dir = find_labelled(asked.label, asked.data_dir)
-    if run_dir is not None and run_dir.is_search != (verb == "search"):
-        kind, mode = ("search", "search") if run_dir.is_search else ("run", "train")
-        raise UsageError(
-            f"--name {asked.label}: {run_dir.root} is a {kind}; use the mode {mode}"
-        )
-    return run_dir
-
-
-def _check_same(asked: RunSource, verb: Verb, existing: "RunDir") -> None:
-    """Raises UsageError if the command would begin another run than the one that it
-    resumes."""
-    is_search = verb == "search"
-    with importing():
-        from slm_lab.studies.resume import check_same
-
-        if is_search:
-            from slm_lab.studies.search.prepare import MAY_CHANGE
-        else:
-            from slm_lab.studies.run import MAY_CHANGE
-    new = resolve_names(replace(asked, init_from=None), verb)
-    check_same(existing, new, MAY_CHANGE, for_search=is_search)
 
 
 def _training_command(verb: Verb) -> Callable[[RunSource, ParentProgram], int]:
@@ -139,92 +103,14 @@ def _training_command(verb: Verb) -> Callable[[RunSource, ParentProgram], int]:
     return partial(run_spec, verb=verb)
 
 
-def resolve_names(asked: RunSource, verb: Verb) -> RunSource:
-    """The same with what its words name: the recipe, the run, its spec file, the
-    modules and the agent. Raises LabError."""
-    if asked.fork is not None:
-        return _resolve_fork(asked)
-    source = asked
-    if asked.spec_file or asked.run is None:
-        with importing():
-            from slm_lab.recipes.recipe import with_recipe
-        source = with_recipe(asked)
-    if source.run is not None:
-        is_recipe = source.spec_name != asked.spec_name
-        return _resolve_run(source, verb, asked.spec_name if is_recipe else None)
-    with importing():
-        from slm_lab.records.trust import imports_of_file
-    imports = imports_of_file(source.spec_file, source.imports, source.trust)
-    return replace(source, imports=imports, parent=_find_parent(source))
-
-
-def _resolve_run(source: RunSource, verb: Verb, env: str | None) -> RunSource:
-    """The same with the folder of the run, its spec file and its modules. `env` is the
-    environment typed after a recipe."""
-    with importing():
-        from slm_lab.cli.display.screen import console, print_line
-        from slm_lab.records.lookup import find_run, find_saved, resolve_spec_name
-        from slm_lab.records.trust import imports_for, own_imports
-        from slm_lab.spec.read import find_file
-
-    assert source.run is not None
-    modules_of_file: tuple[str, ...] = ()
-    name = None
-    if source.spec_file:
-        name = resolve_spec_name(source.spec_file, source.spec_name)
-        modules_of_file = own_imports(find_file(source.spec_file))
-    data = source.data_dir
-    trial = None
-    if verb in PLAYING:
-        run_dir, trial = find_saved(source.run, data, name, env)
-    else:
-        is_search = verb == "search"
-        run_dir = find_run(source.run, data, name, of_search=is_search, env=env)
-    allowed = (*source.imports, *modules_of_file)
-    imports = imports_for(run_dir, allowed, source.trust, data)
-    if source.trust and imports:
-        listed = ", ".join(imports)
-        print_line(
-            console(), f"importing {listed}, which {run_dir.root} names (--trust)"
-        )
-    return replace(
-        source,
-        spec_file=source.spec_file or str(run_dir.spec_file),
-        spec_name=name or run_dir.spec_name,
-        run=str(run_dir.root) if trial is None else f"{run_dir.root}:t{trial}",
-        imports=imports,
-    )
-
-
-def _resolve_fork(asked: RunSource) -> RunSource:
-    """The same with the folder of the run to fork, its spec file and its modules."""
-    with importing():
-        from slm_lab.records.lookup import find_saved
-
-    run_dir, trial = find_saved(asked.fork or "", asked.data_dir, None)
-    if run_dir.is_search:
-        of_trial = run_dir.trial_spec_file(trial or 0)
-        raise UsageError(
-            f"{run_dir.root} is a search, and only runs are forked; train a trial's "
-            f"spec as a run of its own first: slm-lab run {of_trial}"
-        )
-    source = _resolve_run(replace(asked, run=str(run_dir.root)), "train", None)
-    return replace(source, run=None, fork=source.run)
-
-
-def _find_parent(source: RunSource) -> "Parent | None":
-    """The agent of `--init-from`, which a new run begins with."""
-    if source.init_from is None:
-        return None
-    with importing():  # imports torch
-        from slm_lab.records.init_from import find_parent
-    return find_parent(
-        source.init_from,
-        source.init_parts,
-        which=source.which,
-        session=source.session,
-        data_dir=source.data_dir,
-    )
+def import_modules(source: RunSource) -> None:
+    """Imports the modules of a request. Prints those that only the user's trust in a
+    run lets it name."""
+    run = source.fork or source.run
+    if source.trust and source.imports and run is not None:
+        listed = ", ".join(source.imports)
+        print_line(console(), f"importing {listed}, which {run} names (--trust)")
+    import_plugins(source.imports)
 
 
 def _reject_unused_options(asked: RunSource, mode: RunMode) -> None:

@@ -509,8 +509,9 @@ def ab(
     It may be looked at, stopped and resumed at any time: the answer stays right."""
     with report_errors(notify) as caller:
         with stop_signals_blocked(), importing():
-            from slm_lab.cli import ab as command
+            from slm_lab.cli.ab import ab as execute
             from slm_lab.studies.ab.plan import AbRequest
+            from slm_lab.studies.resolve import specs_of
 
         of_a = RunSource(
             run=None if resume is None else str(resume),
@@ -523,7 +524,7 @@ def ab(
         )
         of_b = replace(of_a, sets=(*both, *sets))
         if words or resume is None:
-            a, b = command.specs_of(words or ())
+            a, b = specs_of(words or ())
             of_a = replace(of_a, spec_file=a[0], spec_name=a[1])
             of_b = replace(of_b, spec_file=b[0], spec_name=b[1])
         request = AbRequest(
@@ -534,7 +535,7 @@ def ab(
             confidence=confidence,
             jobs=jobs,
         )
-        raise Exit(command.ab(request, caller))
+        raise Exit(execute(request, caller))
 
 
 @app.command(epilog=_EPILOG)
@@ -948,12 +949,14 @@ def probe(
     from slm_lab.cli.probe import probe as execute
 
     execute(
-        file=spec_file,
-        name=spec_name,
-        sets=sets,
-        imports=imports,
-        trust=trust,
-        as_json=as_json,
+        RunSource(
+            spec_file=spec_file,
+            spec_name=spec_name,
+            sets=tuple(sets),
+            imports=tuple(imports),
+            trust=trust,
+            output=options.output_form(as_json, quiet=False),
+        )
     )
 
 

@@ -1,6 +1,7 @@
 """Arguments and options shared by several commands."""
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,6 +10,7 @@ from typer import Argument, Option
 
 from slm_lab.cli.display.output import SafeStream
 from slm_lab.cli.shell import completion
+from slm_lab.core.errors import UsageError
 from slm_lab.records.run_source import OutputForm
 
 NONE: list[str] = []
@@ -105,6 +107,17 @@ def output_form(as_json: bool, quiet: bool) -> OutputForm:
     if quiet:
         return "nothing"
     return "text"
+
+
+def reject_beside_resume(plan: Mapping[str, object], rest: str = "") -> None:
+    """Raises UsageError for an option of the `plan` with a value, which no resumed
+    comparison can change. `rest` ends the message."""
+    for option, value in plan.items():
+        if value is not None:
+            raise UsageError(
+                f"{option} cannot be used with --resume, which keeps the first "
+                f"plan{rest}"
+            )
 
 
 def _await_document(ctx: typer.Context, wanted: bool) -> bool:

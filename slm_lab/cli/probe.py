@@ -10,14 +10,14 @@ from rich.console import Console
 from rich.text import Text
 
 from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
-from slm_lab.core.plugins import import_plugins, typed_modules
+from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import usable_cores
 from slm_lab.core.text import count_text, significant
-from slm_lab.recipes.recipe import resolve_recipe
 from slm_lab.records.run_source import RunSource
-from slm_lab.records.trust import command_text, imports_of_file
+from slm_lab.records.trust import command_text
 from slm_lab.studies.probe import AS_IS, WORTH, Change, Probe, ProbeResult, Rate
 from slm_lab.studies.requirements import check_machine, check_spaces
+from slm_lab.studies.resolve import resolve_names
 
 HEADER = ("change", "frames/s", "ratio", "learns")
 LEFT = ("change", "learns")
@@ -25,23 +25,14 @@ LEAST = 0.005
 """The smallest share that is shown."""
 
 
-def probe(
-    file: str,
-    name: str | None,
-    sets: Sequence[str],
-    imports: Sequence[str],
-    trust: bool,
-    as_json: bool,
-) -> None:
+def probe(asked: RunSource) -> None:
     """Prints where the time of a training goes, and what makes it faster. Raises
     LabError."""
-    typed = (*imports, *typed_modules(name or ""))
-    file, name, sets = resolve_recipe(file, name, sets, typed)
-    modules = imports_of_file(file, typed, trust)
-    import_plugins(modules)
+    source = resolve_names(asked)
+    import_plugins(source.imports)
+    as_json = source.output == "json"
     console = wide_console(quiet=as_json)
     with tempfile.TemporaryDirectory() as folder:
-        source = RunSource(file, name, sets=tuple(sets), imports=modules)
         study = Probe(source, Path(folder))
         spec = study.spec
         check_spaces(source.where(spec), spec)
@@ -50,9 +41,10 @@ def probe(
         print_line(console, f"{what}: up to {study.most_runs} short runs …")
         result = _measure(console, study)
     best = result.best
-    keys = {text.partition("=")[0]: text for text in (*sets, *best.sets)}
+    keys = {text.partition("=")[0]: text for text in (*source.sets, *best.sets)}
     options = [word for text in keys.values() for word in ("-s", text)]
-    command = command_text(["run", file, spec.name, "train", *options], modules)
+    words = ["run", source.spec_file, spec.name, "train", *options]
+    command = command_text(words, source.imports)
     _print_advice(console, best, command)
     if as_json:
         print_json(result.document())

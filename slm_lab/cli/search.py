@@ -11,11 +11,12 @@ from rich.text import Text
 from slm_lab.charts.search_summary import confirmed_table, confirmed_text
 from slm_lab.cli.display import screen
 from slm_lab.cli.display.sessions import print_resume
-from slm_lab.cli.display.trainings import TrainingsTable
+from slm_lab.cli.display.trainings import train_shown
 from slm_lab.cli.display.trials import TrialsTable, searched_names
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
 from slm_lab.cli.shell.parent_program import ParentProgram
 from slm_lab.cli.track import tracked
+from slm_lab.core.process import stop_on_signals
 from slm_lab.core.text import count_text, error_summary, short_count
 from slm_lab.metrics.trial_state import TABLE_TRIALS, Status
 from slm_lab.records.overview import run_document
@@ -26,7 +27,7 @@ from slm_lab.spec.session_names import sessions_text
 from slm_lab.studies.confirm import Confirmation
 from slm_lab.studies.search.outcomes import draw
 from slm_lab.studies.search.prepare import Prepared
-from slm_lab.studies.trial import DrawTimer, stop_on_signals
+from slm_lab.studies.trial import DrawTimer
 
 CONFIRM = 'meta.confirm={"top": 2, "max_session": 3}'
 NO_SCORE = (
@@ -101,10 +102,7 @@ def _conclude(
         return FAILED
     if stopped:
         return INTERRUPTED
-    all_failed = len(search.study_state.of(Status.FAILED)) == len(
-        search.study_state.trials
-    )
-    if all_failed or missing:
+    if search.study_state.has_failed or missing:
         return FAILED
     _show_next(console, prepared, confirmation)
     return 0
@@ -189,9 +187,7 @@ def _confirm(
     if count == 1:
         text = f"confirming the best with {fresh}"
     screen.print_line(console, text)
-    display = TrainingsTable(console, confirmation, confirmation.recent_return)
-    with stop_on_signals(confirmation.study.stop), display:
-        confirmation.study.run(display.update)
+    train_shown(console, confirmation, confirmation.recent_return)
     return confirmation
 
 

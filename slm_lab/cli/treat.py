@@ -7,30 +7,28 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from slm_lab.cli.dispatch import resolve_names
+from slm_lab.cli.dispatch import import_modules
 from slm_lab.cli.display import screen
-from slm_lab.cli.display.trainings import TrainingsTable
+from slm_lab.cli.display.trainings import train_shown
 from slm_lab.cli.doctor import print_findings
-from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
+from slm_lab.cli.shell.exit_codes import code_of_study
 from slm_lab.cli.shell.parent_program import ParentProgram
-from slm_lab.core.plugins import import_plugins
 from slm_lab.core.text import count_text, error_summary, significant
 from slm_lab.doctor.diagnosis import FEWEST_SEEDS, diagnose
 from slm_lab.records.run_record import RunRecord
-from slm_lab.records.trust import command_text, modules_of
 from slm_lab.storage.run_dir import RunDir
+from slm_lab.studies.resolve import resolve_names
 from slm_lab.studies.treat.plan import MOST_FINDINGS, TreatRequest, make_plan
 from slm_lab.studies.treat.results import Effect, best_of, sentence
 from slm_lab.studies.treat.run import TreatRun
-from slm_lab.studies.trial import stop_on_signals
 
 
 def treat(request: TreatRequest, caller: ParentProgram) -> int:
     """Diagnoses a run, and begins or resumes its treatment; returns the exit code.
     Raises LabError."""
-    request = request._replace(source=resolve_names(request.source, "train"))
+    request = request._replace(source=resolve_names(request.source))
     source = request.source
-    import_plugins(source.imports)
+    import_modules(source)
     assert source.fork is not None
     as_json = source.output == "json"
     console = screen.wide_console(quiet=as_json)
@@ -54,7 +52,7 @@ def treat(request: TreatRequest, caller: ParentProgram) -> int:
         run = TreatRun.open(plan, source.data_dir, request.jobs)
         caller.begun(run.folder)
         _introduce(console, run)
-        _train(console, run)
+        train_shown(console, run)
         effects = run.results.effects()
         code = _conclude(console, run, effects)
         document["treatment"] = {
@@ -86,20 +84,12 @@ def _introduce(console: Console, run: TreatRun) -> None:
     )
 
 
-def _train(console: Console, run: TreatRun) -> None:
-    display = TrainingsTable(console, run)
-    with stop_on_signals(run.study.stop), display:
-        run.study.run(display.update)
-
-
 def _conclude(console: Console, run: TreatRun, effects: list[Effect]) -> int:
     for label, why in run.results.failures:
         print(f"{label} failed: {error_summary(why)}", file=sys.stderr)
-    modules = [*run.plan.imports, *modules_of(run.plan.baseline)]
     if run.study.stopping:
-        command = command_text(run.resume_words, modules)
-        screen.print_line(console, f"resume with: {command}")
-        return _code_of_stop(run)
+        screen.print_line(console, f"resume with: {run.command(run.resume_words)}")
+        return code_of_study("treatment", run.study)
     graphs = run.results.draw(effects)
     screen.print_table(
         console=console,
@@ -114,7 +104,7 @@ def _conclude(console: Console, run: TreatRun, effects: list[Effect]) -> int:
     screen.print_line(console, Text(sentence(effects), "bold"))
     best = best_of(effects)
     if best is not None and best.folder is not None:
-        command = command_text(["run", f"train@{best.folder}"], modules)
+        command = run.command(["run", f"train@{best.folder}"])
         screen.print_line(console, f"train it to the end: {command}")
     return 0
 
@@ -128,10 +118,3 @@ def _row(effect: Effect) -> tuple[str, ...]:
         significant(effect.untreated),
         effect.verdict,
     )
-
-
-def _code_of_stop(run: TreatRun) -> int:
-    if run.study.problem is not None:
-        print(f"the treatment has stopped: {run.study.problem}", file=sys.stderr)
-        return FAILED
-    return INTERRUPTED

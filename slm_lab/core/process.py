@@ -14,8 +14,9 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from importlib.abc import MetaPathFinder
@@ -23,7 +24,7 @@ from importlib.machinery import ModuleSpec
 from multiprocessing import resource_tracker, util
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any, final
 
 from typing_extensions import override
@@ -37,6 +38,8 @@ container, or in all."""
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, the end of a process, and a closed terminal."""
+ONE_SIGNAL = 0.5
+"""Seconds within which two signals count as one."""
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 """The signals that end a process whose compiled code fails."""
 M_TRIM_THRESHOLD = -1
@@ -300,6 +303,29 @@ def signals_handled(handler: Any) -> Iterator[None]:
     finally:
         for number, previous in before.items():
             signal.signal(number, previous)
+
+
+@contextmanager
+def stop_on_signals(request_stop: Callable[[], None]) -> Iterator[None]:
+    """The first signal calls `request_stop`, which makes the trainings save and end. A
+    second one raises KeyboardInterrupt, unless it comes at once: `timeout` sends
+    two."""
+    # not the board's flag: a Session that got the same signal may have set it
+    first = 0.0
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal first
+        if not first:
+            first = time.monotonic()
+            request_stop()
+        elif time.monotonic() - first > ONE_SIGNAL:
+            # a third signal must not interrupt the cleanup
+            for stop_signal in STOP_SIGNALS:
+                signal.signal(stop_signal, signal.SIG_IGN)
+            raise KeyboardInterrupt
+
+    with signals_handled(handle):
+        yield
 
 
 def ignore_terminal() -> None:

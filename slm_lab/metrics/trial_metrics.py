@@ -5,7 +5,7 @@ The final return is in the last row, see `RecentEpisodes`. For the other metrics
 `total_reward` of the i-th row that has one. R_rand is the random agent's mean return,
 and s_i = R_i − R_rand. An undefined metric is None, with its reason in `reasons`."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -121,6 +121,16 @@ def session_metrics(
         random_return=random_return,
         reasons=_reasons(scalars),
     )
+
+
+def training_return(rows: Iterable[Rows]) -> float:
+    """The final return of a training: the mean over its workers that have one, from the
+    rows of each; NaN without any."""
+    finals = [float(table["final_return"][-1]) for table in rows if len(table)]
+    known = [number for number in finals if np.isfinite(number)]
+    if known:
+        return float(np.mean(known))
+    return np.nan
 
 
 def trial_metrics(

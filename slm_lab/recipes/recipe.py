@@ -23,7 +23,7 @@ from slm_lab.env.lookup import find_env
 from slm_lab.env.make import Spaces, describe_spaces
 from slm_lab.env.simulators.atari import is_atari
 from slm_lab.records.run_source import RunSource
-from slm_lab.records.trust import FLATTEN, imports_of_file
+from slm_lab.records.trust import FLATTEN
 from slm_lab.spec.checks.algorithm import action_space_problems
 from slm_lab.spec.checks.parts import named_parts
 from slm_lab.spec.load import load_spec, spec_names
@@ -68,6 +68,12 @@ def recipes() -> dict[str, tuple[str, ...]]:
     """The names of each algorithm's recipes, the general one first."""
     files = sorted((SHIPPED / "recipe").glob("*.yaml"))
     return {file.stem: tuple(spec_names(read_file(file))) for file in files}
+
+
+def is_algorithm(word: str) -> bool:
+    """Whether a word in place of a spec file names an algorithm with recipes, "SAC"
+    too. A file of this name comes first."""
+    return word.lower() in {*recipes(), *GAMES} and not os.path.isfile(word)
 
 
 def images_in(layout: ObservationLayout) -> list[Part]:
@@ -179,8 +185,8 @@ def resolve_recipe(
     are. A file of this name, or a spec of this name in the shipped file, comes first.
     `imports` are imported, because they may register the environment. Raises
     LabError."""
-    word = file.lower()  # "SAC" too
-    is_recipe = word in {*recipes(), *GAMES} and not os.path.isfile(file)
+    word = file.lower()
+    is_recipe = is_algorithm(file)
     if not is_recipe and not Path(file).suffix and _ENV_ID.search(name or ""):
         try:
             find_file(file)
@@ -207,15 +213,6 @@ def with_recipe(source: RunSource) -> RunSource:
     if name != source.spec_name:
         resolved = replace(resolved, imports=modules)
     return resolved
-
-
-def resolve_words(source: RunSource) -> RunSource:
-    """The same with the recipe and the modules that its words name. Imports these
-    modules. Raises LabError."""
-    resolved = with_recipe(source)
-    imports = imports_of_file(resolved.spec_file, resolved.imports, resolved.trust)
-    import_plugins(imports)
-    return replace(resolved, imports=imports)
 
 
 def plain_env(env: str, sets: Sequence[str]) -> EnvSpec:

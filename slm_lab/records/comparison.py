@@ -3,7 +3,6 @@
 The plan file is a spec file with every variant, and a block of the plan's own. A
 `ComparisonKind` has all in which lists, pages, folders and resumes differ by kind."""
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -12,13 +11,14 @@ from typing import TYPE_CHECKING, Any, final
 
 from typing_extensions import override
 
-from slm_lab.core.errors import UsageError
-from slm_lab.core.files import read_file, read_object
+from slm_lab.core.errors import MissingRunError, UsageError
+from slm_lab.core.files import read_object
 from slm_lab.core.recorded import value_at
 from slm_lab.core.text import count_text, error_summary
 from slm_lab.records.event_log import EventLog
 from slm_lab.records.run_source import RunSource
 from slm_lab.records.table import read_table
+from slm_lab.spec.read import read_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,15 +53,29 @@ class ComparisonRecord:
             return None
         return cls(plan_file)
 
+    @classmethod
+    def required(cls, folder: Path) -> "ComparisonRecord":
+        """The comparison in a folder. Raises UsageError if it has none, SpecError if
+        the plan file cannot be read."""
+        if not folder.is_dir():
+            raise MissingRunError(f"there is no folder {folder}")
+        comparison = cls.at(folder)
+        if comparison is None or not isinstance(
+            comparison.content.get(PLAN_BLOCK), dict
+        ):
+            lacks = f"it has no {PLAN_FILE.format('*')}"
+            raise UsageError(f"{folder} is not the folder of a comparison: {lacks}")
+        return comparison
+
     @cached_property
-    def _content(self) -> Mapping[str, Any]:
-        content: Mapping[str, Any] = json.loads(read_file(self.plan_file))
-        return content
+    def content(self) -> Mapping[str, Any]:
+        """What the plan file holds."""
+        return read_file(self.plan_file)
 
     @property
     def block(self) -> Mapping[str, Any]:
         """The plan's own block."""
-        block: Mapping[str, Any] = self._content[PLAN_BLOCK]
+        block: Mapping[str, Any] = self.content[PLAN_BLOCK]
         return block
 
     @property
@@ -77,7 +91,7 @@ class ComparisonRecord:
     @property
     def specs(self) -> Sequence[Mapping[str, Any]]:
         """The spec of each variant, the baseline's first."""
-        return [self._content[entry["spec"]] for entry in self.block["variants"]]
+        return [self.content[entry["spec"]] for entry in self.block["variants"]]
 
     @property
     def seeds(self) -> int:
@@ -127,6 +141,11 @@ class ComparisonRecord:
         """A row per training of a comparison of modes. Raises UsageError as `table`."""
         name = f"{self.stem}_{self.kind.word}_trainings_df.csv"
         return read_table(self.folder / name)
+
+    @property
+    def graphs(self) -> list[Path]:
+        """The pictures of its graphs."""
+        return sorted(self.folder.glob(f"{self.stem}_{self.kind.word}*.png"))
 
     @property
     def log_problem(self) -> str:

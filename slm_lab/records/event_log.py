@@ -206,6 +206,11 @@ class StudyState:
         )
 
     @property
+    def has_failed(self) -> bool:
+        """Whether all trials have failed."""
+        return len(self.of(Status.FAILED)) == len(self.trials)
+
+    @property
     def is_over(self) -> bool:
         """Whether all trials are over."""
         return all(state.status.is_over for state in self.trials.values())

@@ -1,7 +1,7 @@
 """A run on disk: its spec, its rows, its results, and whether it trains."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import cached_property
 from math import isfinite, nan
@@ -19,7 +19,7 @@ from slm_lab.core.files import read_object
 from slm_lab.core.recorded import LARGEST_NUMBER, value_at
 from slm_lab.core.text import error_summary
 from slm_lab.metrics.reader import DamagedRowsError, RowFile, Rows
-from slm_lab.metrics.trial_state import Status
+from slm_lab.metrics.trial_metrics import training_return
 from slm_lab.records.event_log import StudyState
 from slm_lab.records.lock import is_locked
 from slm_lab.records.table import read_table
@@ -352,6 +352,13 @@ class RunRecord:
         paths = self.sessions[session]
         return self._row_cache.read(paths, paths.rows)
 
+    def final_return(self, sessions: Iterable[int]) -> float:
+        """The final return of the training of these Sessions, as `training_return`.
+        Raises UsageError as `rows`."""
+        return training_return(
+            self.rows(session) for session in sessions if session in self.sessions
+        )
+
     def evaluation_rows(self, session: int) -> Rows:
         """The rows of a Session's evaluations so far. Raises UsageError if they are
         damaged."""
@@ -434,11 +441,10 @@ class RunRecord:
         if not self.is_search:
             sessions = value_at(self.metrics, "sessions", [])
             return [value_at(session, "ending") for session in sessions]
-        trials = self.study_state.trials
-        if not trials or not self.study_state.is_over:
+        study_state = self.study_state
+        if not study_state.trials or not study_state.is_over:
             return []
-        all_failed = len(self.study_state.of(Status.FAILED)) == len(trials)
-        return [Ending.FAILED if all_failed else Ending.FINISHED]
+        return [Ending.FAILED if study_state.has_failed else Ending.FINISHED]
 
     def _is_damaged(self) -> bool:
         """Whether its specs, its metrics or its rows cannot be read."""

@@ -3,22 +3,21 @@ noisy trials is partly lucky. Fresh seeds did not select it, so their score is
 unbiased."""
 
 from dataclasses import replace
+from math import isfinite
 from pathlib import Path
 from statistics import fmean, pstdev
 from typing import final
 
-import numpy as np
 from typing_extensions import override
 
 from slm_lab.core.files import read_file, write_atomically, write_json
-from slm_lab.metrics.reader import read_rows
 from slm_lab.metrics.trial_state import Params, Status, TrialState
 from slm_lab.records.event_log import Confirmed
 from slm_lab.records.origin import provenance
+from slm_lab.records.run_record import RunRecord
 from slm_lab.session.seeding import confirming_seed
 from slm_lab.spec.schema.meta import ConfirmSpec
-from slm_lab.spec.schema.spec import Spec
-from slm_lab.storage.manifest import FORMAT, read_manifest
+from slm_lab.storage.manifest import FORMAT
 from slm_lab.storage.run_dir import FOLDERS, RunDir, origin_of
 from slm_lab.studies.baseline import RANDOM_RETURNS_FILE
 from slm_lab.studies.pool import Request, request_of
@@ -26,7 +25,7 @@ from slm_lab.studies.resume import write_spec
 from slm_lab.studies.run import with_seed
 from slm_lab.studies.search.prepare import Prepared
 from slm_lab.studies.study import Agenda, Study
-from slm_lab.studies.trial import TrialTask
+from slm_lab.studies.trial import TrialTask, have_ended
 
 
 @final
@@ -152,7 +151,7 @@ class Confirmation(Agenda):
     def conclude(self, state: TrialState) -> None:
         task = self._candidate(state)
         error = state.error
-        scores = _seed_scores(task.spec, task.run_dir)
+        scores = _seed_scores(task)
         if len(scores) < len(task.spec.meta.trainings) and error is None:
             error = "a seed has no score: it has not finished an episode"
         trial = self._to_run[state.trial]
@@ -180,22 +179,16 @@ class Confirmation(Agenda):
         return self.candidates[self._to_run[state.trial]]
 
 
-def _seed_scores(spec: Spec, run_dir: RunDir) -> list[float]:
-    """The `final_return` of each finished seed, averaged over its workers."""
-    means = []
-    for sessions in spec.meta.trainings:
-        learning = [session for session in sessions if not spec.meta.is_actor(session)]
-        saved = [
-            read_manifest(run_dir.session(0, session).manifest) for session in learning
-        ]
-        if not all(manifest is not None and manifest.finished for manifest in saved):
-            continue
-        writers = [session for session in sessions if session in spec.meta.writers]
-        rows = [read_rows(run_dir.session(0, session).rows) for session in writers]
-        last = [float(worker["final_return"][-1]) for worker in rows if len(worker)]
-        if last:
-            means.append(float(np.mean(last)))
-    return [mean for mean in means if np.isfinite(mean)]
+def _seed_scores(task: TrialTask) -> list[float]:
+    """The final return of each finished seed that has one."""
+    ended, _ = have_ended(task.spec, task.run_dir, 0)
+    record = RunRecord(task.run_dir)
+    scores = [
+        record.final_return(sessions)
+        for sessions in task.spec.meta.trainings
+        if all(ended[session] for session in sessions)
+    ]
+    return [score for score in scores if isfinite(score)]
 
 
 def _candidate(prepared: Prepared, trial: int, asked: ConfirmSpec) -> TrialTask:

@@ -29,10 +29,10 @@ from slm_lab.core.process import importing
 from slm_lab.core.recorded import differences, value_at
 from slm_lab.core.text import count_text
 from slm_lab.records.lock import RunLock
+from slm_lab.records.lookup import required_seed
 from slm_lab.records.origin import provenance, read_origin, starts_of
 from slm_lab.records.run_record import RunRecord, fork_point
 from slm_lab.records.run_source import RunSource
-from slm_lab.spec.load import load_spec
 from slm_lab.spec.parse import parse
 from slm_lab.spec.scale import scaled
 from slm_lab.spec.schema.env import EnvSpec
@@ -169,18 +169,20 @@ def plan_fork(source: RunSource) -> Fork:
     assert source.fork is not None
     parent = RunDir.at(Path(source.fork))
     assert parent is not None
-    recorded = resume.resumed_spec(parent, source, ("agent", "env", "meta", "search"))
-    parent_spec = load_spec(parent.spec_file, parent.spec_name, warn=False)
-    checkpoints = RunRecord(parent).checkpoints
+    blocks = ("agent", "env", "meta", "search")
+    parent_spec, spec = resume.resumed_spec(parent, source, blocks)
+    root_seed = required_seed(parent, parent_spec.meta.random_seed)
+    record = RunRecord(parent)
+    checkpoints = record.checkpoints
     meta = parent_spec.meta
     reached = min(checkpoints.reached(meta, sessions) for sessions in meta.trainings)
     frame = _frame(source.frame, parent, reached)
-    _check_history(parent, recorded.origin, parent_spec, frame)
+    _check_history(parent, record.origin, parent_spec, frame)
     fork = Fork(
         parent=parent,
         parent_spec=parent_spec,
-        spec=recorded.spec,
-        root_seed=recorded.root_seed,
+        spec=spec,
+        root_seed=root_seed,
         frame=frame,
         starts=[
             checkpoints.nearest(meta, sessions, frame) for sessions in meta.trainings

@@ -20,7 +20,7 @@ from typing_extensions import override
 from slm_lab.agent.device import resolve_device
 from slm_lab.agent.from_spec.net import with_precision
 from slm_lab.core.errors import LabError
-from slm_lab.core.process import usable_cores
+from slm_lab.core.process import stop_on_signals, usable_cores
 from slm_lab.core.types import FloatArray
 from slm_lab.metrics.trial_state import Params, TrialState
 from slm_lab.records.run_source import RunSource
@@ -35,7 +35,7 @@ from slm_lab.storage.run_dir import RunDir
 from slm_lab.studies.pool import SerialSlot, TrialEnd
 from slm_lab.studies.requirements import check_machine
 from slm_lab.studies.study import Agenda, Study
-from slm_lab.studies.trial import Trial, TrialTask, stop_on_signals
+from slm_lab.studies.trial import Trial, TrialTask
 
 ENV_FACTORS = (2, 4)
 WORTH = 1.05

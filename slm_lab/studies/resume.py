@@ -6,10 +6,9 @@ import json
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any
 
 from slm_lab.core.errors import Problem, SpecError, UsageError, undone_on_failure
 from slm_lab.core.files import read_file as read_bytes
@@ -19,7 +18,7 @@ from slm_lab.env.versions import env_record
 from slm_lab.metrics.reader import RowFile
 from slm_lab.records.annotations import annotate
 from slm_lab.records.lock import RunLock, names_locked
-from slm_lab.records.lookup import find_labelled, required_seed
+from slm_lab.records.lookup import find_labelled
 from slm_lab.records.origin import provenance, read_origin, starts_of, typed_settings
 from slm_lab.records.run_record import trial_metrics
 from slm_lab.records.run_source import RunSource
@@ -47,20 +46,6 @@ SHOWN = 5
 """The maximum number of differences in a message."""
 MANY_ROWS = 10 * ROWS
 """Rows of a Session, from which on a larger budget tells of them."""
-
-
-@final
-@dataclass(frozen=True)
-class ResumedSpec:
-    """The spec and seed of a resumed run."""
-
-    spec: Spec
-    root_seed: int
-    is_changed: bool
-    """Whether `-s` changes the spec."""
-    budget_before: int
-    origin: Mapping[str, Any]
-    """The record of how the run was started, see `records.origin`."""
 
 
 def begin_run(
@@ -212,16 +197,15 @@ def resumed_spec(
     source: RunSource,
     may_change: Collection[str],
     is_search: bool = False,
-) -> ResumedSpec:
-    """The recorded spec of the run in `run_dir`, with the changes of `source`. Raises
-    SpecError for a change outside the paths `may_change`, each a key or a block;
-    schedules go with the budget. Raises UsageError for a run of another format, and for
-    one that names modules not in `source.imports`. It does so too for a larger budget
-    with schedules that end before it."""
+) -> tuple[Spec, Spec]:
+    """The recorded spec of the run in `run_dir`, and the same with the changes of
+    `source`. Raises SpecError for a change outside the paths `may_change`, each a key
+    or a block; schedules go with the budget. Raises UsageError for a run of another
+    format, and for one that names modules not in `source.imports`. It does so too for a
+    larger budget with schedules that end before it."""
     origin = read_origin(run_dir)
     saved = load_spec(run_dir.spec_file, run_dir.spec_name, warn=False)
     check_allowed(run_dir.root, modules_of(saved), source.imports)
-    root_seed = required_seed(run_dir, saved.meta.random_seed)
     keys, problems = typed_settings(origin, source.sets)
     overrides = {} if source.seed is None else {"meta.random_seed": source.seed}
     load = partial(load_spec, run_dir.spec_file, run_dir.spec_name, overrides=overrides)
@@ -235,12 +219,11 @@ def resumed_spec(
     spec = with_known_precision(spec)
     if "env.max_frame" in may_change:
         may_change = (*may_change, *schedules.paths)
-    changed = differences(saved.to_json(), spec.to_json())
     problems += [
         Problem(
             path, f"the run was started with {json.dumps(old)}; start a new run", new
         )
-        for path, old, new in changed
+        for path, old, new in differences(saved.to_json(), spec.to_json())
         if not any(path == key or path.startswith(f"{key}.") for key in may_change)
     ]
     if problems:
@@ -248,13 +231,7 @@ def resumed_spec(
     check_cluster_allowed(run_dir.root, spec, source.sets)
     if source.schedules is None and (open_ends := schedules.open_ends(keys)):
         raise UsageError(f"{run_dir.root}: {open_ends}")
-    return ResumedSpec(
-        spec=spec,
-        root_seed=root_seed,
-        is_changed=bool(changed),
-        budget_before=saved.env.max_frame,
-        origin=origin,
-    )
+    return saved, spec
 
 
 class _Schedules:
@@ -330,13 +307,12 @@ def file_notes(
         )
 
 
-def rows_notes(recorded: ResumedSpec) -> Iterator[str]:
+def rows_notes(spec: Spec, budget_before: int) -> Iterator[str]:
     """A line if a larger budget has very many rows. They stay even: metrics are means
     over them."""
-    spec = recorded.spec
-    budget = recorded.spec.env.max_frame
+    budget = spec.env.max_frame
     rows = spec.meta.share_of(budget) // spec.log_frequency
-    if budget > recorded.budget_before and rows > MANY_ROWS:
+    if budget > budget_before and rows > MANY_ROWS:
         yield (
             f"meta.log_frequency stays {spec.log_frequency}, as at the start: "
             f"{rows:,} rows per Session, which make graphs slow. For {ROWS} rows "
@@ -429,14 +405,16 @@ def reopen(run_dir: RunDir, ended: Sequence[bool]) -> None:
 
 
 def check_budget(
-    recorded: ResumedSpec, run_dir: RunDir, manifests: Sequence[Manifest | None]
+    spec: Spec,
+    budget_before: int,
+    run_dir: RunDir,
+    manifests: Sequence[Manifest | None],
 ) -> None:
     """Raises SpecError for a new budget that a training has already spent."""
-    budget = recorded.spec.env.max_frame
-    meta = recorded.spec.meta
-    if budget >= recorded.budget_before:
+    budget = spec.env.max_frame
+    if budget >= budget_before:
         return
-    for sessions in meta.trainings:
+    for sessions in spec.meta.trainings:
         frames = [
             0 if (saved := manifests[session]) is None else saved.frame
             for session in sessions

@@ -13,7 +13,7 @@ from slm_lab.env.lookup import find_env
 from slm_lab.env.pool_names import is_pooled
 from slm_lab.env.simulators.atari import is_atari
 from slm_lab.records.lock import RunLock
-from slm_lab.records.lookup import find_run
+from slm_lab.records.lookup import find_run, required_seed
 from slm_lab.records.origin import provenance, resumed
 from slm_lab.records.run_source import RunSource
 from slm_lab.session.seeding import draw_root_seed
@@ -136,28 +136,27 @@ class PreparedRun:
     def _resume(self, source: RunSource) -> None:
         """Restores the run from its folder, and notes in its spec files that it
         resumes."""
-        recorded = resume.resumed_spec(self.run_dir, source, MAY_CHANGE)
-        self.spec = recorded.spec
-        self.root_seed = recorded.root_seed
+        saved, self.spec = resume.resumed_spec(self.run_dir, source, MAY_CHANGE)
+        self.root_seed = required_seed(self.run_dir, self.spec.meta.random_seed)
+        origin = origin_of(self.run_dir.spec_file)
+        budget_before = saved.env.max_frame
         where = f"{self.run_dir.root}: {self.spec.name}"
         spaces = check_spaces(where, self.spec)
         self.notes += tuple(fall_back(self.spec, self.run_dir, 0))
         ended, manifests = have_ended(self.spec, self.run_dir, 0)
         resume.check_checkpoints(self.spec, self.run_dir, manifests)
-        resume.check_budget(recorded, self.run_dir, manifests)
+        resume.check_budget(self.spec, budget_before, self.run_dir, manifests)
         if None in manifests:
-            resume.check_initial(self.run_dir, recorded.origin)
-        self.notes += tuple(
-            resume.file_notes(recorded.origin, source.spec_file, self.run_dir)
-        )
-        self.notes += tuple(resume.rows_notes(recorded))
+            resume.check_initial(self.run_dir, origin)
+        self.notes += tuple(resume.file_notes(origin, source.spec_file, self.run_dir))
+        self.notes += tuple(resume.rows_notes(self.spec, budget_before))
         has_ended = all(ended)
         start = provenance(self.root_seed)
         if not has_ended:
             check_machine(where, self.spec)
             resume.reopen(self.run_dir, ended)
-            self.notes += tuple(resume.versions_notes(recorded.origin, start))
-        if recorded.is_changed or not has_ended:
+            self.notes += tuple(resume.versions_notes(origin, start))
+        if saved.to_json() != self.spec.to_json() or not has_ended:
             frames = [
                 0 if manifest is None else manifest.frame for manifest in manifests
             ]
@@ -168,7 +167,7 @@ class PreparedRun:
             }
             if source.schedules is not None:
                 how["schedules"] = source.schedules
-            origin = resumed(recorded.origin, start, source.sets, **how)
+            origin = resumed(origin, start, source.sets, **how)
             resume.write_spec(
                 self.run_dir, self.spec, {**origin, **_each_rank(self.spec)}
             )

@@ -20,7 +20,8 @@ RUN_MODES = (
     "eval@RUN",
     "enjoy@RUN",
 )
-ALWAYS_OF_A_RUN = ("eval", "enjoy")
+PLAYING = ("eval", "enjoy")
+"""The verbs that play the agents of a run."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def parse_mode(text: str) -> RunMode:
     for verb in get_args(Verb):
         if name != verb or (at and (not run or verb == "dev")):
             continue
-        if verb in ALWAYS_OF_A_RUN and not at:
+        if verb in PLAYING and not at:
             raise UsageError(
                 f"the mode {verb} needs a run: {verb}@latest or {verb}@FOLDER"
             )
@@ -68,7 +69,7 @@ def nearest_mode(text: str) -> str | None:
     )
     if verb is None:
         return None
-    if at or verb in ALWAYS_OF_A_RUN:
+    if at or verb in PLAYING:
         return f"{verb}@{run or 'latest'}"
     return verb
 

@@ -1,17 +1,15 @@
 """A Trial: runs the Sessions of one spec in processes, and draws their rows."""
 
-import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, TypeAlias, final
 
 from slm_lab.core.errors import LabError
-from slm_lab.core.process import STOP_SIGNALS, importing, signals_handled, usable_cores
+from slm_lab.core.process import importing, stop_on_signals, usable_cores
 from slm_lab.core.registry import load_target
 from slm_lab.metrics.reader import read_existing, read_rows
 from slm_lab.parallel.fork_server import CONTEXT
@@ -39,8 +37,6 @@ Launcher: TypeAlias = Callable[
 ]
 """Runs the Sessions of one training, and calls the function a few times a second."""
 
-ONE_SIGNAL = 0.5
-"""Seconds within which two signals count as one."""
 DRAW_INTERVAL = 30.0
 """The minimum number of seconds between two drawings of the live graphs."""
 DRAW_SHARE = 0.02
@@ -333,26 +329,3 @@ def _frames_so_far(spec: Spec, manifests: Sequence[Manifest | None]) -> list[int
                 count = len(actors)
                 frames[session] = learned * (n + 1) // count - learned * n // count
     return frames
-
-
-@contextmanager
-def stop_on_signals(request_stop: Callable[[], None]) -> Iterator[None]:
-    """The first signal calls `request_stop`, which makes the trainings save and end. A
-    second one raises KeyboardInterrupt, unless it comes at once: `timeout` sends
-    two."""
-    # not the board's flag: a Session that got the same signal may have set it
-    first = 0.0
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        nonlocal first
-        if not first:
-            first = time.monotonic()
-            request_stop()
-        elif time.monotonic() - first > ONE_SIGNAL:
-            # a third signal must not interrupt the cleanup
-            for stop_signal in STOP_SIGNALS:
-                signal.signal(stop_signal, signal.SIG_IGN)
-            raise KeyboardInterrupt
-
-    with signals_handled(handle):
-        yield

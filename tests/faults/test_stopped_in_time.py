@@ -8,8 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from slm_lab.core.process import ONE_SIGNAL
 from slm_lab.storage.manifest import read_manifest
-from slm_lab.studies.trial import ONE_SIGNAL
 from tests.faults.lab import (
     NAME,
     all_gone,

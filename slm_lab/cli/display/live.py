@@ -1,18 +1,29 @@
 """A live table on a terminal, of Sessions or of trials; elsewhere lines of a log."""
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import ClassVar, NamedTuple, Self
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
+from typing_extensions import override
 
-from slm_lab.cli.display.screen import Screen
+from slm_lab.cli.display.screen import Screen, print_line
+from slm_lab.core.text import error_summary
+from slm_lab.metrics.trial_state import Status, TrialState
+from slm_lab.records.event_log import StudyState
+
+if TYPE_CHECKING:
+    from slm_lab.records.progress import SearchProgress
+    from slm_lab.studies.study import Study
 
 GAP = 2
 """Blank columns between two columns of a table."""
+REFRESH = 0.5
+"""Seconds between two updates of the table of a study."""
 STOPPING = "saving, then stopping; Ctrl-C again ends at once"
 
 
@@ -87,3 +98,85 @@ class LiveTable(ABC):
     @property
     def _has_bars(self) -> bool:
         return self._console.width >= self.ROOM_FOR_BAR
+
+
+class TrialStage(NamedTuple):
+    """The part of a trial's state whose change makes a line."""
+
+    status: Status
+    restarts: int
+    copies: int
+
+    @classmethod
+    def of(cls, state: TrialState) -> Self:
+        """The stage of a trial in this state."""
+        return cls(state.status, state.restarts, state.copies)
+
+
+class StudyTable(LiveTable):
+    """Shows the trials of a study inside its `with` block, and prints a line for those
+    that change. `update` must be called a few times a second."""
+
+    TOLD: ClassVar[Collection[Status]]
+    """The states of which a line tells even beside the live table."""
+
+    def __init__(self, console: Console, study: "Study | SearchProgress") -> None:
+        super().__init__(console)
+        self._study = study
+        # what a resumed study did before has been printed then
+        self._logged = {
+            trial: TrialStage.of(state) for trial, state in self._state.trials.items()
+        }
+        for state in self._state.of(Status.RUNNING):  # when the study was killed
+            waiting = TrialStage.of(state)._replace(status=Status.WAITING)
+            self._logged[state.trial] = waiting
+        self._logged_stopping = False
+        self._next = 0.0
+
+    @property
+    def _state(self) -> StudyState:
+        return self._study.study_state
+
+    @override
+    def __exit__(self, *error: object) -> None:
+        self._log()
+        super().__exit__(*error)
+
+    def update(self) -> None:
+        """Shows the current state."""
+        self._log()
+        now = time.monotonic()
+        if not self.is_live or now < self._next:
+            return
+        self._next = now + REFRESH
+        is_stopping = self._study.stopping and self._state.of(Status.RUNNING)
+        self._show(Text(STOPPING if is_stopping else "", "yellow"))
+
+    @abstractmethod
+    def _name(self, trial: int) -> str:
+        """The name of a trial in a line."""
+
+    @abstractmethod
+    def _change(self, state: TrialState, before: TrialStage | None) -> str:
+        """What a line says after the name of a trial that has begun, paused or
+        ended."""
+
+    def _log(self) -> None:
+        if self._study.stopping and not self._logged_stopping and not self.is_live:
+            self._logged_stopping = True
+            print_line(self._console, STOPPING)
+        for trial, state in self._state.trials.items():
+            stage = TrialStage.of(state)
+            before = self._logged.get(trial)
+            is_retried = before is not None and state.restarts > before.restarts
+            if stage == before or (state.status is Status.WAITING and not is_retried):
+                continue
+            self._logged[trial] = stage
+            if is_retried:
+                text = f" restarts: {error_summary(str(state.last_failure))}"
+            elif state.status is Status.FAILED:
+                text = f" failed: {error_summary(str(state.error))}"
+            else:
+                text = self._change(state, before)
+            if not self.is_live or is_retried or state.status in self.TOLD:
+                print_line(self._console, f"{self._name(trial)}{text}")

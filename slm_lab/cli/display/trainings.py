@@ -1,18 +1,15 @@
 """The live table of a study's trainings; without a terminal, lines of a log."""
 
-import time
 from collections.abc import Callable
 from typing import Protocol, final
 
 from rich.console import Console, RenderableType
-from rich.text import Text
 from typing_extensions import override
 
-from slm_lab.cli.display.live import STOPPING, LiveTable, TableColumn
-from slm_lab.cli.display.screen import print_line
-from slm_lab.core.text import duration_text, error_summary, short_count, significant
+from slm_lab.cli.display.live import StudyTable, TableColumn, TrialStage
+from slm_lab.core.process import stop_on_signals
+from slm_lab.core.text import duration_text, short_count, significant
 from slm_lab.metrics.trial_state import Status, TrialState
-from slm_lab.records.event_log import StudyState
 from slm_lab.studies.pool import Pool
 from slm_lab.studies.study import Study
 
@@ -21,9 +18,7 @@ class TrainingsRun(Protocol):
     """What the table shows."""
 
     study: Study
-    study_state: StudyState
     pool: Pool
-    num_trials: int
 
     def label(self, trial: int) -> str:
         """The name of a training."""
@@ -32,17 +27,13 @@ class TrainingsRun(Protocol):
         """The frames of a training."""
 
 
-REFRESH = 0.5
-"""Seconds between two updates of the table."""
-
-
 @final
-class TrainingsTable(LiveTable):
-    """Shows the running trainings inside its `with` block, and prints a line for each
-    one that begins or ends. `update` must be called a few times a second."""
+class TrainingsTable(StudyTable):
+    """Shows the trainings of a study that run. Lines tell how others ended."""
 
     BAR_WIDTH = 24
     ROOM_FOR_BAR = 90
+    TOLD = frozenset(Status) - {Status.RUNNING}
 
     def __init__(
         self,
@@ -51,31 +42,9 @@ class TrainingsTable(LiveTable):
         return_of: Callable[[int], float | None] | None = None,
     ) -> None:
         """`return_of` is the recent return of a running training; None: not shown."""
-        super().__init__(console)
+        super().__init__(console, run.study)
         self._run = run
         self._return_of = return_of
-        # what a resumed study did before has been printed then
-        self._logged = {
-            trial: state.status
-            for trial, state in run.study_state.trials.items()
-            if state.status.is_over
-        }
-        self._next = 0.0
-
-    @override
-    def __exit__(self, *error: object) -> None:
-        self._log()
-        super().__exit__(*error)
-
-    def update(self) -> None:
-        """Shows the current state."""
-        self._log()
-        now = time.monotonic()
-        if not self.is_live or now < self._next:
-            return
-        self._next = now + REFRESH
-        is_stopping = self._run.study.stopping and self._run.pool.running
-        self._show(Text(STOPPING if is_stopping else "", "yellow"))
 
     @override
     def _picture(self) -> RenderableType:
@@ -101,22 +70,27 @@ class TrainingsTable(LiveTable):
             )
         return table
 
-    def _log(self) -> None:
-        for trial, state in self._run.study_state.trials.items():
-            status = state.status
-            if status is Status.WAITING or self._logged.get(trial) is status:
-                continue
-            self._logged[trial] = status
-            if status is not Status.RUNNING or not self.is_live:
-                print_line(self._console, self._line(trial, state))
+    @override
+    def _name(self, trial: int) -> str:
+        return f"[{trial + 1}/{self._study.num_trials}] {self._run.label(trial)}"
 
-    def _line(self, trial: int, state: TrialState) -> str:
-        name = f"[{trial + 1}/{self._run.num_trials}] {self._run.label(trial)}"
+    @override
+    def _change(self, state: TrialState, before: TrialStage | None) -> str:
         if state.status is Status.RUNNING:
-            return f"{name} begins"
-        if state.status is Status.FAILED:
-            return f"{name} failed: {error_summary(str(state.error))}"
+            return " begins"
         return (
-            f"{name}: {significant(state.score)} after {short_count(state.frame)} "
-            f"frames, {duration_text(state.seconds)}"
+            f": {significant(state.score)} after {short_count(state.frame)} frames, "
+            f"{duration_text(state.seconds)}"
         )
+
+
+def train_shown(
+    console: Console,
+    run: TrainingsRun,
+    return_of: Callable[[int], float | None] | None = None,
+) -> None:
+    """Runs the trainings of a study below their live table. The first signal makes
+    them save and end. `return_of` is as for the table."""
+    display = TrainingsTable(console, run, return_of)
+    with stop_on_signals(run.study.stop), display:
+        run.study.run(display.update)

@@ -1,8 +1,7 @@
 """The live table of the trials of a search; without a terminal, lines of a log."""
 
-import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, final
+from typing import TYPE_CHECKING, Any, final
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -10,20 +9,17 @@ from rich.text import Text
 from typing_extensions import override
 
 from slm_lab.charts.search_summary import point_texts
-from slm_lab.cli.display.live import GAP, STOPPING, LiveTable, TableColumn
+from slm_lab.cli.display.live import GAP, StudyTable, TableColumn, TrialStage
 from slm_lab.cli.display.screen import print_line
-from slm_lab.core.text import error_summary, short_count, significant
+from slm_lab.core.text import short_count, significant
 from slm_lab.core.values import short_names, value_text
 from slm_lab.metrics.trial_state import Status, TrialState
-from slm_lab.records.event_log import StudyState
 from slm_lab.spec.search import dimensions
 
 if TYPE_CHECKING:
     from slm_lab.records.progress import SearchProgress
     from slm_lab.studies.study import Study
 
-REFRESH = 0.5
-"""Seconds between two updates of the table."""
 FEWEST_ROWS = 6
 """The minimum rows of the live table; a taller terminal shows more."""
 AROUND = 8
@@ -39,22 +35,14 @@ STYLES = {
 }
 
 
-class TrialStage(NamedTuple):
-    """The part of a trial's state whose change makes a log line."""
-
-    status: Status
-    restarts: int
-    copies: int
-
-
 @final
-class TrialsTable(LiveTable):
-    """Shows a search inside its `with` block; `update` must be called a few times a
-    second. `names` are the short names of the searched keys, `max_frame` is the budget
-    of a trial."""
+class TrialsTable(StudyTable):
+    """Shows a search. `names` are the short names of the searched keys, `max_frame` is
+    the budget of a trial."""
 
     BAR_WIDTH = 16
     ROOM_FOR_BAR = 100
+    TOLD = (Status.FAILED,)
 
     def __init__(
         self,
@@ -63,40 +51,9 @@ class TrialsTable(LiveTable):
         names: Mapping[str, str],
         max_frame: int,
     ) -> None:
-        super().__init__(console)
-        self._search = search
+        super().__init__(console, search)
         self._names = names
         self._max_frame = max_frame
-        self._logged = {
-            trial: _stage(state) for trial, state in self._state.trials.items()
-        }
-        for state in self._state.of(Status.RUNNING):  # when the search was killed
-            waiting = _stage(state)._replace(status=Status.WAITING)
-            self._logged[state.trial] = waiting
-        self._logged_stopping = False
-        self._next = 0.0
-
-    @property
-    def _state(self) -> StudyState:
-        return self._search.study_state
-
-    @override
-    def __exit__(self, *error: object) -> None:
-        self._log(failures_only=self.is_live)
-        super().__exit__(*error)
-
-    def update(self) -> None:
-        """Shows the current state."""
-        if not self.is_live:
-            self._log()
-            return
-        now = time.monotonic()
-        if now < self._next:
-            return
-        self._next = now + REFRESH
-        self._log(failures_only=True)
-        is_stopping = self._search.stopping and self._state.of(Status.RUNNING)
-        self._show(Text(STOPPING if is_stopping else "", "yellow"))
 
     def print_best(self, count: int) -> None:
         """Prints the best trials, if no live table stays on the screen."""
@@ -129,7 +86,7 @@ class TrialsTable(LiveTable):
             columns.append(TableColumn(f"+{more}", justify="left"))
         table = self._grid(columns)
         for state in [*running, *others][:count]:
-            frame = max(self._search.frame_of(state.trial), state.frame)
+            frame = max(self._study.frame_of(state.trial), state.frame)
             attempt = ""
             if state.restarts:
                 attempt = f" ({state.restarts + 1}. try)"
@@ -160,7 +117,7 @@ class TrialsTable(LiveTable):
     def _summary(self) -> Text:
         counts = [(len(self._state.of(status)), status) for status in Status]
         message = ", ".join(f"{count} {status}" for count, status in counts if count)
-        known = f"{len(self._state.trials)} of {self._search.num_trials} trials"
+        known = f"{len(self._state.trials)} of {self._study.num_trials} trials"
         best = self._best()
         return Text.assemble(
             (f"{known}: {message}", "dim"), (best and f"\nbest so far: {best}", "bold")
@@ -178,47 +135,29 @@ class TrialsTable(LiveTable):
     def _values(self, state: TrialState) -> str:
         return ", ".join(point_texts(state, self._names))
 
-    def _log(self, failures_only: bool = False) -> None:
-        if self._search.stopping and not self._logged_stopping and not failures_only:
-            self._logged_stopping = True
-            print_line(self._console, STOPPING)
-        for trial, state in self._state.trials.items():
-            stage = _stage(state)
-            before = self._logged.get(trial)
-            is_retried = before is not None and state.restarts > before.restarts
-            if stage == before or (state.status is Status.WAITING and not is_retried):
-                continue
-            self._logged[trial] = stage
-            if not failures_only or is_retried or state.status is Status.FAILED:
-                print_line(self._console, f"t{trial} {self._change(state, before)}")
+    @override
+    def _name(self, trial: int) -> str:
+        return f"t{trial}"
 
+    @override
     def _change(self, state: TrialState, before: TrialStage | None) -> str:
-        if before is not None and state.restarts > before.restarts:
-            return f"restarts: {error_summary(str(state.last_failure))}"
         if state.status is Status.RUNNING:
-            return (
-                f"{'begins' if before is None else 'continues'}: {self._values(state)}"
-            )
-        if state.status is Status.FAILED:
-            return f"failed: {error_summary(str(state.error))}"
+            verb = "begins" if before is None else "continues"
+            return f" {verb}: {self._values(state)}"
         if (
             state.status is Status.PAUSED
             and before is not None
             and state.copies > before.copies
         ):
-            return f"copies t{state.donor}: {self._values(state)}"
+            return f" copies t{state.donor}: {self._values(state)}"
         best = self._best()
         end = ""
         if best:
             end = f"; best so far {best}"
         at = f"{state.status} at {short_count(state.frame)} frames"
-        return f"{at} with {significant(state.score)}{end}"
+        return f" {at} with {significant(state.score)}{end}"
 
 
 def searched_names(search: Mapping[str, Any] | None) -> dict[str, str]:
     """The short names of the searched keys, by their dotted paths."""
     return short_names([variable.path for variable in dimensions(search or {})])
-
-
-def _stage(state: TrialState) -> TrialStage:
-    return TrialStage(state.status, state.restarts, state.copies)

@@ -7,7 +7,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
@@ -28,12 +28,28 @@ from slm_lab.core.plugins import refuse_during_import
 from slm_lab.core.process import children_killed, main_module_hidden
 from slm_lab.core.text import error_summary, public_words
 
+if TYPE_CHECKING:
+    from slm_lab.studies.study import Study
+
 FAILED = 1
 BAD_INPUT = 2
 MISSING = 3
 """There is no such run. A script may then begin one."""
 INTERRUPTED = 130
 BAD_INPUTS = (SpecError, UsageError, MissingExtraError)
+
+
+def code_of_study(noun: str, study: "Study", has_failed: bool = False) -> int:
+    """The exit code of a study, in which a training may have failed. Prints why the
+    study, called by `noun`, has stopped itself."""
+    if study.problem is not None:
+        print(f"the {noun} has stopped: {study.problem}", file=sys.stderr)
+        return FAILED
+    if study.stopping:
+        return INTERRUPTED
+    if has_failed:
+        return FAILED
+    return 0
 
 
 @contextmanager

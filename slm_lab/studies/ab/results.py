@@ -117,8 +117,8 @@ class AbResults:
         table = self._folder.path / f"{self._folder.stem}_ab_df.csv"
         content = pairs_table(self.paired_returns()).to_csv(index=False)
         write_atomically(table, content.encode())
-        write_json(self._folder.result_file, self.document())
-        return [table, self._folder.result_file]
+        write_json(self._folder.record.result_file, self.document())
+        return [table, self._folder.record.result_file]
 
     def document(self) -> dict[str, Any]:
         """The result as JSON has it: an end of the interval is null while it is

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from slm_lab.core.errors import UsageError
-from slm_lab.recipes.recipe import GAMES, recipes, resolve_words
+from slm_lab.core.plugins import import_plugins
+from slm_lab.recipes.recipe import is_algorithm
 from slm_lab.records.run_source import RunSource
 from slm_lab.studies.benchmark.plan import BenchmarkPlan, PlannedRow, planned_row
 from slm_lab.studies.benchmark.run import BenchmarkRun
 from slm_lab.studies.benchmark.suite import SuiteRow, read_suite, shipped_suites
+from slm_lab.studies.resolve import resolve_names
 
 
 class BenchmarkRequest(NamedTuple):
@@ -53,7 +55,7 @@ def _planned(request: BenchmarkRequest, row: SuiteRow) -> PlannedRow:
     the modules of the spec. Raises UsageError for a recipe without an environment."""
     sets = (*row.sets, *request.source.sets)
     name = row.spec_name
-    is_recipe = row.file in {*recipes(), *GAMES}
+    is_recipe = is_algorithm(row.file)
     if is_recipe and name is None and row.env is None:
         raise UsageError(
             f"{request.suite}: runs: {row.file} is an algorithm: name its "
@@ -66,10 +68,12 @@ def _planned(request: BenchmarkRequest, row: SuiteRow) -> PlannedRow:
     source = replace(
         request.source, spec_file=row.file, spec_name=name, sets=sets, seed=None
     )
+    source = resolve_names(source)
+    import_plugins(source.imports)
     return planned_row(
         name=row.name,
         method=row.method,
-        source=resolve_words(source),
+        source=source,
         seeds=row.seeds,
         bound=row.bound,
     )

@@ -11,7 +11,6 @@ from typing import Any, final
 
 from slm_lab.charts.speeds import Way
 from slm_lab.core.errors import (
-    MissingRunError,
     Problem,
     UsageError,
     undone_on_failure,
@@ -24,8 +23,8 @@ from slm_lab.records.comparison import (
     PLAN_BLOCK,
     PLAN_FILE,
     ComparisonKind,
+    ComparisonRecord,
     UnknownKind,
-    kind_of,
 )
 from slm_lab.records.event_log import (
     Began,
@@ -72,8 +71,10 @@ def read_plan(
     `to_resume` warns of suspicious keys. It raises UsageError also for speeds that
     another machine has measured.
     """
-    file, block = _plan_block(folder)
-    _check_kind(folder, block, kind)
+    comparison = ComparisonRecord.required(folder)
+    file = comparison.plan_file
+    block = comparison.block
+    _check_kind(comparison, kind)
     check_format(folder, block.get("format"))
     recorded = validated(
         kind=RecordedPlan,
@@ -116,14 +117,14 @@ def read_plan(
     return plan
 
 
-def _check_kind(folder: Path, block: Mapping[str, Any], kind: ComparisonKind) -> None:
-    """Raises UsageError, which names the right command, if the plan in a folder is of
-    another kind; UnreadableFileError for a kind of a later version."""
-    plan_kind = kind_of(block)
-    directions = plan_kind.directions.replace("{folder}", str(folder))
-    if isinstance(plan_kind, UnknownKind):
+def _check_kind(comparison: ComparisonRecord, kind: ComparisonKind) -> None:
+    """Raises UsageError, which names the right command, if a comparison is of another
+    kind; UnreadableFileError for a kind of a later version."""
+    folder = str(comparison.folder)
+    directions = comparison.kind.directions.replace("{folder}", folder)
+    if isinstance(comparison.kind, UnknownKind):
         raise UnreadableFileError(f"{folder} is {directions}")
-    if plan_kind is not kind:
+    if comparison.kind is not kind:
         raise UsageError(f"{folder} is {directions}")
 
 
@@ -164,28 +165,15 @@ def allowed_imports(
     """The modules that a comparison was begun with, and `imports`; with `trust` all
     that it names. Raises UsageError for a module that the user has not allowed;
     SpecError."""
-    file, _ = _plan_block(folder)
+    comparison = ComparisonRecord.required(folder)
+    file = comparison.plan_file
     named = named_by([file], PLAN_BLOCK)
     allowed = tuple(imports)
     if trust:
         allowed = (*imports, *named)
     check_allowed(folder, named, allowed)
-    recorded = recorded_imports(file, read_file(file), PLAN_BLOCK)
+    recorded = recorded_imports(file, comparison.content, PLAN_BLOCK)
     return tuple(dict.fromkeys([*recorded, *allowed]))
-
-
-def _plan_block(folder: Path) -> tuple[Path, dict[str, Any]]:
-    """The plan file in a folder, and the plan's own block in it."""
-    if not folder.is_dir():
-        raise MissingRunError(f"there is no folder {folder}")
-    files = sorted(folder.glob(PLAN_FILE.format("*")))
-    block = None
-    if len(files) == 1:
-        block = read_file(files[0]).get(PLAN_BLOCK)
-    if not isinstance(block, dict):
-        lacks = f"it has no {PLAN_FILE.format('*')}"
-        raise UsageError(f"{folder} is not the folder of a comparison: {lacks}")
-    return files[0], block
 
 
 def params_of(planned: Planned) -> Params:
@@ -218,9 +206,9 @@ class CompareFolder:
         return cls(path, plan)
 
     @property
-    def result_file(self) -> Path:
-        """The file with the answer."""
-        return self.path / self.plan.kind.result_name(self.stem)
+    def record(self) -> ComparisonRecord:
+        """The comparison as it is on disk."""
+        return ComparisonRecord(self.plan.file(self.path))
 
     def keep_seeds(self) -> None:
         """Writes the plan's seeds into its file, which may have fewer. Raises

@@ -1,11 +1,13 @@
 """The trainings of a plan, as what every kind of comparison proposes to its study."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from typing_extensions import override
 
 from slm_lab.metrics.trial_state import Params, TrialState
 from slm_lab.records.run_source import RunSource
+from slm_lab.records.trust import command_text, modules_of
 from slm_lab.studies.compare.folder import CompareFolder, params_of
 from slm_lab.studies.compare.plan import Plan, Planned
 from slm_lab.studies.pool import Pool, Request, Slots, request_of, resources_for
@@ -49,6 +51,11 @@ class PlannedTrainings(Agenda):
     def resume_words(self) -> list[str]:
         """The words of the command that resumes it."""
         return self.plan.kind.resume_words(self.folder, self.plan.terms)
+
+    def command(self, words: Sequence[str]) -> str:
+        """The command with these words, which imports the modules of its specs."""
+        modules = [*self.plan.imports, *modules_of(self.plan.baseline)]
+        return command_text(words, modules)
 
     def new_source(self, planned: Planned) -> RunSource:
         """What a training that has not begun trains."""

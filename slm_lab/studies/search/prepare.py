@@ -20,7 +20,7 @@ from slm_lab.env.check import check_env
 from slm_lab.env.lookup import find_env
 from slm_lab.records.event_log import EventLog
 from slm_lab.records.lock import RunLock
-from slm_lab.records.lookup import find_run
+from slm_lab.records.lookup import find_run, required_seed
 from slm_lab.records.origin import provenance, resumed
 from slm_lab.records.run_source import RunSource
 from slm_lab.records.trust import check_allowed, modules_at
@@ -31,6 +31,7 @@ from slm_lab.spec.schema.block import problems_of
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.search import LISTS, Dimension, extremes
+from slm_lab.storage.run_dir import origin_of
 from slm_lab.studies.pool import Pool, Resources, local_resources, request_of
 from slm_lab.studies.requirements import check_machine, check_spaces
 from slm_lab.studies.resume import (
@@ -103,10 +104,9 @@ class Prepared:
     def _resume(self, source: RunSource, keep: int | None) -> None:
         """Restores the search from its event log, and records in its spec file that it
         resumes."""
-        recorded = resumed_spec(self.run_dir, source, MAY_CHANGE, is_search=True)
-        self.spec = recorded.spec
-        self.root_seed = recorded.root_seed
-        origin = recorded.origin
+        _, self.spec = resumed_spec(self.run_dir, source, MAY_CHANGE, is_search=True)
+        self.root_seed = required_seed(self.run_dir, self.spec.meta.random_seed)
+        origin = origin_of(self.run_dir.spec_file)
         self._check(f"{self.run_dir.root}: {self.spec.name}", self.spec)
         check_initial(self.run_dir, origin)
         self._resources = _resources(self.spec)

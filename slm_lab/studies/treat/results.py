@@ -143,7 +143,7 @@ class TreatResults:
 
     def write(self, effects: list[Effect] | None = None) -> None:
         """Writes the result, with the effects once they are known. Raises OSError."""
-        write_json(self._folder.result_file, self.document(effects or []))
+        write_json(self._folder.record.result_file, self.document(effects or []))
 
     def document(self, effects: list[Effect]) -> dict[str, Any]:
         """The result as JSON has it."""

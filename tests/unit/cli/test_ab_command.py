@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from slm_lab.cli.ab import specs_of
 from slm_lab.core.errors import UsageError
+from slm_lab.studies.resolve import specs_of
 from tests.faults.lab import NAME, write_spec
 from tests.support import ppo
 from tests.unit.cli.trained import assert_bad_input

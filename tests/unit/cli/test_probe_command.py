@@ -6,6 +6,7 @@ import shlex
 import pytest
 
 from slm_lab.cli import probe as module
+from slm_lab.records.run_source import RunSource
 from slm_lab.studies.probe import AS_IS, REST, Change, Speed
 from tests.faults.lab import NAME, write_spec
 from tests.support import parse, ppo
@@ -39,9 +40,8 @@ def test_the_printed_command_can_be_pasted_into_a_shell(
     monkeypatch.setattr(module, "Probe", Stand)
     write_spec(tmp_path, ppo())
     file = (tmp_path / "spec.json").rename(tmp_path / "my spec.json")
-    module.probe(
-        str(file), NAME, [WIDER, "meta.threads=1"], imports, trust=False, as_json=False
-    )
+    sets = (WIDER, "meta.threads=1")
+    module.probe(RunSource(str(file), NAME, sets=sets, imports=imports))
     (line,) = (
         each
         for each in capsys.readouterr().out.splitlines()
@@ -68,7 +68,7 @@ def test_the_environment_of_a_recipe_may_be_in_a_module_of_this_folder(
         "entry = 'gymnasium.envs.classic_control:CartPoleEnv'\n"
         "gymnasium.register('Probed-v0', entry)\n"
     )
-    module.probe("ppo", "probed_env:Probed-v0", (), (), trust=False, as_json=False)
+    module.probe(RunSource("ppo", "probed_env:Probed-v0"))
     command = capsys.readouterr().out.splitlines()[-1]
     assert "-s env=probed_env:Probed-v0" in command
     assert command.endswith("--import probed_env")
@@ -78,13 +78,13 @@ def test_document_and_table_agree(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(module, "Probe", Stand)
     write_spec(tmp_path, ppo())
     file = str(tmp_path / "spec.json")
-    module.probe(file, None, (), (), trust=False, as_json=False)
+    module.probe(RunSource(file))
     text = capsys.readouterr().out
     assert "update 60%, rest 40%" in text
     rows = [line.split() for line in text.partition("Measured")[2].splitlines()]
     assert ["as", "it", "is", "100", "1.00", "alike"] in rows
     assert [*FASTER.sets, "200", "2.00", "alike"] in rows
-    module.probe(file, None, (), (), trust=False, as_json=True)
+    module.probe(RunSource(file, output="json"))
     document = json.loads(capsys.readouterr().out)
     assert (document["frames_per_s"], document["measured"]) == (100.0, 100.0)
     assert document["set"] == list(FASTER.sets)

@@ -5,12 +5,13 @@ import signal
 import numpy as np
 import pytest
 
+from slm_lab.core.process import stop_on_signals
 from slm_lab.session.status_board import Phase
 from slm_lab.storage.manifest import Manifest
 from slm_lab.storage.result import Ending, SessionResult
 from slm_lab.storage.run_dir import RunDir
 from slm_lab.studies import trial as module
-from slm_lab.studies.trial import Trial, TrialTask, have_ended, stop_on_signals
+from slm_lab.studies.trial import Trial, TrialTask, have_ended
 from tests.support import parse, ppo
 
 BUDGET = 1000
@@ -222,6 +223,6 @@ def test_signals_that_come_together_count_as_one(monkeypatch):
         for _ in range(3):
             signal.raise_signal(signal.SIGTERM)
         assert requests == [1]
-        monkeypatch.setattr(module, "ONE_SIGNAL", 0.0)
+        monkeypatch.setattr("slm_lab.core.process.ONE_SIGNAL", 0.0)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
