@@ -27,6 +27,29 @@ class TrainingCurve(NamedTuple):
     """Its place among the trainings of the Trial."""
 
 
+class TrainingEnd(NamedTuple):
+    """The end of one training: the mean over its workers, NaN if no episode has ended;
+    and the frames of all."""
+
+    final_return: float
+    frames: float
+    seconds: float
+
+
+def end_of(rows: Sequence[Rows]) -> TrainingEnd:
+    """The end of a training, from the rows of its workers; one has some at least."""
+    ends = {
+        column: [float(worker[column][-1]) for worker in rows if len(worker)]
+        for column in ("final_return", "total_frame", "wall_t")
+    }
+    known = [value for value in ends["final_return"] if np.isfinite(value)]
+    return TrainingEnd(
+        final_return=float(np.mean(known or [np.nan])),
+        frames=max(ends["total_frame"]),
+        seconds=max(ends["wall_t"]),
+    )
+
+
 class TrialCurves(NamedTuple):
     """A Trial, with the curves of its trainings that have values."""
 
@@ -78,22 +101,10 @@ def read_trial(record: RunRecord, x: str, y: Axis) -> TrialCurves:
     for number, sessions in enumerate(record.meta.trainings):
         rows = [read(session) for session in record.sessions if session in sessions]
         lines = [line(session_rows, x_axis(x, 0.0), y) for session_rows in rows]
-        (mean,) = mean_lines(lines, [0] * len(lines)) or (
-            Line(np.empty(0), np.empty(0)),
-        )
-        if mean.x.size:
-            finals, frames, seconds = (
-                [
-                    float(session_rows[column][-1])
-                    for session_rows in rows
-                    if len(session_rows)
-                ]
-                for column in ("final_return", "total_frame", "wall_t")
-            )
-            known = [value for value in finals if np.isfinite(value)]
-            ends = float(np.mean(known)) if known else np.nan, max(frames), max(seconds)
-            branch = _since_the_fork(record, mean, rows, x)
-            trainings.append(TrainingCurve(branch, *ends, number=number))
+        for mean in mean_lines(lines, [0] * len(lines)):
+            if mean.x.size:
+                branch = _since_the_fork(record, mean, rows, x)
+                trainings.append(TrainingCurve(branch, *end_of(rows), number=number))
     return TrialCurves(record, tuple(trainings))
 
 
