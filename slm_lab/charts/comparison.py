@@ -87,9 +87,13 @@ def dashboard(comparison: ComparedTrainings) -> Chart:
     panels = []
     for x in clocks(comparison):
         groups = _groups(outcomes, x)
-        means = overlay(groups, "mean", np.random.default_rng(0), inks)
-        # as far as all seeds go
-        curves = [curve for curve in means if curve.style == "solid"]
+        curves = overlay(
+            groups,
+            "mean",
+            generator=np.random.default_rng(0),
+            inks=inks,
+            is_whole=True,
+        )
         if not with_bands:
             curves = [curve._replace(band=None) for curve in curves]
         if comparison.threshold is not None and curves:
@@ -135,9 +139,8 @@ def _bar(comparison: ComparedTrainings, way: Way, row: Any) -> Bar:
     text = "failed" if row.failed else "–"
     if np.isfinite(row.speed_up):
         text = f"{row.speed_up:.2f}"
-    crowd = f" {CROWDED}" * way.crowded
     return Bar(
-        label=f"{way.workers}{crowd}",
+        label=way.number,
         height=row.speed_up,
         text=text,
         mark=float(way.workers),
@@ -182,6 +185,7 @@ def return_overview(comparison: ComparedTrainings, x: Axis) -> Chart:
         generator=np.random.default_rng(0),
         title=f"{comparison.title}: return against {x.label}",
         lines=lines,
+        is_whole=True,
         inks={way.name: Ink(_ink(comparison, way).colour) for way in ways},
     )
     return chart._replace(subtitle=_budget_text(comparison), notes=(chart.subtitle,))
@@ -206,16 +210,12 @@ def clocks(comparison: ComparedTrainings) -> list[Axis]:
         for training in outcome.trainings.values()
     ]
     longest = max((training.seconds for training in trainings), default=0.0)
-    cpu_seconds = [
-        float(training.cpu_t[-1])
-        for training in trainings
-        if np.isfinite(training.cpu_t).any()
-    ]
+    cpu_seconds = [training.cpu_t[-1] for training in trainings if training.cpu_t.size]
     return [
         TOTAL_FRAMES,
         wall_clock(longest),
         frames("per process"),
-        cpu_clock(max(cpu_seconds, default=0.0)),
+        cpu_clock(float(np.nanmax([0.0, *cpu_seconds]))),
     ]
 
 

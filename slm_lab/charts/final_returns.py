@@ -103,13 +103,16 @@ def improvement(
     better, worse = groups
     if len(better.strata) != len(worse.strata):
         return None
-    if probability_of_improvement(better.of_tasks, worse.of_tasks) < 0.5:
+    probability = probability_of_improvement(better.of_tasks, worse.of_tasks)
+    if probability < 0.5:
         worse, better = groups
-    x = better.of_tasks
-    y = worse.of_tasks
-    interval = improvement_interval(x, y, generator)
-    probability = probability_of_improvement(x, y)
-    return Improvement(better.label, worse.label, probability, _ends(interval))
+        probability = 1 - probability
+    return Improvement(
+        better.label,
+        worse.label,
+        probability,
+        _ends(improvement_interval(better.of_tasks, worse.of_tasks, generator)),
+    )
 
 
 def paired_difference(

@@ -83,15 +83,16 @@ def overlay_chart(
     title: str,
     lines: Sequence[tuple[str, float]] = (),
     inks: Mapping[str, Ink] | None = None,
+    is_whole: bool = False,
     log: bool = False,
     log_x: bool = False,
     width: float | None = None,
 ) -> Chart:
     """A panel for each heading, over one legend. Groups with one label have one colour
-    in all: that of `inks`, if given. `lines` are the name and the height of dashed
-    lines. A line whose name is the heading of a panel is drawn in that panel alone.
-    `width` is in points, of a chart for paper. Groups over several environments also
-    have a panel with their performance profiles."""
+    in all. `inks` and `is_whole` as for `overlay`. `lines` are the name and the height
+    of dashed lines. A line whose name is the heading of a panel is drawn in that panel
+    alone. `width` is in points, of a chart for paper. Groups over several environments
+    also have a panel with their performance profiles."""
     every = [group for groups in panels.values() for group in groups]
     if len(panels) > 1 and inks is None:
         inks = inks_of(every)
@@ -99,7 +100,13 @@ def overlay_chart(
     named: set[str] = set()
     all_curves: list[Curve] = []
     for heading, groups in panels.items():
-        results = overlay(groups, aggregate, generator.spawn(1)[0], inks)
+        results = overlay(
+            groups,
+            aggregate,
+            generator=generator.spawn(1)[0],
+            inks=inks,
+            is_whole=is_whole,
+        )
         all_curves += results
         levels = [
             level(height, results, name * (name != heading))
@@ -166,12 +173,13 @@ def overlay(
     aggregate: Aggregate,
     generator: np.random.Generator,
     inks: Mapping[str, Ink] | None = None,
+    is_whole: bool = False,
 ) -> list[Curve]:
     """A curve for each group, in order. With `mean` and two seeds or more it has a band
     of one standard deviation. With `iqm` the band is a 95 % bootstrap interval. Where
-    some seeds have no values the curve is dashed and has no band. `inks` are the
-    colours of the labels; without them a label also has the number of seeds, if groups
-    differ in it."""
+    some seeds have no values the curve is dashed and has no band, or ends if it
+    `is_whole`. `inks` are the colours of the labels; without them a label also has the
+    number of seeds, if groups differ in it."""
     curves: list[Curve] = []
     has_counts = inks is None and len({len(group.lines) for group in groups}) > 1
     colours = inks or inks_of(groups)
@@ -182,6 +190,8 @@ def overlay(
             label = f"{label} ({count_text(len(group.lines), 'seed')})"
         look = Curve(label, _NONE, _NONE, ink=colours[group.label])
         curves += _curves(group, look, aggregate, rng)
+    if is_whole:
+        return [curve for curve in curves if curve.style == "solid"]
     return curves
 
 

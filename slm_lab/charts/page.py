@@ -499,7 +499,7 @@ def _bars(panel: Panel) -> list[Trace]:
         along: [bar.mark for bar in bars],
         across: bar_places(bars),
         "mode": "markers",
-        "marker": {"size": 0},
+        "marker": {"opacity": 0},
         f"error_{across}": {
             "type": "constant",
             "value": 0.6 * BAR_WIDTH,

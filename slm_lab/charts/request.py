@@ -130,8 +130,8 @@ class PlotRequest(NamedTuple):
         words = {
             "--x": (self.x, X_WORDS),
             "--statistic": (self.statistic, get_args(Aggregate)),
+            "--by": (self.by or "env", ("env",)),
         }
-        words["--by"] = (self.by or "env", ("env",))
         for option, (word, known) in words.items():
             if word not in known:
                 raise UsageError(f"{option} {word}: {not_among(word, known)}")

@@ -1,7 +1,7 @@
 """The charts of a search: dots as a picture; a page adds importances, parallel axes and
 a table."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -262,13 +262,7 @@ def _results(trials: Sequence[TrialState]) -> list[Places]:
 
 
 def _best_chart(best_first: Sequence[TrialState], names: Mapping[str, str]) -> Chart:
-    columns: dict[str, Callable[[TrialState], str]] = {
-        "trial": lambda trial: str(trial.trial),
-        "status": lambda trial: summary.STATUS_WORDS.get(trial.status, trial.status),
-        SCORE: lambda trial: number_text(trial.known_score, 4),
-        _STRENGTH: lambda trial: number_text(trial.metric(_STRENGTH), 4),
-        "frames": lambda trial: short_count(trial.frame),
-    }
+    header = ("trial", "status", SCORE, _STRENGTH, "frames", *names.values())
     scored = [trial for trial in best_first if trial.known_score is not None]
     rows = []
     for trial in scored[:TABLE_TRIALS]:
@@ -276,8 +270,16 @@ def _best_chart(best_first: Sequence[TrialState], names: Mapping[str, str]) -> C
             value_text(trial.params[path]) if path in trial.params else "–"
             for path in names
         ]
-        rows.append((*(cell(trial) for cell in columns.values()), *point))
-    table = TextTable((*columns, *names.values()), tuple(rows), words=1)
+        row = (
+            str(trial.trial),
+            summary.STATUS_WORDS.get(trial.status, trial.status),
+            number_text(trial.known_score, 4),
+            number_text(trial.metric(_STRENGTH), 4),
+            short_count(trial.frame),
+            *point,
+        )
+        rows.append(row)
+    table = TextTable(header, tuple(rows), words=1)
     return Chart("The best trials", _ORDER, table=Table(table))
 
 

@@ -51,10 +51,12 @@ class Way(NamedTuple):
         """The name of the way in graphs and tables."""
         if self.mode == BASELINE:
             return self.name
-        label = f"{self.mode} × {self.workers}"
-        if self.crowded:
-            label = f"{label} {CROWDED}"
-        return label
+        return f"{self.mode} × {self.number}"
+
+    @property
+    def number(self) -> str:
+        """The number of workers, marked if it is more than the cores."""
+        return f"{self.workers}{f' {CROWDED}' * self.crowded}"
 
     @classmethod
     def on(cls, cores: int, mode: str, workers: int) -> "Way":

@@ -64,12 +64,9 @@ class TrialCurves(NamedTuple):
     @property
     def final_return(self) -> float:
         """Mean over its trainings of which episodes have ended; −∞ without any."""
-        known = [
-            x for training in self.trainings if np.isfinite(x := training.final_return)
-        ]
-        if known:
-            return float(np.mean(known))
-        return -np.inf
+        finals = [training.final_return for training in self.trainings]
+        known = [final for final in finals if np.isfinite(final)]
+        return float(np.mean(known or [-np.inf]))
 
     def scaled(self, zero: float, unit: float) -> "TrialCurves":
         """The Trial with values less `zero`, in units of `unit`."""
