@@ -176,7 +176,7 @@ def return_overview(comparison: ComparedTrainings, x: Axis) -> Chart:
     ways = [outcome.way for outcome in comparison.outcomes]
     lines = []
     if comparison.threshold is not None:
-        lines = [("threshold", comparison.threshold)]
+        lines = [(f"threshold {comparison.threshold:g}", comparison.threshold)]
     chart = overlay_chart(
         panels,
         x,

@@ -141,8 +141,8 @@ def test_a_panel_for_each_number_of_workers_holds_the_baseline_and_its_modes():
         for curve in panel.curves
         if curve.label
     ]
-    assert named == ["one process", *MODES]
-    assert "dashed: 50" in overview.subtitle
+    assert named == ["threshold 50", "one process", *MODES]
+    assert overview.notes == ("mean ± 1 std of 2 seeds each",)
 
 
 def test_a_mode_is_named_where_it_is_first_drawn():
