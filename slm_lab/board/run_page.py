@@ -11,8 +11,9 @@ from dash import html
 from slm_lab.board import elements
 from slm_lab.board.query import Query, file_link, run_link
 from slm_lab.board.refresh import PagePart
-from slm_lab.charts.columns import column_panels, session_ink
+from slm_lab.charts.columns import column_panels
 from slm_lab.charts.look import colour
+from slm_lab.charts.overlay import ink_of
 from slm_lab.charts.search_summary import (
     point_texts,
     status_text,
@@ -271,7 +272,7 @@ def _panels(entry: CatalogEntry, query: Query) -> Any:
         graph = elements.panel_graph(panel, f"{y.column} {query.x}", height=200)
         figures.append(html.Figure([html.Figcaption(y.label, title=meaning), graph]))
     keys = [
-        html.Span(names[session], style={"color": colour(*session_ink(session))})
+        html.Span(names[session], style={"color": colour(*ink_of(session))})
         for session in rows
     ]
     parts = [*warnings, html.P(keys if len(keys) > 1 else [], className="legend")]

@@ -13,7 +13,7 @@ from slm_lab.board.query import EVALUATION, SPEC, Query, run_link
 from slm_lab.board.refresh import PagePart
 from slm_lab.charts.axis import CLOCKS
 from slm_lab.charts.diff import difference_tables
-from slm_lab.charts.final_returns import comparison_texts, results, text_table
+from slm_lab.charts.final_returns import results, text_table
 from slm_lab.charts.plot import few_seeds_notes, grouped, overlay_panel
 from slm_lab.charts.trainings import read_trials
 from slm_lab.core.errors import LabError
@@ -308,11 +308,12 @@ def _endings(entries: Sequence[CatalogEntry], query: Query) -> Any:
     trials, _ = read_trials(_trials(entries)[0], query.x, Query().axis)
     if not trials:
         return []
-    methods, _ = grouped(trials, query.x, group_by=query.group_by)
-    rows, better, paired = results([method.seeds for method in methods])
-    table = text_table(rows)
-    texts = [html.P(text) for text in comparison_texts(better, paired)]
-    texts += [html.P(note, className="note") for note in few_seeds_notes(rows)]
+    groups, _ = grouped(trials, query.x, group_by=query.group_by)
+    numbers = results(groups)
+    table = text_table(numbers.endings)
+    notes = few_seeds_notes(numbers.endings)
+    texts = [html.P(text) for text in numbers.sentences]
+    texts += [html.P(note, className="note") for note in notes]
     cells = elements.rows_table(table.header, table.rows, table.words)
     return elements.section("Final returns", cells, *texts)
 

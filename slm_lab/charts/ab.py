@@ -16,9 +16,9 @@ from slm_lab.charts.chart import (
     Panel,
     curves_panel,
 )
-from slm_lab.charts.look import tick_text
 from slm_lab.charts.statistics import Interval
 from slm_lab.charts.write import write_chart
+from slm_lab.core.text import short_count
 from slm_lab.core.types import FloatArray
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def pairs_table(returns: PairedReturns) -> "pd.DataFrame":
 
 def ab_chart(returns: PairedReturns) -> Chart:
     """Both final returns of each seed; and B − A with its interval after each."""
-    budget = tick_text(returns.max_frame, returns.max_frame)
+    budget = short_count(returns.max_frame)
     notes = (
         f"final return: mean of the episodes of the last 5 % of {budget} total frames; "
         "a pair is a training of A and one of B under one seed",

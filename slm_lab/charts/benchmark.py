@@ -36,10 +36,6 @@ def _chart(
         aggregate="iqm",
         generator=np.random.default_rng(0),
         title=title,
-        lines=(),
-        log=False,
-        width=None,
-        with_profile=y is SCORE,
         log_x=any(map(_differ_in_length, panels.values())),
     )
 

@@ -24,6 +24,8 @@ GROUP_GAP = 0.7
 """The gap between two groups of bars, in widths of a bar's place."""
 GREY = 6
 """The colour of what other curves are compared with."""
+NO_VALUES = "no values yet"
+"""The note of a panel without curves."""
 
 Style: TypeAlias = Literal["solid", "dashed", "faint"]
 """Solid: a result; dashed: one that rests on less data; faint: what a result was made
@@ -66,13 +68,13 @@ class Bar(NamedTuple):
     """A bar from zero. Bars of one `group` stand beside each other."""
 
     label: str
-    height: float | None
-    """The height in units of the axis; None: only `text` is shown."""
+    height: float
+    """The height in units of the axis; NaN: only `text` is shown."""
     text: str
     mark: float
     """The height of a mark across the bar; NaN for none."""
-    interval: tuple[float, float] | None = None
-    """The ends of a line over the bar."""
+    interval: tuple[float, float] = (np.nan, np.nan)
+    """The ends of a line over the bar; NaN for none."""
     ink: Ink = Ink()
     hollow: bool = False
     group: str = ""
@@ -168,14 +170,6 @@ class Table(NamedTuple):
             return {0, self.text.words + 1}
         return {self.text.words}
 
-    @property
-    def widths(self) -> list[float]:
-        """The share of each column, by the letters of its longest cell and a gap."""
-        longest = [
-            max(map(len, column)) + 3 for column in zip(*self.cells, strict=True)
-        ]
-        return [letters / sum(longest) for letters in longest]
-
 
 Part: TypeAlias = Panel | Parallel
 Cells: TypeAlias = tuple[tuple[Part | None, ...], ...]
@@ -187,8 +181,8 @@ class Place(NamedTuple):
     part: Part
     row: int
     column: int
-    height: int
-    width: int
+    height: int = 1
+    width: int = 1
 
 
 class Chart(NamedTuple):
@@ -218,27 +212,16 @@ class Chart(NamedTuple):
     @property
     def places(self) -> list[Place]:
         """The parts, in reading order."""
-        cells: dict[int, list[tuple[int, int]]] = {}
-        parts: dict[int, Part] = {}
+        places: dict[int, Place] = {}
         for i, row in enumerate(self.rows):
             for j, part in enumerate(row):
-                if part is not None:
-                    cells.setdefault(id(part), []).append((i, j))
-                    parts[id(part)] = part
-        places = []
-        for key, covered in cells.items():
-            top, left = covered[0]
-            bottom, right = covered[-1]
-            places.append(
-                Place(
-                    part=parts[key],
-                    row=top,
-                    column=left,
-                    height=bottom - top + 1,
-                    width=right - left + 1,
-                )
-            )
-        return places
+                if part is None:
+                    continue
+                first = places.get(id(part), Place(part, i, j))
+                height = i - first.row + 1
+                width = j - first.column + 1
+                places[id(part)] = first._replace(height=height, width=width)
+        return list(places.values())
 
     @property
     def panels(self) -> list[Panel]:
@@ -267,9 +250,7 @@ def single(title: str, subtitle: str, panel: Panel) -> Chart:
     return Chart(title, subtitle, ((panel,),), legend=True)
 
 
-def grid(
-    panels: Sequence[Panel], most: int = MAX_COLUMNS
-) -> tuple[tuple[Panel | None, ...], ...]:
+def grid(panels: Sequence[Panel], most: int = MAX_COLUMNS) -> Cells:
     """About as many rows as columns, of which there are at most `most`."""
     square = int(np.ceil(np.sqrt(len(panels))))
     columns = max(min(square, most), 1)
@@ -285,7 +266,7 @@ def curves_panel(
     y: str,
     curves: Sequence[Curve],
     title: str = "",
-    note: str = "no values yet",
+    note: str = NO_VALUES,
     log: bool = False,
     log_x: bool = False,
 ) -> Panel:

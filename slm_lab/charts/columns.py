@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from slm_lab.charts import axis
-from slm_lab.charts.chart import Curve, Ink, Panel, curves_panel
+from slm_lab.charts.chart import Curve, Panel, curves_panel
 from slm_lab.charts.curves import decimate
-from slm_lab.charts.look import OKABE_ITO
+from slm_lab.charts.overlay import ink_of
 from slm_lab.core.text import significant
 from slm_lab.metrics.reader import Rows
 
@@ -75,17 +75,11 @@ def column_panels(
             constant.append(f"{y.label} {significant(float(values[0]))}")
             continue
         curves = [
-            Curve(names[session], line.x, line.y, ink=session_ink(session))
+            Curve(names[session], line.x, line.y, ink=ink_of(session))
             for session, line in lines.items()
         ]
         panels[y] = curves_panel("", "", curves)
     return ColumnPanels(panels, constant)
-
-
-def session_ink(session: int) -> Ink:
-    """The colour of a Session; after one turn of the palette it is paler."""
-    turn, place = divmod(session, len(OKABE_ITO))
-    return Ink(place, max(1.0 - 0.3 * turn, 0.4))
 
 
 def _axes(rows: Mapping[int, Rows], has_evaluations: bool) -> list[axis.Axis]:

@@ -1,6 +1,6 @@
 """The charts of a comparison of modes: curves over four clocks, and speed-ups."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +10,17 @@ from slm_lab.charts import speeds
 from slm_lab.charts.axis import TOTAL_FRAMES, Axis, cpu_clock, frames, wall_clock
 from slm_lab.charts.chart import (
     GREY,
+    NO_VALUES,
     Bar,
-    Cells,
     Chart,
-    Curve,
     Ink,
     Panel,
     Scale,
     Table,
-    around,
     curves_panel,
-    grid,
     level,
 )
-from slm_lab.charts.look import tick_text
+from slm_lab.charts.overlay import Seeds, overlay, overlay_chart
 from slm_lab.charts.speeds import (
     BASELINE,
     CROWDED,
@@ -33,8 +30,7 @@ from slm_lab.charts.speeds import (
 )
 from slm_lab.charts.write import write_chart
 from slm_lab.core.files import write_atomically
-from slm_lab.core.text import count_text
-from slm_lab.metrics.lines import common_grid, spread
+from slm_lab.core.text import count_text, short_count
 from slm_lab.spec.modes import MODES
 
 MOST_BANDS = 5
@@ -42,12 +38,10 @@ MOST_BANDS = 5
 
 _PALEST = 0.4
 """The opacity of the fewest workers; the most have the full colour."""
-_POINTS = 400
-"""Points per curve. A panel of the dashboard has few more pixels, and with equally many
-points all lines look equally thick."""
 _STARVED = 0.9
 """Cores used by one process below which a note says so."""
-_NO_VALUES = "no values"
+_UNNAMED = Axis("", "", "")
+"""An axis whose name is in the title."""
 
 
 def draw_comparison(
@@ -86,23 +80,31 @@ def write_tables(
 def dashboard(comparison: ComparedTrainings) -> Chart:
     """Everything at one glance: returns over four clocks, speed-ups, and the table,
     which is the legend of the curves."""
-    with_bands = len(comparison.outcomes) <= MOST_BANDS
     summary = speeds.summary_table(comparison)
+    outcomes = {outcome.way.label: outcome for outcome in comparison.outcomes}
+    inks = {label: _ink(comparison, outcome.way) for label, outcome in outcomes.items()}
+    with_bands = len(outcomes) <= MOST_BANDS
     panels = []
     for x in clocks(comparison):
-        curves = _with_threshold(
-            comparison, _curves(comparison, comparison.outcomes, x, with_bands)
+        groups = _groups(outcomes, x)
+        curves = overlay(
+            groups,
+            "mean",
+            generator=np.random.default_rng(0),
+            inks=inks,
+            is_whole=True,
         )
-        unnamed = [curve._replace(label="") for curve in curves]
-        title = f"return against {x.label}"
-        panels.append(curves_panel(x.label, "", unnamed, title, note=_NO_VALUES))
+        if not with_bands:
+            curves = [curve._replace(band=None) for curve in curves]
+        if comparison.threshold is not None and curves:
+            curves = [level(comparison.threshold, curves), *curves]
+        panels.append(curves_panel(x.label, "", curves, f"return against {x.label}"))
     bars = _speed_ups(comparison, title="speed-up: total frames/s, one process = 1")
-    inks = [_ink(comparison, outcome.way) for outcome in comparison.outcomes]
     return Chart(
         f"{comparison.title}: ways of parallel training",
         _budget_text(comparison),
         rows=((*panels[:2], bars), (*panels[2:], bars)),
-        table=Table(speeds.text_table(summary), tuple(inks)),
+        table=Table(speeds.text_table(summary), tuple(inks.values())),
         notes=_notes(comparison, with_bands),
     )
 
@@ -134,20 +136,15 @@ def _speed_ups(comparison: ComparedTrainings, title: str = "", y: str = "") -> P
 
 def _bar(comparison: ComparedTrainings, way: Way, row: Any) -> Bar:
     """The bar of a variant from its row in the summary."""
-    gain = None
-    interval = None
     text = "failed" if row.failed else "–"
     if np.isfinite(row.speed_up):
-        gain = row.speed_up
-        interval = (row.speed_up_low, row.speed_up_high)
-        text = f"{gain:.2f}"
-    crowd = f" {CROWDED}" * way.crowded
+        text = f"{row.speed_up:.2f}"
     return Bar(
-        label=f"{way.workers}{crowd}",
-        height=gain,
+        label=way.number,
+        height=row.speed_up,
         text=text,
         mark=float(way.workers),
-        interval=interval,
+        interval=(row.speed_up_low, row.speed_up_high),
         ink=_ink(comparison, way),
         hollow=way.crowded,
         group=way.mode,
@@ -159,81 +156,50 @@ def bar_panel(x: str, y: str, bars: Sequence[Bar], base: float | None = None) ->
     """Bars from 0, on an axis that shows all of them."""
     tops = [base or 0.0]
     for bar in bars:
-        tops += [bar.height or 0.0, bar.mark, *(bar.interval or ())]
+        tops += [bar.height, bar.mark, *bar.interval]
     up = Scale(y, (0.0, 1.08 * float(np.nanmax(tops)) or 1.0))
-    return Panel(Scale(x), up, bars=tuple(bars), base=base, note=_NO_VALUES)
+    return Panel(Scale(x), up, bars=tuple(bars), base=base, note=NO_VALUES)
 
 
 def return_overview(comparison: ComparedTrainings, x: Axis) -> Chart:
     """A panel for each number of workers, all with the baseline; each colour is named
     once."""
     baseline, *others = comparison.outcomes
-    panels = []
-    named: set[str] = set()
+    panels: dict[str, list[Seeds]] = {}
     for workers in comparison.worker_counts or [1]:
-        chosen = [o for o in others if o.way.workers == workers]
-        curves = []
-        for outcome, curve in _curves(comparison, [baseline, *chosen], x, True):
-            mode = outcome.way.mode
-            name = mode
-            if mode == BASELINE:
-                name = curve.label
-            look = curve._replace(
-                label=name * (mode not in named), ink=Ink(curve.ink.colour)
-            )
-            curves.append((outcome, look))
-            named.add(mode)
-        title = count_text(workers, "worker")
+        heading = count_text(workers, "worker")
         if workers > comparison.cores:
-            title += f", on {count_text(comparison.cores, 'core')} {CROWDED}"
-        drawn = _with_threshold(comparison, curves)
-        panels.append(curves_panel(x.label, "", drawn, title, note=_NO_VALUES))
-    subtitle = _budget_text(comparison)
+            heading += f", on {count_text(comparison.cores, 'core')} {CROWDED}"
+        chosen = [o for o in others if o.way.workers == workers]
+        outcomes = {outcome.way.name: outcome for outcome in (baseline, *chosen)}
+        panels[heading] = _groups(outcomes, x)
+    ways = [outcome.way for outcome in comparison.outcomes]
+    lines = []
     if comparison.threshold is not None:
-        subtitle += f" · dashed: {comparison.threshold:g}"
-    rows: Cells = grid(panels)
-    title = f"{comparison.title}: return against {x.label}"
-    return Chart(title, subtitle, rows, legend=True)
+        lines = [(f"threshold {comparison.threshold:g}", comparison.threshold)]
+    chart = overlay_chart(
+        panels,
+        x,
+        y=_UNNAMED,
+        aggregate="mean",
+        generator=np.random.default_rng(0),
+        title=f"{comparison.title}: return against {x.label}",
+        lines=lines,
+        is_whole=True,
+        inks={way.name: Ink(_ink(comparison, way).colour) for way in ways},
+    )
+    return chart._replace(subtitle=_budget_text(comparison), notes=(chart.subtitle,))
 
 
-def _curves(
-    comparison: ComparedTrainings,
-    outcomes: Sequence[VariantResult],
-    x: Axis,
-    with_bands: bool,
-) -> list[tuple[VariantResult, Curve]]:
-    """The mean over the seeds, as far as all of them go, of each outcome that has
-    any."""
-    curves = []
-    for outcome in outcomes:
-        trainings = outcome.trainings.values()
-        lines = [speeds.line_over(training, x) for training in trainings]
-        lines = [line for line in lines if line.x.size]
-        if not lines:
-            continue
-        over = spread(lines, common_grid(lines, _POINTS))
-        all_there = over.sessions == len(lines)
-        mean = over.mean[all_there]
-        curve = Curve(
-            outcome.way.label,
-            over.x[all_there],
-            mean,
-            ink=_ink(comparison, outcome.way),
-        )
-        if with_bands and len(lines) > 1:
-            curve = curve._replace(band=around(mean, over.std[all_there]))
-        curves.append((outcome, curve))
-    return curves
-
-
-def _with_threshold(
-    comparison: ComparedTrainings, outcomes: Sequence[tuple[VariantResult, Curve]]
-) -> list[Curve]:
-    """The curves, over a line across all of them if there is a threshold."""
-    curves = [curve for _, curve in outcomes]
-    if comparison.threshold is None or not curves:
-        return curves
-    return [level(comparison.threshold, curves), *curves]
+def _groups(outcomes: Mapping[str, VariantResult], x: Axis) -> list[Seeds]:
+    """The curve of each outcome that has any, by its label."""
+    groups = []
+    for label, outcome in outcomes.items():
+        lines = [speeds.line_over(t, x) for t in outcome.trainings.values()]
+        with_points = tuple(line for line in lines if line.x.size)
+        if with_points:
+            groups.append(Seeds(label, with_points))
+    return groups
 
 
 def clocks(comparison: ComparedTrainings) -> list[Axis]:
@@ -244,16 +210,12 @@ def clocks(comparison: ComparedTrainings) -> list[Axis]:
         for training in outcome.trainings.values()
     ]
     longest = max((training.seconds for training in trainings), default=0.0)
-    cpu_seconds = [
-        float(training.cpu_t[-1])
-        for training in trainings
-        if np.isfinite(training.cpu_t).any()
-    ]
+    cpu_seconds = [training.cpu_t[-1] for training in trainings if training.cpu_t.size]
     return [
         TOTAL_FRAMES,
         wall_clock(longest),
         frames("per process"),
-        cpu_clock(max(cpu_seconds, default=0.0)),
+        cpu_clock(float(np.nanmax([0.0, *cpu_seconds]))),
     ]
 
 
@@ -271,7 +233,7 @@ def _ink(comparison: ComparedTrainings, way: Way) -> Ink:
 
 
 def _budget_text(comparison: ComparedTrainings) -> str:
-    budget = tick_text(comparison.max_frame, comparison.max_frame)
+    budget = short_count(comparison.max_frame)
     return (
         f"{budget} total frames each · {count_text(comparison.seeds, 'seed')} · "
         f"measured on {count_text(comparison.cores, 'core')} ({comparison.processor})"
@@ -279,7 +241,7 @@ def _budget_text(comparison: ComparedTrainings) -> str:
 
 
 def _notes(comparison: ComparedTrainings, with_bands: bool) -> tuple[str, ...]:
-    window = tick_text(comparison.window, comparison.window)
+    window = short_count(round(comparison.window))
     measured = f"return: mean of all workers over the last {window} total frames"
     if comparison.seeds > 1:
         measured += "; a curve is the mean over the seeds"
@@ -294,7 +256,7 @@ def _notes(comparison: ComparedTrainings, with_bands: bool) -> tuple[str, ...]:
     for mode in dict.fromkeys(with_learner):
         notes.append(f"{mode}: workers are its actors; the learner is one process more")
     trainings = comparison.outcomes[0].trainings.values()
-    used = [t.cores_used for t in trainings if t.cores_used is not None]
+    used = [t.cores_used for t in trainings if np.isfinite(t.cores_used)]
     if used and np.median(used) < _STARVED:
         notes.append(
             f"one process computed in {np.median(used):.0%} of its time only: it "

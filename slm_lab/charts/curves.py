@@ -1,10 +1,12 @@
 """Lines of Sessions or seeds as curves: solid where all have values, else dashed."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from slm_lab.charts.chart import MAX_POINTS, Band, Curve
 from slm_lab.core.types import FloatArray
-from slm_lab.metrics.lines import Line, Spread
+from slm_lab.metrics.lines import Line, Spread, common_grid, spread
 
 MAX_RAGGED = 0.05
 """The share of the axis that is left out at its ends if not all Sessions reach into
@@ -21,6 +23,12 @@ def decimate(values: Line, max_points: int = MAX_POINTS) -> Line:
     return Line(values.x[chosen], values.y[chosen])
 
 
+def common_spread(lines: Sequence[Line], points: int) -> Spread:
+    """Mean and deviation of lines over at most so many points. Ends that not all lines
+    reach are left out, if they are short."""
+    return _trim_ragged_ends(spread(lines, common_grid(lines, points)), len(lines))
+
+
 def solid_and_dashed(
     look: Curve, over: Spread, middle: FloatArray, band: Band, num_lines: int
 ) -> list[Curve]:
@@ -30,10 +38,11 @@ def solid_and_dashed(
     full = over.sessions == num_lines
     curves: list[Curve] = []
     if full.any():
+        # one stretch: lines have no gaps
         solid = look._replace(
-            x=over.x,
-            mean=np.where(full, middle, np.nan),
-            band=Band(*(np.where(full, end, np.nan) for end in band)),
+            x=over.x[full],
+            mean=middle[full],
+            band=Band(*(end[full] for end in band)),
         )
         curves.append(solid)
     if not full.all():
@@ -51,7 +60,7 @@ def solid_and_dashed(
     return curves
 
 
-def trim_ragged_ends(over: Spread, num_lines: int) -> Spread:
+def _trim_ragged_ends(over: Spread, num_lines: int) -> Spread:
     """Leaves out ends that fewer than `num_lines` reach, if they are short."""
     full = np.flatnonzero(over.sessions == num_lines)
     if not full.size:
@@ -59,12 +68,12 @@ def trim_ragged_ends(over: Spread, num_lines: int) -> Spread:
     x = over.x
     allowed = MAX_RAGGED * (x[-1] - x[0])
     first = 0
-    last = len(x) - 1
+    after = len(x)
     if x[full[0]] - x[0] <= allowed:
         first = int(full[0])
     if x[-1] - x[full[-1]] <= allowed:
-        last = int(full[-1])
-    kept = slice(first, last + 1)
+        after = int(full[-1]) + 1
+    kept = slice(first, after)
     return Spread(
         x=x[kept],
         mean=over.mean[kept],

@@ -1,6 +1,6 @@
 """The numbers beside an overlay: how each group of seeds ended."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,8 +20,6 @@ ENOUGH_TO_TRIM = 4
 """The fewest seeds of which the interquartile mean leaves any out."""
 ENOUGH_TO_RANK = 3
 """The fewest seeds in each of two groups that can be ranked."""
-
-
 ENOUGH_TO_PAIR = 3
 """The fewest pairs whose difference has an interval."""
 
@@ -72,32 +70,26 @@ class PairedDifference(NamedTuple):
 
 def ending(group: Seeds, generator: np.random.Generator) -> TableRow:
     """The numbers of one group."""
-    finals = np.concatenate(group.task_returns)
-    peaks = [float(line.y.max()) for line in group.lines]
-    row = TableRow(
+    known = np.concatenate(group.task_returns)
+    finals = known if known.size else np.full(1, np.nan)
+    interval = None
+    if len(known) > 1:
+        strata = [len(task) for task in group.task_returns if len(task)]
+        interval = _ends(
+            bootstrap_interval(known, interquartile_mean, generator, strata=strata)
+        )
+    peaks = [line.y.max() for line in group.lines]
+    return TableRow(
         label=group.label,
         seeds=len(group.lines),
         planned=group.planned,
         frames=(float(group.frames.min()), float(group.frames.max())),
-        mean=np.nan,
-        std=np.nan,
-        iqm=np.nan,
-        interval=None,
-        highest=max(*finals.tolist(), *peaks, -np.inf),
+        mean=float(finals.mean()),
+        std=float(finals.std()),
+        iqm=float(interquartile_mean(finals)),
+        interval=interval,
+        highest=float(np.max([*known, *peaks])),
     )
-    if finals.size:
-        row = row._replace(
-            mean=float(finals.mean()),
-            std=float(finals.std()),
-            iqm=float(interquartile_mean(finals)),
-        )
-    if len(finals) > 1:
-        strata = [len(task) for task in group.task_returns if len(task)]
-        interval = bootstrap_interval(
-            finals, interquartile_mean, generator, strata=strata
-        )
-        row = row._replace(interval=_ends(interval))
-    return row
 
 
 def improvement(
@@ -111,13 +103,16 @@ def improvement(
     better, worse = groups
     if len(better.strata) != len(worse.strata):
         return None
-    if probability_of_improvement(better.task_returns, worse.task_returns) < 0.5:
+    probability = probability_of_improvement(better.task_returns, worse.task_returns)
+    if probability < 0.5:
         worse, better = groups
-    x = better.task_returns
-    y = worse.task_returns
-    interval = improvement_interval(x, y, generator)
-    probability = probability_of_improvement(x, y)
-    return Improvement(better.label, worse.label, probability, _ends(interval))
+        probability = 1 - probability
+    return Improvement(
+        better.label,
+        worse.label,
+        probability,
+        _ends(improvement_interval(better.task_returns, worse.task_returns, generator)),
+    )
 
 
 def paired_difference(
@@ -158,18 +153,29 @@ class Results(NamedTuple):
     """The numbers of groups of seeds."""
 
     endings: tuple[TableRow, ...]
-    improvement: Improvement | None
-    paired: PairedDifference | None
+    improvement: Improvement | None = None
+    paired: PairedDifference | None = None
+
+    @property
+    def sentences(self) -> list[str]:
+        """What is known about two groups."""
+        sentences = []
+        if self.improvement is not None:
+            sentences.append(improvement_text(self.improvement))
+        if self.paired is not None:
+            sentences.append(_paired_text(self.paired))
+        return sentences
 
 
-def results(groups: Sequence[Seeds]) -> Results:
-    """The numbers of each group, and which of two is better."""
+def results(groups: Sequence[Seeds], are_compared: bool = True) -> Results:
+    """The numbers of each group, and which of two is better, if they `are_compared`."""
     root = np.random.default_rng(0)
-    *per_group, ranking = root.spawn(len(groups) + 1)
-    (pairing,) = root.spawn(1)
-    rows = map(ending, groups, per_group)
+    endings = tuple(map(ending, groups, root.spawn(len(groups))))
+    if not are_compared:
+        return Results(endings)
+    ranking, pairing = root.spawn(2)
     return Results(
-        endings=tuple(rows),
+        endings,
         improvement=improvement(groups, ranking),
         paired=paired_difference(groups, pairing),
     )
@@ -212,16 +218,6 @@ def as_latex(table: TextTable) -> str:
     columns = "l" + "r" * (frame.shape[1] - 1)
     text: str = frame.to_latex(index=False, escape=True, column_format=columns)
     return text.replace("\n[", "\n{}[")  # which would be an option of the rule above
-
-
-def comparison_texts(
-    better: Improvement | None, paired: PairedDifference | None
-) -> Iterator[str]:
-    """What is known about two groups of seeds: a sentence each."""
-    if better is not None:
-        yield improvement_text(better)
-    if paired is not None:
-        yield _paired_text(paired)
 
 
 def improvement_text(result: Improvement) -> str:

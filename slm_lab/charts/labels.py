@@ -19,35 +19,38 @@ class Named(NamedTuple):
     paths.
 
     `tag` ("t3") follows the name. `stamp` distinguishes trainings with the same name,
-    tag and spec.
+    tag and spec. Only the labels of one `panel` differ from each other.
     """
 
     name: str
     leaves: Mapping[str, Any]
     stamp: str
     tag: str = ""
+    panel: str = ""
 
 
 def labels(trainings: Sequence[Named]) -> list[str]:
     """A label for each training: the name alone if no other training has it. Otherwise
     the keys follow in which the specs of that name differ. If that is not enough, the
     stamp follows too."""
-    namesakes: dict[str, list[Named]] = {}
+    namesakes: dict[tuple[str, str], list[Named]] = {}
     for training in trainings:
-        namesakes.setdefault(training.name, []).append(training)
+        namesakes.setdefault((training.panel, training.name), []).append(training)
     texts = []
     for training in trainings:
         name = f"{training.name} {training.tag}".strip()
-        difference = _difference(training, namesakes[training.name])
-        texts.append(APART.join(filter(None, (name, difference))))
+        difference = _difference(training, namesakes[training.panel, training.name])
+        texts.append((training.panel, apart(name, difference)))
     counts = Counter(texts)
-    unique = []
-    for label, training in zip(texts, trainings, strict=True):
-        if counts[label] > 1 and training.stamp:
-            unique.append(f"{label}{APART}{training.stamp}")
-        else:
-            unique.append(label)
-    return unique
+    return [
+        apart(text[1], training.stamp if counts[text] > 1 else "")
+        for text, training in zip(texts, trainings, strict=True)
+    ]
+
+
+def apart(*texts: str) -> str:
+    """The texts that are not empty, with gaps between them."""
+    return APART.join(filter(None, texts))
 
 
 def _difference(chosen: Named, namesakes: Sequence[Named]) -> str:

@@ -52,13 +52,6 @@ def colour(index: int, strength: float = 1.0) -> str:
     return "#" + "".join(f"{part:02X}" for part in paler)
 
 
-def translucent(index: int, strength: float = 1.0, *, opacity: float) -> str:
-    """The same colour for plotly, whose releases before 6 refuse #RRGGBBAA."""
-    text = colour(index, strength)
-    parts = [int(text[start : start + 2], 16) for start in (1, 3, 5)]
-    return f"rgba({', '.join(map(str, parts))}, {opacity:g})"
-
-
 def tick_text(value: float, largest: float) -> str:
     """A tick's text on an axis that reaches to `largest`: 50k, 1.5M, 1250, 0.02,
     2.5e−4, 3e15."""

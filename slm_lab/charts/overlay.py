@@ -1,7 +1,7 @@
 """The chart of several trainings over each other: a curve for each, with a band over
 its seeds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -21,12 +21,12 @@ from slm_lab.charts.chart import (
     grid,
     level,
 )
-from slm_lab.charts.curves import decimate, solid_and_dashed, trim_ragged_ends
+from slm_lab.charts.curves import common_spread, decimate, solid_and_dashed
 from slm_lab.charts.look import OKABE_ITO
 from slm_lab.charts.statistics import bootstrap_interval, interquartile_mean
 from slm_lab.core.text import count_text
 from slm_lab.core.types import FloatArray
-from slm_lab.metrics.lines import Line, Spread, common_grid, interpolate, spread
+from slm_lab.metrics.lines import Line, Spread, interpolate
 
 Aggregate: TypeAlias = Literal["mean", "iqm"]
 """The statistic over seeds that a curve shows: their mean or interquartile mean."""
@@ -49,15 +49,17 @@ class Seeds(NamedTuple):
 
     label: str
     lines: tuple[Line, ...]
-    final_return: FloatArray
-    frames: FloatArray
-    planned: int
+    final_return: FloatArray = _NONE
+    frames: FloatArray = _NONE
+    planned: int = 0
     tasks: tuple[int, ...] = ()
     pair_keys: tuple[tuple[str, int], ...] = ()
     """The key that each seed shares with the other of its pair, see
     `TrialCurves.pair_keys`."""
     are_forks: bool = False
     """Whether they are forks of other runs."""
+    env: str = ""
+    """Their environment, if it is one."""
 
     @property
     def strata(self) -> tuple[int, ...]:
@@ -71,13 +73,6 @@ class Seeds(NamedTuple):
         return [finals[np.isfinite(finals)] for finals in each_task]
 
 
-class Overlay(NamedTuple):
-    """The curves of all groups, and what curves and bands are."""
-
-    curves: list[Curve]
-    subtitle: str
-
-
 def overlay_chart(
     panels: Mapping[str, Sequence[Seeds]],
     x: Axis,
@@ -86,48 +81,54 @@ def overlay_chart(
     generator: np.random.Generator,
     *,
     title: str,
-    lines: Sequence[tuple[str, float]],
-    log: bool,
-    width: float | None,
-    with_profile: bool,
+    lines: Sequence[tuple[str, float]] = (),
+    inks: Mapping[str, Ink] | None = None,
+    is_whole: bool = False,
+    log: bool = False,
     log_x: bool = False,
+    width: float | None = None,
 ) -> Chart:
     """A panel for each heading, over one legend. Groups with one label have one colour
-    in all. `lines` are the name and the height of dashed lines. A line whose name is
-    the heading of a panel is drawn in that panel alone. `width` is in points, of a
-    chart for paper. `with_profile` adds a panel with the performance profiles."""
-    colours: list[str] = []
-    if len(panels) > 1:
-        every = [group.label for groups in panels.values() for group in groups]
-        colours = list(dict.fromkeys(every))
+    in all. `inks` and `is_whole` as for `overlay`. `lines` are the name and the height
+    of dashed lines. A line whose name is the heading of a panel is drawn in that panel
+    alone. `width` is in points, of a chart for paper. Groups over several environments
+    also have a panel with their performance profiles."""
+    every = [group for groups in panels.values() for group in groups]
+    if len(panels) > 1 and inks is None:
+        inks = inks_of(every)
     drawn: list[Panel] = []
     named: set[str] = set()
     all_curves: list[Curve] = []
     for heading, groups in panels.items():
-        over = overlay(groups, aggregate, generator.spawn(1)[0], colours)
-        all_curves += over.curves
+        results = overlay(
+            groups,
+            aggregate,
+            generator=generator.spawn(1)[0],
+            inks=inks,
+            is_whole=is_whole,
+        )
+        all_curves += results
         levels = [
-            level(height, over.curves, name * (name != heading))
+            level(height, results, name * (name != heading))
             for name, height in lines
-            if name == heading or name not in panels
+            if results and (name == heading or name not in panels)
         ]
         curves: list[Curve] = []
-        for curve in (*levels, *over.curves):
+        for curve in (*levels, *results):
             is_new = curve.label not in named
             curves.append(curve._replace(label=curve.label * is_new))
             named.add(curve.label)
         drawn.append(
             curves_panel(x.label, y.label, curves, heading, log=log, log_x=log_x)
         )
-        if with_profile:
+        if any(group.tasks for group in groups):
             drawn.append(_profile(groups, generator))
     most = MAX_COLUMNS
     if width is not None:
         most = int(width / _NARROWEST)
-    counts = {len(group.lines) for groups in panels.values() for group in groups}
     return Chart(
         title,
-        _subtitle(counts, aggregate, all_curves),
+        overlay_text(every, aggregate, all_curves),
         _rows(drawn, most),
         legend=True,
         paper_width=width,
@@ -171,23 +172,33 @@ def overlay(
     groups: Sequence[Seeds],
     aggregate: Aggregate,
     generator: np.random.Generator,
-    colours: Sequence[str] = (),
-) -> Overlay:
+    inks: Mapping[str, Ink] | None = None,
+    is_whole: bool = False,
+) -> list[Curve]:
     """A curve for each group, in order. With `mean` and two seeds or more it has a band
     of one standard deviation. With `iqm` the band is a 95 % bootstrap interval. Where
-    some seeds have no values the curve is dashed and has no band. A group's colour is
-    its label's place in `colours`, or its own place."""
-    counts = {len(group.lines) for group in groups}
+    some seeds have no values the curve is dashed and has no band, or ends if it
+    `is_whole`. `inks` are the colours of the labels; without them a label also has the
+    number of seeds, if groups differ in it."""
     curves: list[Curve] = []
-    order = colours or [group.label for group in groups]
+    has_counts = inks is None and len({len(group.lines) for group in groups}) > 1
+    colours = inks or inks_of(groups)
     generators = generator.spawn(len(groups))
     for group, rng in zip(groups, generators, strict=True):
         label = group.label
-        if len(counts) > 1 and not colours:
+        if has_counts:
             label = f"{label} ({count_text(len(group.lines), 'seed')})"
-        look = Curve(label, _NONE, _NONE, ink=ink_of(order.index(group.label)))
+        look = Curve(label, _NONE, _NONE, ink=colours[group.label])
         curves += _curves(group, look, aggregate, rng)
-    return Overlay(curves, _subtitle(counts, aggregate, curves))
+    if is_whole:
+        return [curve for curve in curves if curve.style == "solid"]
+    return curves
+
+
+def inks_of(groups: Iterable[Seeds]) -> dict[str, Ink]:
+    """A colour for each label."""
+    labels = dict.fromkeys(group.label for group in groups)
+    return {label: ink_of(number) for number, label in enumerate(labels)}
 
 
 def _curves(
@@ -202,7 +213,7 @@ def _curves(
     points = _BOOTSTRAP_POINTS
     if aggregate == "mean":
         points = MAX_POINTS
-    over = trim_ragged_ends(spread(lines, common_grid(lines, points)), len(lines))
+    over = common_spread(lines, points)
     centre = over.mean
     band = around(over.mean, over.std)
     if aggregate == "iqm":
@@ -241,8 +252,11 @@ def ink_of(number: int) -> Ink:
     return Ink(place, _PALER**turn)
 
 
-def _subtitle(counts: set[int], aggregate: Aggregate, curves: Sequence[Curve]) -> str:
-    """What curves and bands are; `counts` has the numbers of seeds."""
+def overlay_text(
+    groups: Iterable[Seeds], aggregate: Aggregate, curves: Sequence[Curve]
+) -> str:
+    """What the curves and bands of groups are."""
+    counts = {len(group.lines) for group in groups}
     of = " of the seeds"
     if len(counts) == 1:
         of = f" of {min(counts)} seeds each"

@@ -24,7 +24,7 @@ from slm_lab.charts.chart import (
     limits,
 )
 from slm_lab.core.text import printable
-from slm_lab.core.types import BoolArray, FloatArray
+from slm_lab.core.types import FloatArray
 
 Trace: TypeAlias = dict[str, Any]
 """A trace of plotly."""
@@ -441,7 +441,8 @@ def _band(curve: Curve) -> Trace:
     gap = np.full(1, np.nan)
     xs: list[FloatArray] = [np.empty(0)]
     ys: list[FloatArray] = [np.empty(0)]
-    for part in stretches(np.isfinite(low)):
+    known = np.flatnonzero(np.isfinite(low))
+    for part in np.split(known, np.flatnonzero(np.diff(known) > 1) + 1):
         xs += [curve.x[part], curve.x[part][::-1], gap]
         ys += [high[part], low[part][::-1], gap]
     return {
@@ -451,17 +452,11 @@ def _band(curve: Curve) -> Trace:
         "mode": "lines",
         "line": {"width": 0},
         "fill": "toself",
-        "fillcolor": look.translucent(*curve.ink, opacity=look.BAND_OPACITY),
+        "fillcolor": look.colour(*curve.ink),
+        "opacity": look.BAND_OPACITY,
         "hoverinfo": "skip",
         "showlegend": False,
     }
-
-
-def stretches(mask: BoolArray) -> list[slice]:
-    """The stretches of consecutive True in `mask` (P,)."""
-    steps = np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8))
-    edges = np.flatnonzero(steps)
-    return [slice(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
 
 
 def _bars(panel: Panel) -> list[Trace]:
@@ -472,7 +467,8 @@ def _bars(panel: Panel) -> list[Trace]:
     if panel.horizontal:
         along, across = "xy"
         placing = {"orientation": "h", "textposition": "outside"}
-    heights = [bar.height or 0.0 for bar in bars]
+    heights = np.nan_to_num([bar.height for bar in bars])
+    low, high = np.transpose([bar.interval for bar in bars])
     drawn: Trace = {
         "type": "bar",
         along: heights,
@@ -489,26 +485,28 @@ def _bars(panel: Panel) -> list[Trace]:
         "customdata": [markup(bar.hover).replace("\n", "<br>") for bar in bars],
         "hovertemplate": "%{customdata}<extra></extra>",
     }
-    intervals = [bar.interval or (0.0, 0.0) for bar in bars]
-    if any(bar.interval for bar in bars):
-        low, high = np.transpose(intervals)
-        drawn[f"error_{along}"] = {
-            "type": "data",
-            "symmetric": False,
-            "array": high - heights,
-            "arrayminus": heights - low,
-            "color": look.TEXT,
-            "thickness": 1.5,
-            "width": 0,
-        }
-    half = 0.6 * BAR_WIDTH
-    ends = [(place - half, place + half, None) for place in bar_places(bars)]
+    drawn[f"error_{along}"] = {
+        "type": "data",
+        "symmetric": False,
+        "array": high - heights,
+        "arrayminus": heights - low,
+        "color": look.TEXT,
+        "thickness": 1.5,
+        "width": 0,
+    }
     marks: Trace = {
         "type": "scatter",
-        along: [mark for bar in bars for mark in (bar.mark, bar.mark, None)],
-        across: [end for pair in ends for end in pair],
-        "mode": "lines",
-        "line": {"color": look.TEXT, "width": 3},
+        along: [bar.mark for bar in bars],
+        across: bar_places(bars),
+        "mode": "markers",
+        "marker": {"opacity": 0},
+        f"error_{across}": {
+            "type": "constant",
+            "value": 0.6 * BAR_WIDTH,
+            "color": look.TEXT,
+            "thickness": 3,
+            "width": 0,
+        },
         "hoverinfo": "skip",
     }
     return [drawn, marks]

@@ -14,7 +14,6 @@ from slm_lab.charts import look
 from slm_lab.charts.chart import (
     BAR_WIDTH,
     GROUP_GAP,
-    Bar,
     Chart,
     Curve,
     Dots,
@@ -280,10 +279,25 @@ class _Picture:
         axes.set_xlim(-spare, places[-1] + spare)
         axes.set_xticks(places, [printable(bar.label) for bar in panel.bars])
         offset = {"textcoords": "offset points", "ha": "center"}
+        thin = 0.1 * letters
+        axes.bar(
+            places,
+            np.nan_to_num([bar.height for bar in panel.bars]),
+            BAR_WIDTH,
+            color=[look.colour(*bar.fill) for bar in panel.bars],
+            edgecolor=[look.colour(*bar.ink) for bar in panel.bars],
+            linewidth=thin,
+        )
+        low, high = np.transpose([bar.interval for bar in panel.bars])
+        axes.vlines(places, low, high, look.TEXT, linewidth=thin)
+        marks = [bar.mark for bar in panel.bars]
+        half = 0.6 * BAR_WIDTH
+        axes.hlines(
+            marks, places - half, places + half, look.TEXT, linewidth=1.4 * thin
+        )
         for place, bar in zip(places, panel.bars, strict=True):
-            self._draw_bar(axes, bar, place)
             text = printable(bar.text)
-            is_dark = bar.height and bar.fill.strength > _DARK
+            is_dark = bar.height > 0 and bar.fill.strength > _DARK
             written = axes.annotate(
                 text,
                 (place, 0.0),
@@ -314,22 +328,6 @@ class _Picture:
                 name.set_text(name.get_text().replace("_", "_\n"))
         if groups:
             axes.xaxis.labelpad = 2.8 * letters
-
-    def _draw_bar(self, axes: Drawn, bar: Bar, place: float) -> None:
-        thin = 0.1 * self._letters
-        axes.bar(
-            place,
-            bar.height or 0.0,
-            BAR_WIDTH,
-            color=look.colour(*bar.fill),
-            edgecolor=look.colour(*bar.ink),
-            linewidth=thin,
-        )
-        if bar.interval is not None:
-            axes.vlines(place, *bar.interval, look.TEXT, linewidth=thin)
-        half = 0.6 * BAR_WIDTH
-        ends = (place - half, place + half)
-        axes.hlines(bar.mark, *ends, look.TEXT, linewidth=1.4 * thin)
 
     def _draw_shading(self, chart: Chart, axes: list[Drawn]) -> Drawn:
         """Draws the scale of colours; returns it."""
@@ -461,11 +459,11 @@ def _draw_table(axes: Drawn, table: Table) -> None:
     cells = table.cells
     table_drawn = axes.table(
         [[printable(cell) for cell in row] for row in cells],
-        colWidths=table.widths,
         bbox=(0, 0, 1, 1),
         edges="B",
         cellLoc="right",
     )
+    table_drawn.auto_set_column_width(range(len(cells[0])))
     for (row, column), cell in table_drawn.get_celld().items():
         cell.PAD = 0.0
         cell.set_edgecolor(look.GRID)

@@ -24,12 +24,11 @@ _GOLDEN = 0.5 * (math.sqrt(5) - 1)  # whose multiples, modulo 1, stay far apart
 
 
 class Places(NamedTuple):
-    """The places `at` (n,) of n Trials on an axis, NaN without one, and a note about
-    the axis. Categories count from 0."""
+    """The places `at` (n,) of n Trials on an axis, NaN without one. Categories count
+    from 0."""
 
     scale: Scale
     at: FloatArray
-    note: str = ""
 
     @property
     def beside(self) -> FloatArray:

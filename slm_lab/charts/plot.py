@@ -14,15 +14,18 @@ from slm_lab.charts.axis import EVAL_RETURNS, RETURNS, Y_AXES, Axis, x_axis
 from slm_lab.charts.chart import Chart, Panel, curves_panel
 from slm_lab.charts.final_returns import (
     ENOUGH_TO_TRIM,
-    Improvement,
-    PairedDifference,
+    Results,
     TableRow,
-    ending,
-    improvement,
-    paired_difference,
+    results,
 )
-from slm_lab.charts.labels import APART, Named, labels
-from slm_lab.charts.overlay import Aggregate, Seeds, overlay, overlay_chart
+from slm_lab.charts.labels import Named, apart, labels
+from slm_lab.charts.overlay import (
+    Aggregate,
+    Seeds,
+    overlay,
+    overlay_chart,
+    overlay_text,
+)
 from slm_lab.charts.request import RETURN_COLUMNS, PlotRequest
 from slm_lab.charts.search_summary import identity, numeric
 from slm_lab.charts.trainings import TrialCurves, read_trial
@@ -58,19 +61,8 @@ class Plotted(NamedTuple):
     replaced: tuple[Path, ...]
     """The drawn files that replaced earlier ones."""
     y_label: str
-    endings: tuple[TableRow, ...]
-    improvement: Improvement | None
-    paired: PairedDifference | None
+    results: Results
     notes: tuple[str, ...]
-
-
-class Method(NamedTuple):
-    """A curve: Trials in one environment whose specs differ only in the seed, or Trials
-    with the same value of a key."""
-
-    env: str
-    trials: tuple[TrialCurves, ...]
-    seeds: Seeds
 
 
 def plot(request: PlotRequest, draws: bool = True) -> Plotted:
@@ -83,81 +75,71 @@ def plot(request: PlotRequest, draws: bool = True) -> Plotted:
     if request.scores:
         trials = normalised(trials, request.scores)
         y = y._replace(label=f"normalised {y.label}")
-    is_apart = bool(request.by or request.scores)
-    methods, x = grouped(
+    groups, x = grouped(
         trials,
         request.x,
         request.labels,
-        per_env=is_apart,
+        per_env=request.is_apart,
         group_by=request.group_by,
     )
-    is_joined = is_apart and not request.by and len(_envs(methods)) > 1
-    panels, panel_notes = _arrange(methods, request)
+    panels, panel_notes = _arrange(groups, request)
     notes += panel_notes
+    rows = _rows(panels)
     title = request.title
     if title is None:
-        title = _title(methods, request.labels, sum(map(len, panels.values())))
+        title = _title(trials, request.labels, len(rows))
     if request.x_label is not None:
         x = x._replace(label=request.x_label)
     if request.y_label is not None:
         y = y._replace(label=request.y_label)
-    root = np.random.default_rng(_BOOTSTRAP_SEED)
-    drawing, ranking, *per_curve = root.spawn(2 + len(trials))
-    (pairing,) = root.spawn(1)
+    is_joined = any(seeds.tasks for seeds in rows)
+    (generator,) = np.random.default_rng(_BOOTSTRAP_SEED).spawn(1)
     chart = overlay_chart(
         panels,
         x,
         y,
         cast(Aggregate, "iqm" if is_joined else request.statistic),
-        generator=drawing,
+        generator,
         title="" if title == NO_TITLE else title,
         lines=request.lines,
         log=request.log_y,
         width=request.points,
-        with_profile=is_joined,
     )._replace(about=request.command)
     paths: tuple[Path, ...] = ()
     replaced: tuple[Path, ...] = ()
     if draws:
         paths, replaced = _write(chart, request, f"plot_{y.file}_vs_{x.file}")
-    rows = _rows(panels)
-    endings = [ending(*row) for row in zip(rows, per_curve, strict=False)]
+    numbers = results(rows, are_compared=len(panels) == 1)
     if y.column not in RETURN_COLUMNS:
-        endings = [row._replace(highest=None) for row in endings]
+        endings = [row._replace(highest=None) for row in numbers.endings]
+        numbers = numbers._replace(endings=tuple(endings))
     notes += curve_notes(
-        methods=methods,
+        trials,
+        num_curves=len(groups),
         x=request.x,
-        endings=endings,
-        is_apart=is_apart,
+        endings=numbers.endings,
+        is_apart=request.is_apart,
         group_by=request.group_by,
     )
-    better = None
-    paired = None
-    if len(panels) == 1:
-        better = improvement(rows, ranking)
-        paired = paired_difference(rows, pairing)
     return Plotted(
         paths=paths,
         replaced=replaced,
         y_label=y.label,
-        endings=tuple(endings),
-        improvement=better,
-        paired=paired,
+        results=numbers,
         notes=tuple(notes),
     )
 
 
 def _arrange(
-    methods: Sequence[Method], request: PlotRequest
+    groups: Sequence[Seeds], request: PlotRequest
 ) -> tuple[dict[str, list[Seeds]], list[str]]:
     """The curves of each panel, by its environment; "" is the only panel. And notes.
     Raises UsageError if two curves of one environment have one label. It does so too if
     no curve has a place on a logarithmic axis."""
-    panels = {"": [method.seeds for method in methods]}
+    panels = {"": list(groups)}
     notes: list[str] = []
-    is_apart = bool(request.by or request.scores)
-    if is_apart and len(_envs(methods)) > 1:
-        panels = group_by_environment(methods)
+    if request.is_apart and len({seeds.env for seeds in groups}) > 1:
+        panels = group_by_environment(groups)
         notes += missing(panels)
         if not request.by:
             panels = {"": joined(panels)}
@@ -169,7 +151,7 @@ def _arrange(
 def _rows(panels: Mapping[str, Sequence[Seeds]]) -> list[Seeds]:
     """The curves of all panels, with their environments in the labels."""
     return [
-        seeds._replace(label=APART.join(filter(None, (seeds.label, env))))
+        seeds._replace(label=apart(seeds.label, env))
         for env, curves in panels.items()
         for seeds in curves
     ]
@@ -181,17 +163,16 @@ def overlay_panel(
     """The curves of Trials with values over the axis of the word `x`, and notes. The
     `statistic` over seeds is "mean", without bands, "band" with them, or "iqm".
     `group_by` as in `grouped`."""
-    methods, axis = grouped(trials, x, group_by=group_by)
+    groups, axis = grouped(trials, x, group_by=group_by)
     aggregate: Aggregate = "iqm" if statistic == "iqm" else "mean"
     generator = np.random.default_rng(_BOOTSTRAP_SEED)
-    drawn = overlay([method.seeds for method in methods], aggregate, generator)
-    curves = drawn.curves
-    hint = drawn.subtitle
+    curves = overlay(groups, aggregate, generator)
+    hint = overlay_text(groups, aggregate, curves)
     if statistic == "mean":
         curves = [curve._replace(band=None) for curve in curves]
         hint = "mean of the seeds"
     panel = curves_panel(axis.label, "", curves)._replace(hint=hint)
-    return panel, curve_notes(methods, "", (), group_by=group_by)
+    return panel, curve_notes(trials, len(groups), "", group_by=group_by)
 
 
 def grouped(
@@ -200,7 +181,7 @@ def grouped(
     user_labels: Sequence[str] = (),
     per_env: bool = False,
     group_by: str | None = None,
-) -> tuple[list[Method], Axis]:
+) -> tuple[list[Seeds], Axis]:
     """Groups Trials with values into curves over the axis of the word `x`; returns them
     and the axis. Curves get `user_labels`, else labels from their specs: with `per_env`
     only what differs between the specs for one environment. With `group_by`, a key of
@@ -223,11 +204,10 @@ def grouped(
     if any(trial.record.meta.sessions_per_training > 1 for trial in trials):
         counted = "per Session"
     axis = x_axis(x, longest, counted)
-    methods = [
-        Method(group[0].env, tuple(group), seeds_of(name, group, axis))
-        for name, group in zip(names, groups, strict=True)
+    seeds = [
+        seeds_of(name, group, axis) for name, group in zip(names, groups, strict=True)
     ]
-    return methods, axis
+    return seeds, axis
 
 
 def resolve_key(trials: Sequence[TrialCurves], word: str) -> str:
@@ -270,30 +250,17 @@ def _labels(
 ) -> list[str]:
     """A label for each group; with `per_env` it is unique within one environment. With
     a `key` it is the value of the group."""
-    if key is not None:
-        paths = {path for group in groups for path in _values(group[0])}
-        short = short_names(list(paths))[key]
-        envs = {group[0].env for group in groups}
-        return [
-            APART.join(
-                filter(
-                    None,
-                    (
-                        f"{short} {_value_label(group[0], key)}",
-                        "" if per_env or len(envs) == 1 else group[0].env,
-                    ),
-                )
-            )
-            for group in groups
-        ]
-    if not per_env:
-        return labels([_named(group) for group in groups])
-    names: dict[int, str] = {}
-    for env in {group[0].env for group in groups}:
-        places = [i for i, group in enumerate(groups) if group[0].env == env]
-        named = [_named(groups[i], per_env=True) for i in places]
-        names |= zip(places, labels(named), strict=True)
-    return [names[i] for i in range(len(groups))]
+    if key is None:
+        return labels([_named(group, per_env) for group in groups])
+    paths = {path for group in groups for path in _values(group[0])}
+    name = short_names(list(paths))[key]
+    envs = [group[0].env for group in groups]
+    if per_env or len(set(envs)) == 1:
+        envs = [""] * len(groups)
+    return [
+        apart(f"{name} {_value_label(group[0], key)}", env)
+        for group, env in zip(groups, envs, strict=True)
+    ]
 
 
 def _value_label(trial: TrialCurves, key: str) -> str:
@@ -305,7 +272,7 @@ def _notes_on_log_axis(panels: Mapping[str, Sequence[Seeds]]) -> list[str]:
     """Notes for a logarithmic axis. Raises UsageError if no curve has a place on it."""
     curves = [(env, seeds) for env, curves in panels.items() for seeds in curves]
     low = [
-        " in ".join(filter(None, (seeds.label, env)))
+        apart(seeds.label, env)
         for env, seeds in curves
         if not any((line.y > 0).any() for line in seeds.lines)
     ]
@@ -321,7 +288,7 @@ def _write(
     folder = request.out.parent if request.is_file else request.out
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        before = {file for file in folder.iterdir() if file.is_file()}
+        before = set(folder.iterdir())
         if request.is_file:
             paths = [write_print(chart, request.out)]
         else:
@@ -469,18 +436,20 @@ def _drop_seeds(record: RunRecord) -> dict[str, Any]:
     return {**spec, **record.beginning, "meta": other_keys, "name": record.name}
 
 
-def _named(group: Sequence[TrialCurves], per_env: bool = False) -> Named:
+def _named(group: Sequence[TrialCurves], per_env: bool) -> Named:
     first = group[0].record
     spec = _drop_seeds(first)
-    if per_env:
-        spec["env"] = {
-            key: value for key, value in spec["env"].items() if key != "name"
-        }
     tag = ""
     if first.is_trial_of_search:
         tag = f"t{first.trial}"
     del spec["name"]
-    return Named(first.label or first.name, leaves(spec), first.folder_time, tag)
+    return Named(
+        first.label or first.name,
+        leaves(spec),
+        stamp=first.folder_time,
+        tag=tag,
+        panel=first.env * per_env,
+    )
 
 
 def seeds_of(label: str, group: Sequence[TrialCurves], x: Axis) -> Seeds:
@@ -488,6 +457,7 @@ def seeds_of(label: str, group: Sequence[TrialCurves], x: Axis) -> Seeds:
     trainings = [training for trial in group for training in trial.trainings]
     return Seeds(
         label,
+        env=group[0].env,
         lines=tuple(Line(t.line.x / x.unit_size, t.line.y) for t in trainings),
         final_return=np.array([training.final_return for training in trainings]),
         frames=np.array([training.frames for training in trainings]),
@@ -497,27 +467,29 @@ def seeds_of(label: str, group: Sequence[TrialCurves], x: Axis) -> Seeds:
     )
 
 
-def _title(methods: Sequence[Method], labels: Sequence[str], num_curves: int) -> str:
+def _title(
+    trials: Sequence[TrialCurves], labels: Sequence[str], num_curves: int
+) -> str:
     """ "ppo_cartpole on CartPole-v1", with up to three names of each."""
-    names = list(labels) or [method.trials[0].record.name for method in methods]
+    names = list(labels) or [trial.record.name for trial in trials]
     names = list(dict.fromkeys(names))
-    envs = _envs(methods)
+    envs = _envs(trials)
     what = ", ".join(names) if len(names) <= 3 else f"{num_curves} curves"
     where = ", ".join(envs) if len(envs) <= 3 else f"{len(envs)} environments"
     return f"{what} on {where}"
 
 
 def curve_notes(
-    methods: Sequence[Method],
+    trials: Sequence[TrialCurves],
+    num_curves: int,
     x: str,
-    endings: Sequence[TableRow],
+    endings: Sequence[TableRow] = (),
     is_apart: bool = False,
     group_by: str | None = None,
 ) -> list[str]:
     """Notes for comparing curves and the table's numbers. `is_apart` if environments
     are; `group_by` as in `grouped`."""
-    trials = [trial for method in methods for trial in method.trials]
-    envs = _envs(methods)
+    envs = _envs(trials)
     shares = {trial.record.meta.sessions_per_training for trial in trials}
     notes = []
     if not is_apart and len(envs) > 1:
@@ -529,11 +501,11 @@ def curve_notes(
             "frames are those of each Session; --x total_frames sums over all workers "
             "of a training"
         )
-    if len(trials) > len(methods):
+    if len(trials) > num_curves:
         rule = "runs that differ only in their seed are seeds of one"
         if group_by is not None:
             rule = f"one for each value of {group_by}, whatever else differs"
-        notes.append(f"{len(trials)} runs, {count_text(len(methods), 'curve')}: {rule}")
+        notes.append(f"{len(trials)} runs, {count_text(num_curves, 'curve')}: {rule}")
     notes += [
         f"{row.label}: its seeds have different lengths; the table has the final "
         "return of each"
@@ -555,8 +527,8 @@ def few_seeds_notes(endings: Sequence[TableRow]) -> list[str]:
     ]
 
 
-def _envs(methods: Sequence[Method]) -> list[str]:
-    return list(dict.fromkeys(method.env for method in methods))
+def _envs(trials: Sequence[TrialCurves]) -> list[str]:
+    return list(dict.fromkeys(trial.env for trial in trials))
 
 
 def normalised(
@@ -565,7 +537,7 @@ def normalised(
     """The Trials in units in which the Random agent's return is 0 and the score of
     their environment 1. The score of "" belongs to the only environment. Raises
     UsageError if one is unknown."""
-    envs = list(dict.fromkeys(trial.env for trial in trials))
+    envs = _envs(trials)
     if len(envs) == 1 and "" in scores:
         scores = {**scores, envs[0]: scores[""]}
     named = [env for env in scores if env]
@@ -602,16 +574,15 @@ def normalised(
     ]
 
 
-def group_by_environment(methods: Sequence[Method]) -> dict[str, list[Seeds]]:
+def group_by_environment(groups: Sequence[Seeds]) -> dict[str, list[Seeds]]:
     """The curves of each environment. Raises UsageError if two of them have one
     label."""
     panels: dict[str, list[Seeds]] = {}
-    for method in methods:
-        curves = panels.setdefault(method.env, [])
-        label = method.seeds.label
-        if label in [seeds.label for seeds in curves]:
-            raise UsageError(f"--label {label}: names two curves of {method.env}")
-        curves.append(method.seeds)
+    for seeds in groups:
+        curves = panels.setdefault(seeds.env, [])
+        if seeds.label in [curve.label for curve in curves]:
+            raise UsageError(f"--label {seeds.label}: names two curves of {seeds.env}")
+        curves.append(seeds)
     return panels
 
 

@@ -62,6 +62,11 @@ class PlotRequest(NamedTuple):
         return self.out.suffix.lower() in FORMS and not os.path.isdir(self.out)
 
     @property
+    def is_apart(self) -> bool:
+        """Whether environments are drawn apart, or joined by their scores."""
+        return bool(self.by or self.scores)
+
+    @property
     def axis(self) -> Axis:
         """The y axis: one of the words, or any column, smoothed over a share of the
         frames. A figure for paper leaves that share to its caption."""
@@ -125,8 +130,8 @@ class PlotRequest(NamedTuple):
         words = {
             "--x": (self.x, X_WORDS),
             "--statistic": (self.statistic, get_args(Aggregate)),
+            "--by": (self.by or "env", ("env",)),
         }
-        words["--by"] = (self.by or "env", ("env",))
         for option, (word, known) in words.items():
             if word not in known:
                 raise UsageError(f"{option} {word}: {not_among(word, known)}")

@@ -1,7 +1,7 @@
 """The charts of a search: dots as a picture; a page adds importances, parallel axes and
 a table."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,10 +20,9 @@ from slm_lab.charts.chart import (
     Table,
 )
 from slm_lab.charts.importance import Importance, comparable, importances
-from slm_lab.charts.look import tick_text
 from slm_lab.charts.places import MISSING, Places, number_places, variable_places
 from slm_lab.charts.write import write_chart
-from slm_lab.core.text import TextTable, count_text
+from slm_lab.core.text import TextTable, count_text, short_count
 from slm_lab.core.values import number_text, short_names, value_text
 from slm_lab.metrics.trial_state import TABLE_TRIALS, TrialState, ranked
 
@@ -79,7 +78,7 @@ def search_charts(experiment: summary.SearchSummary) -> SearchCharts:
     best_first = ranked(experiment.trials)
     names = short_names([variable.path for variable in experiment.variables])
     ranking = importances(experiment)
-    budget = tick_text(float(experiment.max_frame), float(experiment.max_frame))
+    budget = short_count(experiment.max_frame)
     variables = count_text(len(experiment.variables), "variable")
     head = Chart(
         f"{experiment.title}: search over {variables}",
@@ -202,7 +201,7 @@ def _bar(importance: Importance, name: str) -> Bar:
     share = importance.share
     chance = importance.chance
     if share is None or chance is None:
-        return Bar(name, None, importance.reason, mark=np.nan)
+        return Bar(name, np.nan, importance.reason, mark=np.nan)
     p_value = number_text(importance.p_value, 4)
     hover = [
         f"{name}: {share:.1%}",
@@ -263,13 +262,7 @@ def _results(trials: Sequence[TrialState]) -> list[Places]:
 
 
 def _best_chart(best_first: Sequence[TrialState], names: Mapping[str, str]) -> Chart:
-    columns: dict[str, Callable[[TrialState], str]] = {
-        "trial": lambda trial: str(trial.trial),
-        "status": lambda trial: summary.STATUS_WORDS.get(trial.status, trial.status),
-        SCORE: lambda trial: number_text(trial.known_score, 4),
-        _STRENGTH: lambda trial: number_text(trial.metric(_STRENGTH), 4),
-        "frames": lambda trial: tick_text(float(trial.frame), float(trial.frame)),
-    }
+    header = ("trial", "status", SCORE, _STRENGTH, "frames", *names.values())
     scored = [trial for trial in best_first if trial.known_score is not None]
     rows = []
     for trial in scored[:TABLE_TRIALS]:
@@ -277,8 +270,16 @@ def _best_chart(best_first: Sequence[TrialState], names: Mapping[str, str]) -> C
             value_text(trial.params[path]) if path in trial.params else "–"
             for path in names
         ]
-        rows.append((*(cell(trial) for cell in columns.values()), *point))
-    table = TextTable((*columns, *names.values()), tuple(rows), words=1)
+        row = (
+            str(trial.trial),
+            summary.STATUS_WORDS.get(trial.status, trial.status),
+            number_text(trial.known_score, 4),
+            number_text(trial.metric(_STRENGTH), 4),
+            short_count(trial.frame),
+            *point,
+        )
+        rows.append(row)
+    table = TextTable(header, tuple(rows), words=1)
     return Chart("The best trials", _ORDER, table=Table(table))
 
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from slm_lab.charts.axis import Axis, episode_counts, trailing_mean
-from slm_lab.core.text import TextTable, error_summary, with_spread
+from slm_lab.charts.trainings import training_end
+from slm_lab.core.text import TextTable, error_summary, number_or_dash, with_spread
 from slm_lab.core.types import FloatArray
 from slm_lab.metrics.lines import Line
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.recent import WINDOW_SHARE
-from slm_lab.metrics.trial_metrics import training_return
 from slm_lab.spec.modes import mode_of
 
 if TYPE_CHECKING:
@@ -40,14 +40,23 @@ class Way(NamedTuple):
     """Whether the workers are actors, and one process more learns."""
 
     @property
+    def name(self) -> str:
+        """The name of its mode in graphs."""
+        if self.mode == BASELINE:
+            return "one process"
+        return self.mode
+
+    @property
     def label(self) -> str:
         """The name of the way in graphs and tables."""
         if self.mode == BASELINE:
-            return "one process"
-        label = f"{self.mode} × {self.workers}"
-        if self.crowded:
-            label = f"{label} {CROWDED}"
-        return label
+            return self.name
+        return f"{self.mode} × {self.number}"
+
+    @property
+    def number(self) -> str:
+        """The number of workers, marked if it is more than the cores."""
+        return f"{self.workers}{f' {CROWDED}' * self.crowded}"
 
     @classmethod
     def on(cls, cores: int, mode: str, workers: int) -> "Way":
@@ -83,26 +92,24 @@ class Training(NamedTuple):
     frames: float
     """All workers' frames at the end of training."""
     seconds: float
-    final_return: float | None
-    """Mean over the workers."""
+    final_return: float
+    """Mean over the workers. It is NaN if no episode has ended, as speeds are that
+    were not measured."""
 
     @property
-    def frames_per_s(self) -> float | None:
+    def frames_per_s(self) -> float:
         """Total frames over training time."""
         if self.seconds > 0:
             return self.frames / self.seconds
-        return None
+        return np.nan
 
     @property
-    def cores_used(self) -> float | None:
+    def cores_used(self) -> float:
         """CPU time over training time: below the workers' number if they wait or lack
         cores."""
-        if not self.wall_t.size or not self.wall_t[-1] > 0:
-            return None
-        share = float(self.cpu_t[-1] / self.wall_t[-1])
-        if np.isfinite(share):
-            return share
-        return None
+        if self.wall_t.size and self.wall_t[-1] > 0:
+            return float(self.cpu_t[-1] / self.wall_t[-1])
+        return np.nan
 
     def clock(self, column: str) -> FloatArray:
         """(P,): the clock of this column at each of `total_frame`."""
@@ -139,7 +146,7 @@ def training_of(rows: Sequence[Rows], window: float, actors: int = 1) -> Trainin
             window=window,
             frames=0.0,
             seconds=0.0,
-            final_return=None,
+            final_return=np.nan,
         )
     frames = np.concatenate([worker["total_frame"] for worker in rows])
     returns = np.concatenate([worker["mean_return"] for worker in rows])
@@ -148,7 +155,6 @@ def training_of(rows: Sequence[Rows], window: float, actors: int = 1) -> Trainin
     order = order[np.isfinite(returns[order])]
     grid = np.unique(frames[order])
     line = Line(frames[order], returns[order])
-    final_return = training_return(rows)
     return Training(
         total_frame=grid,
         episode_return=trailing_mean(line, episodes[order], grid, window),
@@ -156,9 +162,7 @@ def training_of(rows: Sequence[Rows], window: float, actors: int = 1) -> Trainin
         wall_t=_clock(rows, "wall_t", grid).max(axis=0),
         cpu_t=_clock(rows, "cpu_t", grid).sum(axis=0),
         window=window,
-        frames=max(float(worker["total_frame"][-1]) for worker in rows),
-        seconds=max(float(worker["wall_t"][-1]) for worker in rows),
-        final_return=None if np.isnan(final_return) else final_return,
+        **training_end(rows)._asdict(),
     )
 
 
@@ -242,7 +246,7 @@ def trainings_table(comparison: ComparedTrainings) -> "pd.DataFrame":
     return pd.DataFrame(rows, columns=columns)
 
 
-def _numbers(training: Training, threshold: float | None) -> dict[str, float | None]:
+def _numbers(training: Training, threshold: float | None) -> dict[str, float]:
     numbers = {
         "total_frame": training.frames,
         "wall_t": training.seconds,
@@ -293,37 +297,22 @@ def summary_table(comparison: ComparedTrainings) -> "pd.DataFrame":
         table["reached"] = None
     table["more_workers_than_cores"] = [int(way.crowded) for way in ways]
     table["ideal_speed_up"] = table["workers"]
-    plan = {"seeds": comparison.seeds, "max_frame": comparison.max_frame}
-    table = table.assign(**plan, threshold=comparison.threshold)
-    columns = [
-        *_WAY,
-        "more_workers_than_cores",
-        "seeds",
-        "finished",
-        "failed",
-        "max_frame",
-        "frames_per_s",
-        "speed_up",
-        "speed_up_low",
-        "speed_up_high",
-        "ideal_speed_up",
-        "cores_used",
-        "final_return",
-        "final_return_std",
-        "threshold",
-        "reached",
-        *late,
-    ]
-    return table[columns]
+    return table.assign(
+        seeds=comparison.seeds,
+        max_frame=comparison.max_frame,
+        threshold=comparison.threshold,
+    )
 
 
 def text_table(summary: "pd.DataFrame") -> TextTable:
     """A row for each variant of a `summary_table`; "failed" if no training finished."""
     columns: dict[str, Callable[[Any], str]] = {
         "frames/s": _speed,
-        "speed-up": lambda row: _with(row.speed_up, "{:.2f}"),
-        "of ideal": lambda row: _with(row.speed_up / row.ideal_speed_up, "{:.0%}"),
-        "cores used": lambda row: _with(row.cores_used, "{:.2f}"),
+        "speed-up": lambda row: number_or_dash(row.speed_up, ".2f"),
+        "of ideal": lambda row: number_or_dash(
+            row.speed_up / row.ideal_speed_up, ".0%"
+        ),
+        "cores used": lambda row: number_or_dash(row.cores_used, ".2f"),
         "final return": _final_return,
     }
     for threshold in summary["threshold"].dropna().unique():
@@ -358,21 +347,22 @@ def _speed(row: Any) -> str:
         if row.failed:
             return "failed"
         return "–"
-    return _with(row.frames_per_s, "{:,.0f}")
+    return number_or_dash(row.frames_per_s, ",.0f")
 
 
 def _final_return(row: Any) -> str:
-    if np.isnan(row.final_return):
-        return "–"
-    if row.finished == 1:
-        return with_spread(row.final_return, None)
-    return with_spread(row.final_return, row.final_return_std)
+    std = row.final_return_std
+    if row.finished == 1 or np.isnan(std):
+        std = None
+    return with_spread(row.final_return, std)
 
 
 def _late(value: float, row: Any, unit: str) -> str:
     """Text that says when the threshold was reached. The number of seeds that reached
     it follows, unless all did."""
     of = f"{row.reached} of {row.finished}"
+    if np.isnan(value):
+        return "–"
     if np.isinf(value):
         if row.reached:
             return f"in {of} only"
@@ -380,15 +370,10 @@ def _late(value: float, row: Any, unit: str) -> str:
     share = ""
     if row.reached < row.finished:
         share = f" ({of})"
-    forms = {1e5: "{:,.0f}k", 1e4: "{:,.1f}k", 100: "{:,.0f}", 0: "{:.3g}"}
-    form = next(form for least, form in forms.items() if not value < least)
     shown = value
     if value >= 1e4:
         shown = value / 1000
-    return _with(shown, f"{form}{unit}{share}")
-
-
-def _with(value: float, form: str) -> str:
-    if np.isnan(value):
-        return "–"
-    return form.format(value)
+        unit = f"k{unit}"
+    forms = {1e5: ",.0f", 1e4: ",.1f", 100: ",.0f", 0: ".3g"}
+    form = next(form for least, form in forms.items() if value >= least)
+    return f"{shown:{form}}{unit}{share}"

@@ -13,8 +13,6 @@ RESAMPLES = 2000
 CONFIDENCE = 0.95
 NORMAL_QUANTILE = 1.96
 """Standard errors on each side of such an interval of a mean."""
-_AT_ONCE = 2_000_000
-"""The most numbers that a bootstrap holds in memory, unless one point needs more."""
 
 Statistic: TypeAlias = Callable[[FloatArray], FloatArray]
 """A function of values (S, …) over S seeds; its result is (…)."""
@@ -53,17 +51,11 @@ def bootstrap_interval(
     chosen = np.hstack(
         [first + generator.integers(n, size=(resamples, n)) for first, n in tasks]
     )
-    flat = values.reshape(len(values), -1)
-    points = max(_AT_ONCE // chosen.size, 1)
-    parts = [
-        _quantiles(statistic(flat[:, at : at + points][chosen.T]))
-        for at in range(0, flat.shape[1], points)
-    ]
+    points = values.reshape(len(values), -1).T
+    ends = [_quantiles(statistic(point[chosen.T])) for point in points]
+    low, high = np.transpose(ends)
     shape = values.shape[1:]
-    low, high = (
-        np.concatenate(ends).reshape(shape) for ends in zip(*parts, strict=True)
-    )
-    return Interval(low, high)
+    return Interval(low.reshape(shape), high.reshape(shape))
 
 
 def seeds_for_width(values: Sequence[float], width: float) -> int | None:

@@ -28,6 +28,25 @@ class TrainingCurve(NamedTuple):
     """Its place among the trainings of the Trial."""
 
 
+class TrainingEnd(NamedTuple):
+    """The end of one training: the mean over its workers, NaN if no episode has ended;
+    and the frames of all."""
+
+    final_return: float
+    frames: float
+    seconds: float
+
+
+def training_end(rows: Sequence[Rows]) -> TrainingEnd:
+    """The end of a training, from the rows of its workers; one has some at least."""
+    last_rows = [worker for worker in rows if len(worker)]
+    return TrainingEnd(
+        final_return=training_return(rows),
+        frames=max(float(worker["total_frame"][-1]) for worker in last_rows),
+        seconds=max(float(worker["wall_t"][-1]) for worker in last_rows),
+    )
+
+
 class TrialCurves(NamedTuple):
     """A Trial, with the curves of its trainings that have values."""
 
@@ -42,12 +61,9 @@ class TrialCurves(NamedTuple):
     @property
     def final_return(self) -> float:
         """Mean over its trainings of which episodes have ended; −∞ without any."""
-        known = [
-            x for training in self.trainings if np.isfinite(x := training.final_return)
-        ]
-        if known:
-            return float(np.mean(known))
-        return -np.inf
+        finals = [training.final_return for training in self.trainings]
+        known = [final for final in finals if np.isfinite(final)]
+        return float(np.mean(known or [-np.inf]))
 
     def scaled(self, zero: float, unit: float) -> "TrialCurves":
         """The Trial with values less `zero`, in units of `unit`."""
@@ -79,20 +95,12 @@ def read_trial(record: RunRecord, x: str, y: Axis) -> TrialCurves:
     for number, sessions in enumerate(record.meta.trainings):
         rows = [read(session) for session in record.sessions if session in sessions]
         lines = [line(session_rows, x_axis(x, 0.0), y) for session_rows in rows]
-        (mean,) = mean_lines(lines, [0] * len(lines)) or (
-            Line(np.empty(0), np.empty(0)),
-        )
-        if mean.x.size:
-            last_rows = [table for table in rows if len(table)]
-            trainings.append(
-                TrainingCurve(
-                    line=_cut_at_fork(record, mean, rows, x),
-                    final_return=training_return(rows),
-                    frames=max(float(table["total_frame"][-1]) for table in last_rows),
-                    seconds=max(float(table["wall_t"][-1]) for table in last_rows),
-                    number=number,
+        for mean in mean_lines(lines, [0] * len(lines)):
+            if mean.x.size:
+                branch = _cut_at_fork(record, mean, rows, x)
+                trainings.append(
+                    TrainingCurve(branch, *training_end(rows), number=number)
                 )
-            )
     return TrialCurves(record, tuple(trainings))
 
 

@@ -40,10 +40,6 @@ def draw_treatment(
         aggregate="mean",
         generator=np.random.default_rng(0),
         title=title,
-        lines=(),
-        log=False,
-        width=None,
-        with_profile=False,
     )
     chart = chart._replace(subtitle=sentence, notes=(chart.subtitle,))
     return write_chart(chart, folder, stem, folder.parent)

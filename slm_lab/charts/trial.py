@@ -2,7 +2,6 @@
 deviation."""
 
 from collections.abc import Callable, Sequence
-from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 
@@ -15,10 +14,10 @@ from slm_lab.charts.chart import (
     curves_panel,
     single,
 )
-from slm_lab.charts.curves import decimate, solid_and_dashed, trim_ragged_ends
+from slm_lab.charts.curves import common_spread, decimate, solid_and_dashed
 from slm_lab.charts.write import write_page, write_png
 from slm_lab.core.text import count_text
-from slm_lab.metrics.lines import Line, common_grid, mean_lines, spread
+from slm_lab.metrics.lines import Line, mean_lines
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.row import INFO_PREFIX
 
@@ -63,8 +62,7 @@ def trial_chart(
 
 def _mean_curves(lines: Sequence[Line], of: str) -> list[Curve]:
     """The mean over all lines with its band, and over fewer where some have no data."""
-    over = spread(lines, common_grid(lines, MAX_POINTS))
-    over = trim_ragged_ends(over, len(lines))
+    over = common_spread(lines, MAX_POINTS)
     look = Curve(f"mean ± 1 std of {len(lines)} {of}s", over.x, over.mean)
     band = around(over.mean, over.std)
     *solid, last = solid_and_dashed(look, over, over.mean, band, num_lines=len(lines))
@@ -142,18 +140,16 @@ def draw_trial_graphs(
         )
         for sessions, x, y in graphs
     }
-    pictures: list[Path] = []
-    pages: list[Path] = []
+    paths: list[Path] = []
     # Small files first: a disk may have room for them, and not for the pages and their
     # script.
     for stem, chart in charts.items():
         if not is_stopped():
-            pictures.append(write_png(chart, out_dir, stem))
+            paths.append(write_png(chart, out_dir, stem))
     for stem, chart in charts.items():
         if not is_stopped():
-            pages.append(write_page([chart], out_dir, stem, scripts))
-    pairs = zip_longest(pictures, pages)
-    return [path for pair in pairs for path in pair if path is not None]
+            paths.append(write_page([chart], out_dir, stem, scripts))
+    return paths
 
 
 def _axes(

@@ -10,7 +10,6 @@ from rich.text import Text
 from slm_lab.charts.final_returns import (
     as_csv,
     as_latex,
-    comparison_texts,
     text_table,
 )
 from slm_lab.charts.plot import Plotted, plot
@@ -47,13 +46,12 @@ def plot_runs(
 
 
 def _document(plotted: Plotted) -> dict[str, Any]:
-    better = plotted.improvement
-    paired = plotted.paired
+    endings, better, paired = plotted.results
     return {
         "graphs": plotted.paths,
         "replaced": plotted.replaced,
         "y": plotted.y_label,
-        "runs": [row._asdict() for row in plotted.endings],
+        "runs": [row._asdict() for row in endings],
         "improvement": better and better._asdict(),
         "paired": paired and paired._asdict(),
         "notes": plotted.notes,
@@ -65,16 +63,16 @@ def _print_table_for_paper(plotted: Plotted, form: str) -> None:
     for line in (*plotted.notes, *_graph_lines(plotted)):
         print(printable(line), file=sys.stderr)
     if form == "csv":
-        text = as_csv(plotted.endings)
+        text = as_csv(plotted.results.endings)
     else:
-        text = as_latex(text_table(plotted.endings))
+        text = as_latex(text_table(plotted.results.endings))
     print(printable(text), end="")
 
 
 def _print_plotted(plotted: Plotted) -> None:
     console = wide_console()
-    table = text_table(plotted.endings)
-    is_of_returns = any(row.highest is not None for row in plotted.endings)
+    table = text_table(plotted.results.endings)
+    is_of_returns = any(row.highest is not None for row in plotted.results.endings)
     title = "Final returns"
     if is_of_returns:
         title = plotted.y_label.capitalize()
@@ -87,7 +85,7 @@ def _print_plotted(plotted: Plotted) -> None:
         box=SIMPLE_HEAD,
         pad_edge=False,
     )
-    for text in comparison_texts(plotted.improvement, plotted.paired):
+    for text in plotted.results.sentences:
         print_line(console, text)
     for note in plotted.notes:
         print_line(console, Text(note, "yellow"))

@@ -257,7 +257,7 @@ def _parse_age(text: str) -> timedelta:
 def diff_runs(a: str, b: str, data: Path) -> None:
     """Prints the differences between two runs. Raises LabError."""
     from slm_lab.charts.diff import diff
-    from slm_lab.charts.final_returns import comparison_texts, text_table
+    from slm_lab.charts.final_returns import text_table
 
     console = wide_console()
     with unpacked(a) as first, unpacked(b) as second:
@@ -286,5 +286,5 @@ def diff_runs(a: str, b: str, data: Path) -> None:
             whole=True,
             box=SIMPLE_HEAD,
         )
-    for text in comparison_texts(results.improvement, results.paired):
+    for text in results.sentences:
         print_line(console, text)

@@ -6,8 +6,6 @@ import sys
 import numpy as np
 import plotly
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
 
 from slm_lab.charts.chart import (
@@ -20,7 +18,7 @@ from slm_lab.charts.chart import (
     grid,
     single,
 )
-from slm_lab.charts.page import render_page, stretches
+from slm_lab.charts.page import render_page
 from slm_lab.charts.picture import render_png, render_print
 from slm_lab.charts.write import ensure_plotly_js, write_chart
 from tests.unit.charts.page import domains, plot
@@ -75,17 +73,6 @@ def test_a_band_of_a_page_is_one_closed_outline_per_unbroken_stretch():
     assert band["y"] == [2, 3, 1, 0, None, 5, 3, None]
     assert (band["showlegend"], line["showlegend"]) == (False, True)
     assert line["customdata"][:2] == [[0, 2], [1, 3]]
-
-
-@given(st.lists(st.booleans(), max_size=20))
-def test_stretches_are_the_longest_unbroken_ones(values):
-    mask = np.array(values, dtype=np.bool_)
-    rebuilt = np.zeros_like(mask)
-    for stretch in stretches(mask):
-        assert stretch.stop > stretch.start
-        assert stretch.stop == len(mask) or not mask[stretch.stop]
-        rebuilt[stretch] = True
-    assert rebuilt.tolist() == mask.tolist()
 
 
 def test_a_click_in_the_legend_hides_a_curve_and_what_belongs_to_it():

@@ -1,9 +1,11 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from slm_lab.charts.axis import x_axis
 from slm_lab.charts.final_returns import ending, improvement, text_table
-from slm_lab.charts.overlay import Seeds, overlay
+from slm_lab.charts.overlay import Seeds, overlay, overlay_text
 from slm_lab.charts.statistics import interquartile_mean
 from slm_lab.metrics.lines import Line
 
@@ -19,7 +21,8 @@ def seeds(*lines, label="a", planned=None):
 
 
 def drawn(*groups, middle="mean"):
-    return overlay(groups, middle, np.random.default_rng(0))
+    curves = overlay(groups, middle, np.random.default_rng(0))
+    return SimpleNamespace(curves=curves, subtitle=overlay_text(groups, middle, curves))
 
 
 def numbers(*groups):

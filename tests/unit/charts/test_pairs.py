@@ -7,7 +7,7 @@ import pytest
 
 from slm_lab.charts.axis import RETURNS
 from slm_lab.charts.final_returns import (
-    comparison_texts,
+    Results,
     paired_difference,
 )
 from slm_lab.charts.overlay import Seeds
@@ -81,7 +81,7 @@ def test_less_than_three_pairs_have_no_difference(other):
 def test_the_sentence_names_both_intervals():
     fork = seeds("fork", [x + 5.0 for x in BASE], KEYS, are_forks=True)
     result = paired_difference([seeds("base", BASE, KEYS), fork], RNG(0))
-    (text,) = comparison_texts(None, result)
+    (text,) = Results((), paired=result).sentences
     assert text.startswith(
         "fork less base, in 4 pairs: 5.00 (95 % interval 5.00 to 5.00; not"
     )
@@ -152,7 +152,7 @@ def test_forks_at_one_frame_are_seeds_and_those_at_another_are_not(tmp_path):
         runs.append(str(as_fork(run, "parent", frame).root))
     request = PlotRequest(tuple(runs), data_dir=tmp_path, out=tmp_path / "plots")
     plotted = plot(request, draws=False)
-    assert {row.label: row.seeds for row in plotted.endings} == {
+    assert {row.label: row.seeds for row in plotted.results.endings} == {
         "small  fork at frame 500": 6,
         "small  fork at frame 800": 3,
     }

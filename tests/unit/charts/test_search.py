@@ -65,7 +65,7 @@ def dots(traces):
     return [
         trace
         for trace in of_type(traces, "scatter", "scattergl")
-        if trace["mode"] == "markers"
+        if trace["mode"] == "markers" and "text" in trace
     ]
 
 

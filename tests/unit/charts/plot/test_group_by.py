@@ -42,15 +42,16 @@ def test_a_curve_is_of_all_runs_with_one_value(tmp_path, runs):
 @pytest.mark.parametrize("key", ["lr", "gamma", "agent.algorithm.gamma", "num_envs"])
 def test_grouping_only_joins_the_trainings_of_single_runs(runs, key):
     trials = trials_of(runs)
-    methods, _ = grouped(trials, "frames", group_by=key)
-    joined = sorted(x for each in methods for x in each.seeds.final_return)
+    groups, _ = grouped(trials, "frames", group_by=key)
+    joined = sorted(x for group in groups for x in group.final_return)
     alone = sorted(t.final_return for trial in trials for t in trial.trainings)
     np.testing.assert_array_equal(joined, alone)
     path = resolve_key(trials, key)
-    for method in methods:
+    specs = {trial.pair_keys[0][0]: trial.record.spec for trial in trials}
+    for group in groups:
         values = set()
-        for trial in method.trials:
-            value = trial.record.spec
+        for run, _ in group.pair_keys:
+            value = specs[run]
             for part in path.split("."):
                 value = value[part]
             values.add(value)
@@ -96,8 +97,8 @@ def test_runs_are_chosen_by_all_their_tags(tmp_path, runs):
     annotate(runs[0], add=["good", "old"])
     annotate(runs[2], add=["good"])
     everything = plotted(tmp_path, tmp_path, tags=("good",), out=tmp_path / "plots")
-    assert len(everything.endings) == 2
+    assert len(everything.results.endings) == 2
     both = plotted(tmp_path, tmp_path, tags=("good", "old"), out=tmp_path / "plots")
-    assert len(both.endings) == 1
+    assert len(both.results.endings) == 1
     with pytest.raises(UsageError, match="no run tagged bad; its tags: good, old"):
         plotted(tmp_path, tmp_path, tags=("bad",), out=tmp_path / "plots")

@@ -131,7 +131,7 @@ def test_labels_a_title_and_lines_are_what_was_asked_for(drawn):
     low, high = figure.panels[0].y.ends
     assert low < 0
     assert high > 475
-    assert [each.label for each in result.endings] == ["Ours", "Theirs"]
+    assert [each.label for each in result.results.endings] == ["Ours", "Theirs"]
 
 
 def test_axes_have_the_names_that_were_asked_for(drawn):
@@ -165,7 +165,7 @@ def test_any_column_can_be_drawn_smoothed_and_on_a_logarithmic_axis(drawn):
     plain, _ = drawn("one_Cart*", y="loss")
     np.testing.assert_allclose(curves_of(figure)[0].mean, curves_of(plain)[0].mean)
     assert figure.panels[0].y.log
-    assert [each.highest for each in result.endings] == [None]
+    assert [each.highest for each in result.results.endings] == [None]
     smooth, _ = drawn("one_Cart*", y="loss", smooth=50.0)
     assert np.ptp(curves_of(smooth)[0].mean) < np.ptp(curves_of(plain)[0].mean)
 
@@ -186,7 +186,7 @@ def test_environments_are_panels_with_one_colour_for_each_method(drawn):
         [0, 1],
     ]
     assert [curve.label for curve in curves_of(figure)] == ["one", "two", "", ""]
-    assert [each.label for each in result.endings] == [
+    assert [each.label for each in result.results.endings] == [
         "one  Acrobot-v1",
         "two  Acrobot-v1",
         "one  CartPole-v1",
@@ -205,8 +205,8 @@ def test_normalised_returns_are_0_for_random_and_1_for_the_score(drawn):
 
 def test_normalised_environments_are_joined_with_a_profile(drawn):
     figure, result = drawn(normalise=("CartPole-v1=200", "Acrobot-v1=400"))
-    assert [each.seeds for each in result.endings] == [6, 6]
-    assert result.improvement is not None
+    assert [each.seeds for each in result.results.endings] == [6, 6]
+    assert result.results.improvement is not None
     returns, profile = figure.panels
     assert [curve.label for curve in returns.curves if curve.label] == ["one", "two"]
     for curve in profile.curves:
@@ -244,7 +244,7 @@ def test_a_random_return_is_known_from_any_run_in_the_environment(data, tmp_path
     file.unlink()
     folders = str(run), str(data / "one_CartPole-v1")
     result = plot(PlotRequest(folders, out=tmp_path / "f.svg", normalise=("500",)))
-    assert len(result.endings) == 2
+    assert len(result.results.endings) == 2
 
 
 def test_a_damaged_run_of_a_folder_is_left_out_with_a_note(data, tmp_path):
@@ -252,7 +252,7 @@ def test_a_damaged_run_of_a_folder_is_left_out_with_a_note(data, tmp_path):
     (file,) = (runs / "two_CartPole-v1").glob("*_t0_spec.json")
     file.write_text("{")
     result = plot(PlotRequest((str(runs),), out=tmp_path / "f.svg"))
-    assert len(result.endings) == 3
+    assert len(result.results.endings) == 3
     assert any("left out: two_CartPole-v1" in note for note in result.notes)
 
 
@@ -336,10 +336,10 @@ def test_an_unknown_random_return_says_when_it_is_known(data, tmp_path):
 
 def test_tables_keep_all_digits_as_csv_and_escape_names_as_latex(drawn):
     _, result = drawn("*Acro*", labels=("a_b & c", "100 %"))
-    lines = as_csv(result.endings).splitlines()
+    lines = as_csv(result.results.endings).splitlines()
     assert lines[0].startswith("label,seeds,planned,mean,std,iqm")
-    assert float(lines[1].split(",")[3]) == result.endings[0].mean
-    latex = as_latex(text_table(result.endings))
+    assert float(lines[1].split(",")[3]) == result.results.endings[0].mean
+    latex = as_latex(text_table(result.results.endings))
     assert r"a\_b \& c" in latex
     assert r"100 \%" in latex
     assert latex.startswith("\\begin{tabular}{lrrrrr}\n\\toprule")

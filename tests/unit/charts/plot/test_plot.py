@@ -33,11 +33,11 @@ def plotted(data, *folders, out=None, **options):
 
 
 def labels_of(result):
-    return [each.label for each in result.endings]
+    return [each.label for each in result.results.endings]
 
 
 def seeds_of(result):
-    return [each.seeds for each in result.endings]
+    return [each.seeds for each in result.results.endings]
 
 
 def final_returns(run_dir, trial=0, sessions=(0,)):
@@ -57,15 +57,18 @@ def test_two_runs_are_drawn_into_one_graph_outside_of_their_folders(tmp_path):
     assert labels_of(result) == ["ppo_small", "a2c_small"]
     assert seeds_of(result) == [2, 3]
     ends = final_returns(a2c_run, sessions=range(3))
-    assert result.endings[1].mean == pytest.approx(np.mean(ends))
-    assert result.endings[1].std == pytest.approx(np.std(ends))
+    assert result.results.endings[1].mean == pytest.approx(np.mean(ends))
+    assert result.results.endings[1].std == pytest.approx(np.std(ends))
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert "ppo_small, a2c_small on CartPole-v1" in result.paths[1].read_text()
 
 
 def test_a_run_is_found_by_its_path_and_by_its_name_in_the_data_folder(tmp_path):
     run = write_run(tmp_path)
-    assert len(plotted(tmp_path, run.root, run.root.name, f"{run.root}/").endings) == 1
+    assert (
+        len(plotted(tmp_path, run.root, run.root.name, f"{run.root}/").results.endings)
+        == 1
+    )
 
 
 def test_runs_that_differ_in_their_seed_alone_are_seeds_of_one_curve(tmp_path):
@@ -100,7 +103,7 @@ def test_two_runs_under_one_seed_are_no_two_seeds(tmp_path):
 def test_workers_of_one_training_are_one_seed(tmp_path):
     spec = ppo(meta__distributed="synced", meta__max_session=2, meta__max_run=3)
     run = write_run(tmp_path, spec)
-    (one,) = plotted(tmp_path, run.root).endings
+    (one,) = plotted(tmp_path, run.root).results.endings
     assert (one.seeds, one.planned) == (3, 3)
     ends = np.reshape(final_returns(run, sessions=range(6)), (3, 2)).mean(axis=1)
     assert (one.mean, one.std) == (
@@ -117,7 +120,7 @@ def test_the_table_does_not_depend_on_the_x_axis(tmp_path):
     rows = run.session(0, 1).rows
     rows.write_text("".join(rows.read_text().splitlines(keepends=True)[:8]))
     first, *others = (
-        plotted(tmp_path, run.root, x=x).endings[0]
+        plotted(tmp_path, run.root, x=x).results.endings[0]
         for x in ("frames", "total_frames", "wall_t")
     )
     for other in others:
@@ -209,7 +212,7 @@ def test_all_runs_in_the_folder_of_a_comparison_are_drawn_by_variant(tmp_path):
     result = plotted(tmp_path, folder.name)
     assert labels_of(result) == ["small_false", "small_synced_2"]
     assert seeds_of(result) == [3, 3]
-    assert result.improvement is not None
+    assert result.results.improvement is not None
 
 
 def test_trials_without_values_are_left_out_of_a_search_with_a_note(tmp_path):
@@ -223,7 +226,7 @@ def test_trials_without_values_are_left_out_of_a_search_with_a_note(tmp_path):
 def test_a_run_with_a_session_that_has_not_started_is_drawn(tmp_path):
     run = write_run(tmp_path, ppo(meta__max_session=2))
     run.session(0, 1).rows.unlink()
-    (one,) = plotted(tmp_path, run.root).endings
+    (one,) = plotted(tmp_path, run.root).results.endings
     assert (one.seeds, one.planned) == (1, 2)
 
 
@@ -243,7 +246,7 @@ def test_the_same_runs_give_the_same_graph(tmp_path):
         plotted(tmp_path, run.root, statistic="iqm", out=tmp_path / out)
         for out in ("a", "b")
     )
-    assert first.endings == second.endings
+    assert first.results == second.results
     assert [path.read_bytes() for path in first.paths] == [
         p.read_bytes() for p in second.paths
     ]
@@ -309,7 +312,7 @@ def test_one_of_several_runs_without_values_is_left_out_with_a_note(tmp_path):
         write_run(tmp_path, stamp="2026_11_22_040000"),
     )
     drawn = plotted(tmp_path, empty.root, run.root)
-    assert len(drawn.endings) == 1
+    assert len(drawn.results.endings) == 1
     assert f"left out: {empty.root} has no rows with a return yet" in drawn.notes[0]
 
 
@@ -372,8 +375,8 @@ def test_faster_learning_with_an_equal_end_does_not_rank_above(tmp_path):
         for session in range(3):
             write_returns(run.session(0, session).rows, returns)
     result = plotted(tmp_path, *sorted(tmp_path.glob("*_2026*")))
-    assert [each.mean for each in result.endings] == [1.0, 1.0]
-    assert result.improvement.probability == 0.5
+    assert [each.mean for each in result.results.endings] == [1.0, 1.0]
+    assert result.results.improvement.probability == 0.5
 
 
 def write_losses(path):
@@ -394,10 +397,10 @@ def test_seeds_of_which_no_episode_has_ended_have_a_dash_for_the_final_return(
     for session in range(count):
         write_losses(run.session(0, session).rows)
     result = plotted(tmp_path, run.root, y="loss")
-    (one,) = result.endings
-    assert (one.seeds, one.interval, result.improvement) == (count, None, None)
+    (one,) = result.results.endings
+    assert (one.seeds, one.interval, result.results.improvement) == (count, None, None)
     assert np.isnan([one.mean, one.std, one.iqm]).all()
-    (row,) = text_table(result.endings).rows
+    (row,) = text_table(result.results.endings).rows
     assert row[3:] == ("–", "–", "–")
 
 
@@ -405,7 +408,7 @@ def test_a_seed_of_which_no_episode_has_ended_counts_in_no_final_return(tmp_path
     run = write_run(tmp_path, ppo(meta__max_session=4))
     run.session(0, 3).rows.unlink()
     write_losses(run.session(0, 3).rows)
-    (one,) = plotted(tmp_path, run.root, y="loss").endings
+    (one,) = plotted(tmp_path, run.root, y="loss").results.endings
     ends = final_returns(run, sessions=range(3))
     assert (one.seeds, one.mean) == (4, pytest.approx(np.mean(ends)))
 
@@ -415,7 +418,7 @@ def test_the_title_counts_the_curves_that_are_drawn(tmp_path):
         name = f"small_{min(i, 3)}"
         write_run(tmp_path, lr(0.01 + i), name=name, stamp=f"2026_11_22_03000{i}")
     result = plotted(tmp_path, tmp_path)
-    assert len(result.endings) == 5
+    assert len(result.results.endings) == 5
     assert "5 curves on CartPole-v1" in result.paths[1].read_text()
 
 
