@@ -8,6 +8,7 @@ from numpy.testing import assert_array_equal
 
 from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.build import build_agent
+from slm_lab.core.state import HasState
 from slm_lab.parallel.actor_learner.actor import UnrollActor
 from slm_lab.parallel.actor_learner.experience import (
     OnPolicyExperience,
@@ -32,7 +33,7 @@ def steps_of(memory):
     return whole(memory)["steps"]
 
 
-class OneSlot:
+class OneSlot(HasState):
     """An unroll source whose only actor plays repeatedly into its only slot."""
 
     num_actors = 1
