@@ -3,7 +3,7 @@
 They are the files of `spec/recipe`, one per algorithm: `ppo.yaml` holds `ppo` (vectors,
 discrete actions), `ppo_continuous`, `ppo_image` and `ppo_image_continuous`. Atari games
 have templates in `spec/benchmark`, because their environment resizes and stacks frames
-itself."""
+itself. So have MinAtar's."""
 
 import json
 import math
@@ -39,6 +39,16 @@ GAMES: Mapping[str, str] = {
     "rainbow": "rainbow_atari",
 }
 """The templates of Atari games, file and spec of one name, by algorithm."""
+
+MINATAR: Mapping[str, str] = {
+    "ppo": "ppo_minatar",
+    "dqn": "dqn_minatar",
+    "qrdqn": "qrdqn_minatar",
+    "rainbow": "rainbow_minatar",
+    "pqn": "pqn_minatar",
+}
+"""The templates of MinAtar's games, whose planes suit small convolutions. Other
+algorithms get the recipe of vectors."""
 
 _ENV_ID = re.compile(r"-v\d+$")
 
@@ -94,12 +104,10 @@ def choose_recipe(algorithm: str, env: EnvSpec) -> Recipe:
     if algorithm not in {*recipes(), *GAMES}:
         raise UsageError(_no_recipe(algorithm))
     if is_atari(find_env(env)) and not env.wrappers:
-        sets = (f"env={env.name}",)
-        fitting = {
-            word: Recipe(f"{name}.json", name, sets) for word, name in GAMES.items()
-        }
+        fitting = _templates(GAMES, env)
         kind = "Atari games"
     else:
+        is_minatar = env.name.startswith("MinAtar/") and not env.wrappers
         spaces = describe_spaces(env)
         of_env = [f"env={env.name}"]
         if _is_grid(spaces.layout):
@@ -107,6 +115,8 @@ def choose_recipe(algorithm: str, env: EnvSpec) -> Recipe:
             spaces = describe_spaces(env)
             of_env.append(f"env.wrappers={json.dumps(env.wrappers)}")
         fitting = _fitting(spaces, of_env)
+        if is_minatar:
+            fitting.update(_templates(MINATAR, env))
         actions = spaces.actions.kind.replace("box", "continuous").replace("_", "-")
         if not all(spaces.actions[1:]):
             actions = f"unbounded {actions}"
@@ -118,6 +128,14 @@ def choose_recipe(algorithm: str, env: EnvSpec) -> Recipe:
             f"{others}"
         )
     return fitting[algorithm]
+
+
+def _templates(names: Mapping[str, str], env: EnvSpec) -> dict[str, Recipe]:
+    sets = (f"env={env.name}",)
+    return {
+        algorithm: Recipe(f"{name}.json", name, sets)
+        for algorithm, name in names.items()
+    }
 
 
 def _is_grid(layout: ObservationLayout) -> bool:
@@ -133,6 +151,7 @@ def _no_recipe(word: str) -> str:
 
 
 def _fitting(spaces: Spaces, of_env: Sequence[str]) -> dict[str, Recipe]:
+    """The recipe of each algorithm that has one for these spaces."""
     image = "_image" if has_image(spaces) else ""
     continuous = "_continuous" if spaces.actions.kind == "box" else ""
     by_algorithm = {}

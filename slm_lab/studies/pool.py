@@ -197,7 +197,7 @@ def trial_main(
             log = task.run_dir.session(task.trial, 0).log  # a trial has no terminal
             note_in_log(log, fall_back(task.spec, task.run_dir, task.trial))
         board = StatusBoard(raw_board, task.spec.meta.num_sessions)
-        outcome = end_of(Trial(task, board=board).run())
+        outcome = trial_end(Trial(task, board=board).run())
         if (
             task.until is not None
             and outcome.ending is Ending.INTERRUPTED
@@ -233,7 +233,7 @@ def _visible(gpus: tuple[int, ...]) -> list[str]:
     return [names[gpu] if names != [""] else str(gpu) for gpu in gpus]
 
 
-def end_of(result: TrialResult) -> TrialEnd:
+def trial_end(result: TrialResult) -> TrialEnd:
     """How a Trial ended; it fails if any of its Sessions does."""
     from slm_lab.metrics.trial_metrics import TRIAL_METRICS
 

@@ -14,7 +14,7 @@ from slm_lab.studies.compare.folder import CompareFolder, read_plan
 from slm_lab.studies.compare.plan import Plan, Planned
 from slm_lab.studies.compare.results import CompareResults
 from slm_lab.studies.compare.trainings import PlannedTrainings
-from slm_lab.studies.pool import Request, SerialSlot, TrialEnd, end_of
+from slm_lab.studies.pool import Request, SerialSlot, TrialEnd, trial_end
 from slm_lab.studies.run import PreparedRun
 from slm_lab.studies.trial import TrialTask
 
@@ -100,4 +100,4 @@ class CompareRun(PlannedTrainings):
         result = self._trains(self.planned[trial], self._runs.pop(trial))
         if result.interrupted and not result.failed:
             raise KeyboardInterrupt
-        return end_of(result)
+        return trial_end(result)

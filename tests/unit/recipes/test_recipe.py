@@ -6,7 +6,14 @@ import pytest
 
 from slm_lab.core.errors import UsageError
 from slm_lab.env.make import describe_spaces
-from slm_lab.recipes.recipe import GAMES, Recipe, choose_recipe, recipes, resolve_recipe
+from slm_lab.recipes.recipe import (
+    GAMES,
+    MINATAR,
+    Recipe,
+    choose_recipe,
+    recipes,
+    resolve_recipe,
+)
 from slm_lab.records.trust import FLATTEN, modules_of
 from slm_lab.spec.checks.algorithm import action_space_problems
 from slm_lab.spec.checks.observations import observation_problems
@@ -122,6 +129,18 @@ def test_atari_games_have_their_own_templates():
         chosen = choose_recipe(algorithm, env("ALE/Pong-v5"))
         assert chosen == Recipe(f"{name}.json", name, ("env=ALE/Pong-v5",))
         load_spec(*chosen)
+
+
+def test_minatar_has_its_own_templates_and_else_the_recipes_of_vectors():
+    pytest.importorskip("minatar", reason="needs the extra minatar")
+    game = "MinAtar/Breakout-v1"
+    for algorithm, name in MINATAR.items():
+        chosen = choose_recipe(algorithm, env(game))
+        assert chosen == Recipe(f"{name}.json", name, (f"env={game}",))
+        load_spec(*chosen)
+    assert choose_recipe("a2c", env(game)).name == "a2c"
+    wrapped = env(game, wrappers=[FLATTEN])
+    assert choose_recipe("ppo", wrapped).name == "ppo"
 
 
 @pytest.mark.parametrize(
