@@ -92,7 +92,7 @@ def dashboard(comparison: ComparedTrainings) -> Chart:
             "mean",
             generator=np.random.default_rng(0),
             inks=inks,
-            is_whole=True,
+            ragged=1.0,
         )
         if not with_bands:
             curves = [curve._replace(band=None) for curve in curves]
@@ -185,7 +185,7 @@ def return_overview(comparison: ComparedTrainings, x: Axis) -> Chart:
         generator=np.random.default_rng(0),
         title=f"{comparison.title}: return against {x.label}",
         lines=lines,
-        is_whole=True,
+        ragged=1.0,
         inks={way.name: Ink(_ink(comparison, way).colour) for way in ways},
     )
     return chart._replace(subtitle=_budget_text(comparison), notes=(chart.subtitle,))

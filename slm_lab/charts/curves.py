@@ -23,10 +23,30 @@ def decimate(values: Line, max_points: int = MAX_POINTS) -> Line:
     return Line(values.x[chosen], values.y[chosen])
 
 
-def common_spread(lines: Sequence[Line], points: int) -> Spread:
+def common_spread(
+    lines: Sequence[Line], points: int, ragged: float = MAX_RAGGED
+) -> Spread:
     """Mean and deviation of lines over at most so many points. Ends that not all lines
-    reach are left out, if they are short."""
-    return _trim_ragged_ends(spread(lines, common_grid(lines, points)), len(lines))
+    reach are left out, if they are at most the share `ragged` of the axis."""
+    over = spread(lines, common_grid(lines, points))
+    full = np.flatnonzero(over.sessions == len(lines))
+    if not full.size:
+        return over
+    x = over.x
+    allowed = ragged * (x[-1] - x[0])
+    first = 0
+    last = len(x) - 1
+    if x[full[0]] - x[0] <= allowed:
+        first = int(full[0])
+    if x[-1] - x[full[-1]] <= allowed:
+        last = int(full[-1])
+    kept = slice(first, last + 1)
+    return Spread(
+        x=x[kept],
+        mean=over.mean[kept],
+        std=over.std[kept],
+        sessions=over.sessions[kept],
+    )
 
 
 def solid_and_dashed(
@@ -38,11 +58,10 @@ def solid_and_dashed(
     full = over.sessions == num_lines
     curves: list[Curve] = []
     if full.any():
-        # one stretch: lines have no gaps
         solid = look._replace(
-            x=over.x[full],
-            mean=middle[full],
-            band=Band(*(end[full] for end in band)),
+            x=over.x,
+            mean=np.where(full, middle, np.nan),
+            band=Band(*(np.where(full, end, np.nan) for end in band)),
         )
         curves.append(solid)
     if not full.all():
@@ -58,25 +77,3 @@ def solid_and_dashed(
         )
         curves.append(dashed)
     return curves
-
-
-def _trim_ragged_ends(over: Spread, num_lines: int) -> Spread:
-    """Leaves out ends that fewer than `num_lines` reach, if they are short."""
-    full = np.flatnonzero(over.sessions == num_lines)
-    if not full.size:
-        return over
-    x = over.x
-    allowed = MAX_RAGGED * (x[-1] - x[0])
-    first = 0
-    after = len(x)
-    if x[full[0]] - x[0] <= allowed:
-        first = int(full[0])
-    if x[-1] - x[full[-1]] <= allowed:
-        after = int(full[-1]) + 1
-    kept = slice(first, after)
-    return Spread(
-        x=x[kept],
-        mean=over.mean[kept],
-        std=over.std[kept],
-        sessions=over.sessions[kept],
-    )

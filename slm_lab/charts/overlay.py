@@ -21,7 +21,7 @@ from slm_lab.charts.chart import (
     grid,
     level,
 )
-from slm_lab.charts.curves import common_spread, decimate, solid_and_dashed
+from slm_lab.charts.curves import MAX_RAGGED, common_spread, decimate, solid_and_dashed
 from slm_lab.charts.look import OKABE_ITO
 from slm_lab.charts.statistics import bootstrap_interval, interquartile_mean
 from slm_lab.core.text import count_text
@@ -83,13 +83,13 @@ def overlay_chart(
     title: str,
     lines: Sequence[tuple[str, float]] = (),
     inks: Mapping[str, Ink] | None = None,
-    is_whole: bool = False,
+    ragged: float = MAX_RAGGED,
     log: bool = False,
     log_x: bool = False,
     width: float | None = None,
 ) -> Chart:
     """A panel for each heading, over one legend. Groups with one label have one colour
-    in all. `inks` and `is_whole` as for `overlay`. `lines` are the name and the height
+    in all. `inks` and `ragged` as for `overlay`. `lines` are the name and the height
     of dashed lines. A line whose name is the heading of a panel is drawn in that panel
     alone. `width` is in points, of a chart for paper. Groups over several environments
     also have a panel with their performance profiles."""
@@ -105,7 +105,7 @@ def overlay_chart(
             aggregate,
             generator=generator.spawn(1)[0],
             inks=inks,
-            is_whole=is_whole,
+            ragged=ragged,
         )
         all_curves += results
         levels = [
@@ -173,13 +173,13 @@ def overlay(
     aggregate: Aggregate,
     generator: np.random.Generator,
     inks: Mapping[str, Ink] | None = None,
-    is_whole: bool = False,
+    ragged: float = MAX_RAGGED,
 ) -> list[Curve]:
     """A curve for each group, in order. With `mean` and two seeds or more it has a band
     of one standard deviation. With `iqm` the band is a 95 % bootstrap interval. Where
-    some seeds have no values the curve is dashed and has no band, or ends if it
-    `is_whole`. `inks` are the colours of the labels; without them a label also has the
-    number of seeds, if groups differ in it."""
+    some seeds have no values the curve is dashed and has no band; such ends are left
+    out up to the share `ragged` of the axis. `inks` are the colours of the labels;
+    without them a label also has the number of seeds, if groups differ in it."""
     curves: list[Curve] = []
     has_counts = inks is None and len({len(group.lines) for group in groups}) > 1
     colours = inks or inks_of(groups)
@@ -189,9 +189,7 @@ def overlay(
         if has_counts:
             label = f"{label} ({count_text(len(group.lines), 'seed')})"
         look = Curve(label, _NONE, _NONE, ink=colours[group.label])
-        curves += _curves(group, look, aggregate, rng)
-    if is_whole:
-        return [curve for curve in curves if curve.style == "solid"]
+        curves += _curves(group, look, aggregate, rng, ragged=ragged)
     return curves
 
 
@@ -202,7 +200,11 @@ def inks_of(groups: Iterable[Seeds]) -> dict[str, Ink]:
 
 
 def _curves(
-    group: Seeds, look: Curve, aggregate: Aggregate, generator: np.random.Generator
+    group: Seeds,
+    look: Curve,
+    aggregate: Aggregate,
+    generator: np.random.Generator,
+    ragged: float,
 ) -> list[Curve]:
     """The solid curve of all seeds with its band; and the dashed one of some of
     them."""
@@ -213,7 +215,7 @@ def _curves(
     points = _BOOTSTRAP_POINTS
     if aggregate == "mean":
         points = MAX_POINTS
-    over = common_spread(lines, points)
+    over = common_spread(lines, points, ragged)
     centre = over.mean
     band = around(over.mean, over.std)
     if aggregate == "iqm":

@@ -99,7 +99,7 @@ def plot(request: PlotRequest, draws: bool = True) -> Plotted:
         x,
         y,
         cast(Aggregate, "iqm" if is_joined else request.statistic),
-        generator,
+        generator=generator,
         title="" if title == NO_TITLE else title,
         lines=request.lines,
         log=request.log_y,
