@@ -1,7 +1,7 @@
 """Decides, when an agent is built, whether it computes by torch, by arrays or by
 recorded steps on a GPU."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial, singledispatch
 from typing import Any
 
@@ -10,6 +10,7 @@ from torch import nn
 from slm_lab.agent.algorithm.actor_critic import ActorCritic
 from slm_lab.agent.algorithm.algorithm import AgentParts, Learner
 from slm_lab.agent.algorithm.policy_actor import PolicyActor
+from slm_lab.agent.algorithm.policy_parts import CriticParts, QParts
 from slm_lab.agent.algorithm.ppo import PPO
 from slm_lab.agent.algorithm.pqn import PQN
 from slm_lab.agent.algorithm.q_learning import DistributionalDQN, QLearner
@@ -89,6 +90,23 @@ def record_steps(learner: Learner[Any]) -> None:
         learner.step = RecordedStep(learner.step, learner.train_state)
 
 
+TORCH_OBJECTIVES = (
+    CriticParts.evaluate,
+    QParts.torch_objective,
+    DistributionalDQN.torch_objective,
+    ReplayActorCritic.torch_critic_objective,
+    TQC.torch_critic_objective,
+    ReplayActorCritic.torch_actor_objective,
+)
+"""The objectives that have written-out gradients."""
+
+
+def is_torch_objective(objective: Callable[..., Any]) -> bool:
+    """Whether a written-out objective may replace this one. A learner's own may be
+    another function: it stays."""
+    return getattr(objective, "__func__", None) in TORCH_OBJECTIVES
+
+
 @singledispatch
 def write_out_steps(learner: Learner[Any]) -> None:
     """Replaces autograd by written-out gradients, where all parts of the losses have
@@ -98,7 +116,7 @@ def write_out_steps(learner: Learner[Any]) -> None:
 @write_out_steps.register
 def _(learner: PPO | VMPO | ActorCritic) -> None:
     value_loss = elementwise(learner.value_loss_fn)
-    if value_loss is not None:
+    if value_loss is not None and is_torch_objective(learner.evaluate):
         write_out_pass(learner, value_loss)
 
 
@@ -111,7 +129,9 @@ def _(learner: Reinforce) -> None:
 def _(learner: QLearner | SARSA | PQN) -> None:
     value_loss = elementwise(learner.value_loss_fn)
     nets = traced_nets(learner.network.nets)
-    if value_loss is not None and nets is not None:
+    if value_loss is None or nets is None:
+        return
+    if is_torch_objective(learner.objective):
         learner.objective = WrittenQ(nets[0], value_loss)
 
 
@@ -121,7 +141,7 @@ def _(learner: DistributionalDQN) -> None:
     head = learner.network.nets[0]
     if isinstance(head, ReturnHead) and isinstance(learner.returns, QuantileReturn):
         nets = traced_nets([without_head(head)])
-        if nets is not None:
+        if nets is not None and is_torch_objective(learner.return_objective):
             learner.return_objective = WrittenQuantiles(nets[0], learner.returns)
 
 
@@ -163,8 +183,11 @@ def write_out_replay_steps(
         return
     actor = traced_nets(learner.actor.nets)
     critics = traced_nets([without_head(net) for net in learner.critic.nets])
-    if actor is not None and critics is not None:
+    if actor is None or critics is None:
+        return
+    if is_torch_objective(learner.critic_objective):
         learner.critic_objective = WrittenCritics(learner, critics, critic_loss)
+    if is_torch_objective(learner.actor_objective):
         learner.actor_objective = WrittenActor(learner, actor[0], critics, sample)
 
 

@@ -6,9 +6,12 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from slm_lab.agent.algorithm.q_learning import DoubleDQN
+from slm_lab.agent.algorithm.sac import SoftActorCritic
 from slm_lab.agent.fast import choose
 from slm_lab.agent.fast.objectives import WrittenLoss
-from tests.support import ppo, q_learning, soft, vmpo
+from slm_lab.core.registry import ALGORITHMS
+from tests.support import ppo, pqn, q_learning, sarsa, soft, vmpo
 from tests.unit.agent.algorithm.batches import (
     CONTINUOUS,
     OneBatch,
@@ -100,6 +103,10 @@ CASES = {
         soft("SoftActorCritic", **PENDULUM, agent__algorithm__entropy_penalty_coef=0.5),
         continuous,
     ),
+    "SARSA": (sarsa(), rollout),
+    "PQN": (pqn(agent__net__layer_norm=False), rollout),
+    "REDQ": (soft("REDQ", **PENDULUM, agent__algorithm__num_critics=3), continuous),
+    "TD3": (soft("TD3", **PENDULUM), continuous),
     "TQC": (soft("TQC", **PENDULUM), continuous),
     "TQC, by priority": (
         soft(
@@ -144,6 +151,29 @@ def test_written_out_steps_learn_what_torch_learns(data, batch, monkeypatch):
     assert all(isinstance(loss, torch.Tensor) for loss in tensors)
     for name, flat in in_torch.flats.items():
         assert_close(written.flats[name].vector, flat.vector, rtol=1e-4, atol=1e-6)
+
+
+def test_the_objective_of_another_package_stays(monkeypatch):
+    class OwnLoss(DoubleDQN):
+        def __init__(self, *args):
+            super().__init__(*args)
+            self.objective = self.own_objective
+
+        def own_objective(self, obs, action, target_of, weight):
+            raise NotImplementedError
+
+    class OwnCritics(SoftActorCritic):
+        def torch_critic_objective(self, batch, draws, alpha):
+            raise NotImplementedError
+
+    for name, learner_class, data in (
+        ("objective", OwnLoss, q_learning("DoubleDQN")),
+        ("critic_objective", OwnCritics, soft("SoftActorCritic", **PENDULUM)),
+    ):
+        monkeypatch.setattr(ALGORITHMS, "load", lambda _, own=learner_class: own)
+        learner = learner_of(data)
+        assert isinstance(learner, learner_class)
+        assert getattr(learner, name).__self__ is learner
 
 
 @pytest.mark.parametrize("name", ["C51", "IQN"])
