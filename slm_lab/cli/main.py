@@ -378,7 +378,8 @@ def compare(
     spec_file: Annotated[
         str | None,
         Argument(
-            help="A spec file, or a shipped name.", autocompletion=completion.spec_files
+            help="A spec file, a shipped name, or an algorithm before an environment.",
+            autocompletion=completion.spec_files,
         ),
     ] = None,
     spec_name: options.SpecName = None,
