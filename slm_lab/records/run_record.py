@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from slm_lab.records.checkpoints import TrialCheckpoints
     from slm_lab.spec.schema.meta import MetaSpec
+    from slm_lab.spec.schema.spec import Spec
 
 KEYS_OF_META = (
     "distributed",
@@ -178,6 +179,13 @@ class RunRecord:
         """The spec as the file holds it, with every default. Raises SpecError if it
         cannot be read."""
         return self._named_spec[1]
+
+    def checked_spec(self) -> "Spec":
+        """Its spec, validated. Raises SpecError if it cannot be read, or is
+        invalid."""
+        from slm_lab.spec.load import load_spec
+
+        return load_spec(self.spec_file, self.name, warn=False)
 
     @cached_property
     def run_spec_or_empty(self) -> Mapping[str, Any]:
