@@ -3,7 +3,6 @@ for to its command."""
 
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import importing, stop_signals_blocked
 from slm_lab.parallel.fork_server import start_fork_server
 from slm_lab.records.annotations import check_tags
-from slm_lab.records.archive import unpacked
 from slm_lab.records.run_source import RunSource
 from slm_lab.studies.run_mode import PLAYING, RunMode, Verb
 
@@ -72,17 +70,14 @@ def execute(verb: Verb, asked: RunSource, caller: ParentProgram) -> int:
 def _play(verb: Verb, asked: RunSource, caller: ParentProgram) -> int:
     """Executes a command that plays the agents of a run; a shared run is unpacked
     meanwhile. Returns the exit code. Raises LabError."""
-    assert asked.run is not None
     with (
         ended_in_time(lambda: print_stop(caller.folder)),
-        unpacked(asked.run) as folder,
+        asked.unpacked() as unpacked,
     ):
         with stop_signals_blocked():
             with importing():
                 from slm_lab.studies.resolve import resolve_names
-            source = resolve_names(replace(asked, run=folder), verb)
-            if folder != asked.run:
-                source = replace(source, archive=Path(asked.run))
+            source = resolve_names(unpacked, verb)
             caller.folder = (source.archive or Path(source.run or "")).absolute()
             import_modules(source)
             with importing():  # imports torch
