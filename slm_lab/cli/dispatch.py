@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from typer import Exit
@@ -21,6 +22,9 @@ from slm_lab.records.annotations import check_tags
 from slm_lab.records.run_source import RunSource
 from slm_lab.studies.run_mode import PLAYING, RunMode, Verb
 
+COMPARISONS = {"compare": "slm_lab.cli.compare:compare", "ab": "slm_lab.cli.ab:ab"}
+"""The commands of comparisons that the Python API asks for, by its verbs. They are
+imported when they run."""
 MOST_LETTERS = 200
 """The maximum length of a name or a note, in letters."""
 
@@ -31,15 +35,11 @@ def run_for_caller() -> None:
     def work() -> None:
         with report_errors() as caller:
             verb, request = caller.receive()
-            if verb == "compare":
-                with stop_signals_blocked(), importing():
-                    from slm_lab.cli.compare import compare
-                raise Exit(compare(request, caller))
-            if verb == "ab":
-                with stop_signals_blocked(), importing():
-                    from slm_lab.cli.ab import ab
-                raise Exit(ab(request, caller))
-            raise Exit(execute(verb, request, caller))
+            if verb not in COMPARISONS:
+                raise Exit(execute(verb, request, caller))
+            with stop_signals_blocked(), importing():
+                command = resolve_name(COMPARISONS[verb])
+            raise Exit(command(request, caller))
 
     run_guarded(work)
 
