@@ -18,7 +18,7 @@ from slm_lab.core.errors import (
 from slm_lab.core.files import read_object
 from slm_lab.core.recorded import LARGEST_NUMBER, value_at
 from slm_lab.core.text import error_summary
-from slm_lab.metrics.reader import DamagedRowsError, RowFile, Rows
+from slm_lab.metrics.reader import DamagedRowsError, NewRows, RowFile, Rows
 from slm_lab.metrics.trial_metrics import training_return
 from slm_lab.records.event_log import StudyState
 from slm_lab.records.lock import is_locked
@@ -372,6 +372,14 @@ class RunRecord:
         damaged."""
         paths = self.sessions[session]
         return self._row_cache.read(paths, paths.eval_rows)
+
+    def new_rows(self, session: int, after: float = -1.0) -> NewRows:
+        """The training rows of a Session after the frame `after`, as they come."""
+        return NewRows(self.sessions[session].rows, after)
+
+    def new_evaluation_rows(self, session: int, after: float) -> NewRows:
+        """The rows of a Session's evaluations after the frame `after`, as they come."""
+        return NewRows(self.sessions[session].eval_rows, after)
 
     def readable_rows(self) -> "ReadableRows":
         """The rows of each Session that has any. A damaged file hides no other. Raises
