@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, final
 from typing_extensions import override
 
 from slm_lab.api.lab_process import Handle, LabProcess
-from slm_lab.charts.axis import RETURNS, frames
 from slm_lab.charts.page import graph
-from slm_lab.charts.trial import chart_of_rows
+from slm_lab.charts.trial import chart_of_returns
 from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import listed
 from slm_lab.metrics.reader import Rows
@@ -20,6 +19,7 @@ from slm_lab.records.annotations import annotate, read_annotations
 from slm_lab.records.archive import naming
 from slm_lab.records.lookup import open_trial
 from slm_lab.records.run_record import RunRecord
+from slm_lab.records.table import joined_rows
 from slm_lab.trackers.callbacks import Callbacks
 
 if TYPE_CHECKING:
@@ -60,13 +60,13 @@ class Run(Handle):
     def rows(self) -> "pd.DataFrame":
         """The training rows of all Sessions, each with its `session`; docs/metrics.md
         has the columns. Raises UsageError if they are damaged."""
-        return _table(self._read())
+        return joined_rows(self._read())
 
     @property
     def eval_rows(self) -> "pd.DataFrame":
         """The rows of evaluations during training (`meta.rigorous_eval`), as in
         `rows`."""
-        return _table(self._read(evaluations=True))
+        return joined_rows(self._read(evaluations=True))
 
     @property
     def metrics(self) -> dict[str, Any]:
@@ -108,14 +108,8 @@ class Run(Handle):
         """The trial graph: mean return against frames, with a band over Sessions. A
         notebook shows it; `.write_image` and `.write_html` save it."""
         rows = self._read()
-        chart = chart_of_rows(
-            list(rows.values()),
-            frames("per Session"),
-            RETURNS[0],
-            f"{self.name} on {self._record.env}",
-            run_of=self._record.meta.runs_of(rows),
-        )
-        return graph(chart)
+        title = f"{self.name} on {self._record.env}"
+        return graph(chart_of_returns(rows, title, self._record.meta.runs_of(rows)))
 
     def agent(self, **options: Any) -> "Agent":
         """A trained agent of this run; `options` are the options of `slm_lab.load`."""
@@ -153,15 +147,3 @@ def load_run(run: str | os.PathLike[str], *, data: str | Path = "data") -> Run:
         opened = Run(kept.enter_context(open_trial(os.fspath(run), Path(data))))
         weakref.finalize(opened, kept.pop_all().close)  # a shared run stays unpacked
         return opened
-
-
-def _table(by_session: dict[int, Rows]) -> "pd.DataFrame":
-    import pandas as pd
-
-    tables = [
-        pd.DataFrame(rows.values.T, columns=list(rows.columns)).assign(session=session)
-        for session, rows in by_session.items()
-    ]
-    filled = [table for table in tables if len(table)]
-    table = pd.concat(filled or tables, ignore_index=True)
-    return table[["session", *(column for column in table if column != "session")]]
