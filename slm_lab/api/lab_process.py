@@ -12,7 +12,7 @@ from contextvars import copy_context
 from itertools import chain, repeat
 from multiprocessing import Pipe
 from pathlib import Path
-from typing import IO, Any, Self, TextIO, final
+from typing import IO, Any, Self, TextIO, TypeAlias, final
 
 from typing_extensions import override
 
@@ -23,6 +23,8 @@ from slm_lab.studies.ab.plan import AbRequest
 from slm_lab.studies.compare.modes import CompareRequest
 from slm_lab.trackers.callbacks import Callbacks
 
+CommandRequest: TypeAlias = RunSource | CompareRequest | AbRequest
+"""The options of a command that Python starts."""
 MAIN = (
     "import sys; sys.argv = ['slm_lab.{verb}']; sys.path += {last}; "
     "from slm_lab.__main__ import run_for_caller; run_for_caller()"
@@ -49,7 +51,7 @@ class LabProcess:
     def __init__(
         self,
         verb: str,
-        request: RunSource | CompareRequest | AbRequest,
+        request: CommandRequest,
         quiet: bool,
     ) -> None:
         """Starts what `slm_lab.train` or a function beside it does, by `verb`; `folder`

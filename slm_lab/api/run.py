@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, final
 from typing_extensions import override
 
 from slm_lab.api.lab_process import Handle, LabProcess
-from slm_lab.charts.axis import RETURNS, frames
 from slm_lab.charts.page import graph
-from slm_lab.charts.trial import chart_of_rows
+from slm_lab.charts.trial import chart_of_returns
 from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import listed
 from slm_lab.metrics.reader import Rows
 from slm_lab.records.annotations import annotate, read_annotations
-from slm_lab.records.archive import naming, unpacked
-from slm_lab.records.lookup import find_trial
+from slm_lab.records.archive import naming
+from slm_lab.records.lookup import open_trial
 from slm_lab.records.run_record import RunRecord
+from slm_lab.records.table import joined_rows
 from slm_lab.trackers.callbacks import Callbacks
 
 if TYPE_CHECKING:
@@ -44,17 +44,14 @@ class Run(Handle):
         record: RunRecord,
         process: LabProcess | None = None,
         callbacks: Callbacks | None = None,
-        archive: Path | None = None,
     ) -> None:
-        """The run of `record`, which `process` trains, or which is unpacked from
-        `archive`."""
+        """The run of `record`, which `process` trains."""
         super().__init__(record.folder, process, callbacks)
         self.name = record.name
         self.spec = dict(record.spec)
         """The spec as the folder records it, with every default."""
         self._record = record
-        self._archive = archive or self.folder
-        self.source = str(archive or record.where)
+        self.source = record.where
         self.is_own = process is not None
         """Whether this program has started it; `agent` then imports the modules that it
         names."""
@@ -63,19 +60,19 @@ class Run(Handle):
     def rows(self) -> "pd.DataFrame":
         """The training rows of all Sessions, each with its `session`; docs/metrics.md
         has the columns. Raises UsageError if they are damaged."""
-        return _table(self._read())
+        return joined_rows(self._read())
 
     @property
     def eval_rows(self) -> "pd.DataFrame":
         """The rows of evaluations during training (`meta.rigorous_eval`), as in
         `rows`."""
-        return _table(self._read(evaluations=True))
+        return joined_rows(self._read(evaluations=True))
 
     @property
     def metrics(self) -> dict[str, Any]:
         """The metrics of the Trial, see docs/metrics.md; empty until it has ended
         once."""
-        with naming(self._archive, self.folder):
+        with naming(self._record.place, self.folder):
             return self._record.checked_metrics()
 
     @property
@@ -97,8 +94,9 @@ class Run(Handle):
     ) -> None:
         """Adds and removes tags, and replaces the note, as `slm-lab runs --tag`; also
         while it trains. Raises UsageError for a shared run, and for what is no tag."""
-        if self._archive != self.folder:
-            raise UsageError(f"{self._archive} is a shared run, which is not changed")
+        archive = self._record.archive
+        if archive is not None:
+            raise UsageError(f"{archive} is a shared run, which is not changed")
         annotate(
             self._record.run_dir,
             add=tuple(map(str, listed(add))),
@@ -110,20 +108,14 @@ class Run(Handle):
         """The trial graph: mean return against frames, with a band over Sessions. A
         notebook shows it; `.write_image` and `.write_html` save it."""
         rows = self._read()
-        chart = chart_of_rows(
-            list(rows.values()),
-            frames("per Session"),
-            RETURNS[0],
-            f"{self.name} on {self._record.env}",
-            run_of=self._record.meta.runs_of(rows),
-        )
-        return graph(chart)
+        title = f"{self.name} on {self._record.env}"
+        return graph(chart_of_returns(rows, title, self._record.meta.runs_of(rows)))
 
     def agent(self, **options: Any) -> "Agent":
         """A trained agent of this run; `options` are the options of `slm_lab.load`."""
         from slm_lab.api.agent import load  # imports torch
 
-        defaults = {"data": self._archive.parent, "trust": self.is_own}
+        defaults = {"data": self._record.place.parent, "trust": self.is_own}
         return load(self.source, **{**defaults, **options})
 
     def _read(self, evaluations: bool = False) -> dict[int, Rows]:
@@ -131,7 +123,7 @@ class Run(Handle):
         read = record.rows
         if evaluations:
             read = record.evaluation_rows
-        with naming(self._archive, self.folder):
+        with naming(self._record.place, self.folder):
             return {session: read(session) for session in record.sessions}
 
     @override
@@ -152,22 +144,6 @@ def load_run(run: str | os.PathLike[str], *, data: str | Path = "data") -> Run:
     Raises:
         UsageError: There is no such run."""
     with ExitStack() as kept:
-        folder = kept.enter_context(unpacked(os.fspath(run)))
-        opened = Run(
-            find_trial(folder, Path(data)),
-            archive=None if folder == os.fspath(run) else Path(run),
-        )
+        opened = Run(kept.enter_context(open_trial(os.fspath(run), Path(data))))
         weakref.finalize(opened, kept.pop_all().close)  # a shared run stays unpacked
         return opened
-
-
-def _table(by_session: dict[int, Rows]) -> "pd.DataFrame":
-    import pandas as pd
-
-    tables = [
-        pd.DataFrame(rows.values.T, columns=list(rows.columns)).assign(session=session)
-        for session, rows in by_session.items()
-    ]
-    filled = [table for table in tables if len(table)]
-    table = pd.concat(filled or tables, ignore_index=True)
-    return table[["session", *(column for column in table if column != "session")]]

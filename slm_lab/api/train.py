@@ -22,7 +22,7 @@ from typing import (
 
 import numpy as np
 
-from slm_lab.api.lab_process import Handle, LabProcess
+from slm_lab.api.lab_process import CommandRequest, Handle, LabProcess
 from slm_lab.api.run import Run, load_run
 from slm_lab.core.errors import LabError, SpecError, UsageError
 from slm_lab.core.plugins import listed, refuse_during_import
@@ -534,9 +534,7 @@ def _complete(
         )
 
 
-def _start(
-    verb: str, request: RunSource | CompareRequest | AbRequest, quiet: bool
-) -> tuple[LabProcess, Path]:
+def _start(verb: str, request: CommandRequest, quiet: bool) -> tuple[LabProcess, Path]:
     """A started command, and its folder. Raises LabError."""
     try:
         process = LabProcess(verb, request, quiet)

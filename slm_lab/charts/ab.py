@@ -48,6 +48,11 @@ class PairedReturns(NamedTuple):
     max_frame: int
     notes: tuple[str, ...] = ()
 
+    @property
+    def difference(self) -> FloatArray:
+        """B − A of each seed, (n,)"""
+        return self.b - self.a
+
 
 def draw_ab(returns: PairedReturns, folder: Path, stem: str) -> list[Path]:
     """Draws `folder/stem.png` and `.html`; returns both paths. Raises OSError."""
@@ -63,7 +68,7 @@ def pairs_table(returns: PairedReturns) -> "pd.DataFrame":
             "seed": list(returns.seeds),
             "a": returns.a,
             "b": returns.b,
-            "difference": returns.b - returns.a,
+            "difference": returns.difference,
             "low": returns.interval.low,
             "high": returns.interval.high,
         }
@@ -120,7 +125,7 @@ def _interval_panel(returns: PairedReturns) -> Panel:
         low, high = (
             np.where(np.isfinite(end), end, np.nan) for end in returns.interval
         )
-        means = np.cumsum(returns.b - returns.a) / places
+        means = np.cumsum(returns.difference) / places
         name = f"mean of B − A, {returns.confidence * 100:g} % interval"
         curves = [
             *_levels(returns, len(places)),

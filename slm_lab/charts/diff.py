@@ -12,7 +12,7 @@ from slm_lab.charts.plot import seeds_of
 from slm_lab.charts.trainings import read_trial
 from slm_lab.core.text import TextTable
 from slm_lab.core.values import leaves
-from slm_lab.records.lookup import find_trial
+from slm_lab.records.lookup import open_trial
 from slm_lab.records.run_record import RunRecord
 
 ABOUT = ("git_sha", "packages", "python", "machine", "environment")
@@ -29,21 +29,28 @@ class Diff(NamedTuple):
 
 def diff(a: str, b: str, data_dir: Path) -> Diff:
     """The differences between two runs, or trials of searches, named as for
-    `find_trial`. Different labels replace the folders' names. Raises UsageError, and
+    `open_trial`. Different labels replace the folders' names. Raises UsageError, and
     SpecError for an unreadable spec."""
-    trials = [find_trial(target, data_dir) for target in (a, b)]
-    names = [trial.label or Path(trial.where).name for trial in trials]
-    if names[0] == names[1]:
-        names = [Path(trial.where).name for trial in trials]
-    y = Y_AXES["mean_returns_ma"]
-    curves = [read_trial(trial, "frames", y) for trial in trials]
-    x = x_axis("frames", 0.0)
-    groups = [
-        seeds_of(name, [curve], x)
-        for name, curve in zip(names, curves, strict=True)
-        if curve.trainings
-    ]
-    return Diff(difference_tables(names, trials), results(groups))
+    with open_trial(a, data_dir) as first, open_trial(b, data_dir) as second:
+        trials = [first, second]
+        names = [trial.label or _folder_name(trial) for trial in trials]
+        if names[0] == names[1]:
+            names = [*map(_folder_name, trials)]
+        y = Y_AXES["mean_returns_ma"]
+        curves = [read_trial(trial, "frames", y) for trial in trials]
+        x = x_axis("frames", 0.0)
+        groups = [
+            seeds_of(name, [curve], x)
+            for name, curve in zip(names, curves, strict=True)
+            if curve.trainings
+        ]
+        return Diff(difference_tables(names, trials), results(groups))
+
+
+def _folder_name(trial: RunRecord) -> str:
+    """The name of its folder, also of a shared run; of a trial with its number."""
+    number = trial.where.removeprefix(str(trial.place))
+    return f"{trial.folder.name}{number}"
 
 
 def difference_tables(

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple, cast
@@ -35,6 +35,7 @@ from slm_lab.core.text import count_text
 from slm_lab.core.values import leaves, short_names, value_text
 from slm_lab.metrics.lines import Line
 from slm_lab.records.annotations import read_annotations
+from slm_lab.records.archive import unpacked
 from slm_lab.records.lookup import find_trials
 from slm_lab.records.run_record import RunRecord
 from slm_lab.spec.schema.messages import not_among, unknown_name
@@ -69,6 +70,12 @@ def plot(request: PlotRequest, draws: bool = True) -> Plotted:
     """Draws `plot_{y}_vs_{x}.png` and `.html` into the folder `out`, or the file `out`.
     Raises UsageError for unknown words and folders, and if no run has values;
     SpecError; OSError."""
+    with ExitStack() as kept:
+        folders = [kept.enter_context(unpacked(run)) for run in request.folders]
+        return _plot(request._replace(folders=tuple(folders)), draws)
+
+
+def _plot(request: PlotRequest, draws: bool) -> Plotted:
     request.check()
     y = request.axis
     trials, notes = _read(request, y)

@@ -1,7 +1,7 @@
 """The charts of a Trial: the mean over its Sessions, with a band of one standard
 deviation."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -104,6 +104,14 @@ def chart_of_rows(
         subtitle = sessions_text(with_rows, len(rows), "run")
     lines = mean_lines(lines, run_of)
     return trial_chart(lines, x, y, title, subtitle=subtitle, of="run")
+
+
+def chart_of_returns(
+    rows: Mapping[int, Rows], title: str, run_of: Sequence[int] | None
+) -> Chart:
+    """The chart of the returns of a Trial against frames, from the rows by Session."""
+    x = axis.frames("per Session")
+    return chart_of_rows(list(rows.values()), x, axis.RETURNS[0], title, run_of=run_of)
 
 
 def draw_trial_graphs(

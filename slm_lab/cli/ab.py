@@ -108,12 +108,13 @@ def _conclude(console: Console, run: AbRun) -> int:
     results = run.results
     paths = results.draw()
     returns = results.paired_returns()
-    pairs = zip(returns.seeds, returns.a, returns.b, strict=True)
+    columns = (returns.a, returns.b, returns.difference)
+    pairs = zip(returns.seeds, *columns, strict=True)
     screen.print_table(
         console=console,
         title=run.plan.name,
         header=("seed", "A", "B", "B − A"),
-        rows=[(str(seed), *map(significant, (a, b, b - a))) for seed, a, b in pairs],
+        rows=[(str(seed), *map(significant, numbers)) for seed, *numbers in pairs],
     )
     for planned, why in results.failures:
         print(f"{planned.label} failed: {error_summary(why)}", file=sys.stderr)

@@ -3,9 +3,9 @@ for to its command."""
 
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from typer import Exit
@@ -19,10 +19,12 @@ from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import importing, stop_signals_blocked
 from slm_lab.parallel.fork_server import start_fork_server
 from slm_lab.records.annotations import check_tags
-from slm_lab.records.archive import unpacked
 from slm_lab.records.run_source import RunSource
 from slm_lab.studies.run_mode import PLAYING, RunMode, Verb
 
+COMPARISONS = {"compare": "slm_lab.cli.compare:compare", "ab": "slm_lab.cli.ab:ab"}
+"""The commands of comparisons that the Python API asks for, by its verbs. They are
+imported when they run."""
 MOST_LETTERS = 200
 """The maximum length of a name or a note, in letters."""
 
@@ -33,15 +35,11 @@ def run_for_caller() -> None:
     def work() -> None:
         with report_errors() as caller:
             verb, request = caller.receive()
-            if verb == "compare":
-                with stop_signals_blocked(), importing():
-                    from slm_lab.cli.compare import compare
-                raise Exit(compare(request, caller))
-            if verb == "ab":
-                with stop_signals_blocked(), importing():
-                    from slm_lab.cli.ab import ab
-                raise Exit(ab(request, caller))
-            raise Exit(execute(verb, request, caller))
+            if verb not in COMPARISONS:
+                raise Exit(execute(verb, request, caller))
+            with stop_signals_blocked(), importing():
+                command = resolve_name(COMPARISONS[verb])
+            raise Exit(command(request, caller))
 
     run_guarded(work)
 
@@ -72,17 +70,14 @@ def execute(verb: Verb, asked: RunSource, caller: ParentProgram) -> int:
 def _play(verb: Verb, asked: RunSource, caller: ParentProgram) -> int:
     """Executes a command that plays the agents of a run; a shared run is unpacked
     meanwhile. Returns the exit code. Raises LabError."""
-    assert asked.run is not None
     with (
         ended_in_time(lambda: print_stop(caller.folder)),
-        unpacked(asked.run) as folder,
+        asked.unpacked() as unpacked,
     ):
         with stop_signals_blocked():
             with importing():
                 from slm_lab.studies.resolve import resolve_names
-            source = resolve_names(replace(asked, run=folder), verb)
-            if folder != asked.run:
-                source = replace(source, archive=Path(asked.run))
+            source = resolve_names(unpacked, verb)
             caller.folder = (source.archive or Path(source.run or "")).absolute()
             import_modules(source)
             with importing():  # imports torch

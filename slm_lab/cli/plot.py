@@ -1,7 +1,6 @@
 """The command `slm-lab plot`: its output and exit code."""
 
 import sys
-from contextlib import ExitStack
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -17,7 +16,6 @@ from slm_lab.charts.request import PlotRequest
 from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
 from slm_lab.core.errors import UsageError
 from slm_lab.core.text import printable
-from slm_lab.records.archive import unpacked
 from slm_lab.spec.schema.messages import not_among
 
 FORMS = ("csv", "latex")
@@ -33,10 +31,7 @@ def plot_runs(
         raise UsageError(f"--table {form}: {not_among(form, FORMS)}")
     if form and as_json:
         raise UsageError("--table and --json exclude each other: remove one of them")
-    with ExitStack() as kept:
-        folders = [kept.enter_context(unpacked(run)) for run in request.folders]
-        draws = form is None or request.is_file
-        plotted = plot(request._replace(folders=tuple(folders)), draws)
+    plotted = plot(request, draws=form is None or request.is_file)
     if as_json:
         print_json(_document(plotted))
     elif form is not None:

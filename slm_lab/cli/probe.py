@@ -15,7 +15,15 @@ from slm_lab.core.process import usable_cores
 from slm_lab.core.text import count_text, significant
 from slm_lab.records.run_source import RunSource
 from slm_lab.records.trust import command_text
-from slm_lab.studies.probe import AS_IS, WORTH, Change, Probe, ProbeResult, Rate
+from slm_lab.studies.probe import (
+    AS_IS,
+    WORTH,
+    Change,
+    Probe,
+    ProbeResult,
+    Rate,
+    ratios,
+)
 from slm_lab.studies.requirements import check_machine, check_spaces
 from slm_lab.studies.resolve import resolve_names
 
@@ -96,15 +104,14 @@ def _print_advice(console: Console, best: Change, command: str) -> None:
 
 
 def _print_speeds(console: Console, title: str, rates: Sequence[Rate]) -> None:
-    base = rates[0].frames_per_s
     rows = [
         (
             change.text,
             significant(frames_per_s),
-            f"{frames_per_s / base:.2f}",
+            f"{ratio:.2f}",
             change.learns,
         )
-        for change, frames_per_s in rates
+        for (change, frames_per_s), ratio in zip(rates, ratios(rates), strict=True)
     ]
     print_table(
         console=console,

@@ -22,7 +22,6 @@ from slm_lab.core.errors import UsageError
 from slm_lab.core.text import count_text, escape_line
 from slm_lab.core.values import short_names, value_text
 from slm_lab.records.annotations import annotate, check_note, check_tags
-from slm_lab.records.archive import unpacked
 from slm_lab.records.overview import (
     Overview,
     below_parents,
@@ -260,8 +259,7 @@ def diff_runs(a: str, b: str, data: Path) -> None:
     from slm_lab.charts.final_returns import text_table
 
     console = wide_console()
-    with unpacked(a) as first, unpacked(b) as second:
-        difference = diff(first, second, data)
+    difference = diff(a, b, data)
     for title, table in difference.tables.items():
         if table.rows:
             print_table(

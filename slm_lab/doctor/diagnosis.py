@@ -20,8 +20,7 @@ from slm_lab.doctor.learning import (
     normalized_rewards,
     smaller_steps,
 )
-from slm_lab.records.archive import archive_of, unpacked
-from slm_lab.records.lookup import find_trial
+from slm_lab.records.lookup import open_trial
 from slm_lab.records.run_record import RunRecord
 from slm_lab.records.trust import command_text, named_by, resume_words
 from slm_lab.spec.schema.spec import Spec
@@ -100,8 +99,7 @@ def diagnose(
 
     unseen = None
     of_agent: list[Finding] = []
-    with unpacked(run) as folder:
-        record = find_trial(folder, data_dir, archive_of(run, folder))
+    with open_trial(run, data_dir) as record:
         read_histories(record)  # raises UsageError before torch is imported
         try:
             saved = find_agent(

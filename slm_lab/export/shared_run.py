@@ -21,7 +21,6 @@ from slm_lab.records.archive import naming
 from slm_lab.records.checkpoints import AgentCheckpoint
 from slm_lab.records.playable_run import PlayableRun
 from slm_lab.records.trust import command_text, named_by
-from slm_lab.spec import read
 from slm_lab.spec.modes import MODES
 from slm_lab.spec.schema.net import ROLES
 from slm_lab.spec.schema.spec import Spec
@@ -72,10 +71,7 @@ def _fill(folder: Path, run: PlayableRun, saved: AgentCheckpoint) -> None:
     name = run.spec.name
     origin = run.record.origin
     public_origin = {key: origin[key] for key in SHARED if key in origin}
-    content = {
-        name: read.read_file(run.record.spec_file)[name],
-        RUN_BLOCK: public_origin,
-    }
+    content = {name: run.record.spec, RUN_BLOCK: public_origin}
     write_json(shared.spec_file, content)
     write_json(shared.trial_spec_file(0), content)
     before = source.trial_prefix(run.record.trial)

@@ -3,6 +3,7 @@ versions."""
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -204,3 +205,28 @@ class RowFile:
             self._offset += len(whole)
             self._last_line = lines[-1]
         return [line.rstrip(b"\r\n") for line in lines]
+
+
+@final
+class NewRows:
+    """The new rows of a Session's file, each once: after a restart the Session writes
+    some again."""
+
+    def __init__(self, file: Path, after: float = -1.0) -> None:
+        """`after` is the frame of the last row that is known."""
+        self._file = RowFile(file)
+        self._frame = after
+
+    def read(self) -> list[dict[str, float | None]]:
+        """The rows after the last known frame, by column. Damaged ones are left out;
+        whoever reads the whole file reports them."""
+        rows = list[dict[str, float | None]]()
+        with suppress(ValueError, OSError):
+            rows = self._file.new_rows()
+        new = []
+        for row in rows:
+            frame = row.get("frame") or 0.0
+            if frame > self._frame:
+                self._frame = frame
+                new.append(row)
+        return new

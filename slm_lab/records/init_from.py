@@ -18,9 +18,8 @@ from slm_lab.core.errors import UsageError
 from slm_lab.core.recorded import value_at
 from slm_lab.core.types import FloatArray, StateDict
 from slm_lab.env.adapter import PolicyAdapter
-from slm_lab.records.archive import archive_of, unpacked
 from slm_lab.records.checkpoints import Which
-from slm_lab.records.lookup import find_trial
+from slm_lab.records.lookup import open_trial
 from slm_lab.session.build import place_on_cpu
 from slm_lab.session.initial import (
     Values,
@@ -110,8 +109,7 @@ def find_parent(
     """An agent of the run that `find_folder` finds, for a new run to begin with. By
     default it is the agent of the first Session with a checkpoint. Imports nothing that
     the run names. Raises UsageError, CheckpointError."""
-    with unpacked(run) as folder:
-        record = find_trial(folder, data_dir, archive_of(run, folder))
+    with open_trial(run, data_dir) as record:
         source = record.place
         checkpoints = record.checkpoints
         begun = checkpoints.begun()

@@ -2,13 +2,15 @@
 
 import os
 import re
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from slm_lab.core.errors import MissingRunError, Problem, SpecError, UsageError
 from slm_lab.core.files import may_be_read
 from slm_lab.core.recorded import recordable_text
 from slm_lab.core.registry import suggestion
+from slm_lab.records.archive import archive_of, unpacked
 from slm_lab.records.run_record import RunRecord
 from slm_lab.spec.load import chosen_name, spec_names
 from slm_lab.spec.read import find_file, read_file, shipped_name
@@ -236,6 +238,14 @@ def find_trial(target: str, data_dir: Path, archive: Path | None = None) -> RunR
     UsageError, SpecError."""
     run_dir, number = find_folder(target, data_dir)
     return RunRecord(run_dir, archive=archive).trial_at(number)
+
+
+@contextmanager
+def open_trial(target: str, data_dir: Path) -> Iterator[RunRecord]:
+    """The Trial as by `find_trial`, also of the file of a shared run. This is unpacked
+    meanwhile, and errors name it."""
+    with unpacked(target) as folder:
+        yield find_trial(folder, data_dir, archive_of(target, folder))
 
 
 def find_trials(

@@ -5,6 +5,7 @@ import json
 import weakref
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import final
 
@@ -19,7 +20,6 @@ from slm_lab.core.recorded import differences
 from slm_lab.env.simulators.film import Film
 from slm_lab.env.vector_env import FinishedEpisodes
 from slm_lab.env.window import window_of
-from slm_lab.records.archive import archive_of, unpacked
 from slm_lab.records.checkpoints import PARTS, AgentCheckpoint, Which
 from slm_lab.records.lookup import find_folder, find_saved, required_seed
 from slm_lab.records.origin import typed_settings
@@ -179,20 +179,15 @@ def find_agent(
     if which not in (None, *PARTS):
         raise UsageError(f"which {which!r}: must be {' or '.join(PARTS)}")
     with ExitStack() as stack:
-        folder = stack.enter_context(unpacked(run))
-        run_dir, trial = find_folder(folder, data_dir)
+        asked = RunSource(run=run, data_dir=data_dir)
+        source = stack.enter_context(asked.unpacked())
+        run_dir, trial = find_folder(source.run or "", data_dir)
         allowed = imports_for(run_dir, imports, trust, data_dir)
         import_plugins(allowed)
         target = str(run_dir.root) if trial is None else f"{run_dir.root}:t{trial}"
         file = str(run_dir.spec_file)
         saved = PlayableRun(
-            RunSource(
-                file,
-                run=target,
-                data_dir=data_dir,
-                imports=allowed,
-                archive=archive_of(run, folder),
-            )
+            replace(source, spec_file=file, run=target, imports=allowed)
         )
         begun = [
             number

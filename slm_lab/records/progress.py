@@ -4,7 +4,6 @@ live table; and the speed that such a table shows."""
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -203,36 +202,11 @@ class RecentSpeed:
         return (frame - first) / (max(last, now - pause) - before)
 
 
-@final
-class NewRows:
-    """The new rows of a Session's file, each once: after a restart the Session writes
-    some again."""
-
-    def __init__(self, file: Path, after: float = -1.0) -> None:
-        """`after` is the frame of the last row that is known."""
-        self._file = RowFile(file)
-        self._frame = after
-
-    def read(self) -> list[dict[str, float | None]]:
-        """The rows after the last known frame, by column. Damaged ones are left out;
-        whoever reads the whole file reports them."""
-        rows = list[dict[str, float | None]]()
-        with suppress(ValueError, OSError):
-            rows = self._file.new_rows()
-        new = []
-        for row in rows:
-            frame = row.get("frame") or 0.0
-            if frame > self._frame:
-                self._frame = frame
-                new.append(row)
-        return new
-
-
 def read_news(trial: RunRecord) -> Iterator[tuple[Any, ...] | None]:
     """The new rows and checkpoints of a Trial, each as an event with its arguments,
     then None; and so on."""
     sessions = trial.sessions
-    followers = {session: NewRows(paths.rows) for session, paths in sessions.items()}
+    followers = {session: trial.new_rows(session) for session in sessions}
     serials = dict.fromkeys(sessions, -1)
     while True:
         for session, follower in followers.items():

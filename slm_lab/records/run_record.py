@@ -18,7 +18,7 @@ from slm_lab.core.errors import (
 from slm_lab.core.files import read_object
 from slm_lab.core.recorded import LARGEST_NUMBER, value_at
 from slm_lab.core.text import error_summary
-from slm_lab.metrics.reader import DamagedRowsError, RowFile, Rows
+from slm_lab.metrics.reader import DamagedRowsError, NewRows, RowFile, Rows
 from slm_lab.metrics.trial_metrics import training_return
 from slm_lab.records.event_log import StudyState
 from slm_lab.records.lock import is_locked
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from slm_lab.records.checkpoints import TrialCheckpoints
     from slm_lab.spec.schema.meta import MetaSpec
+    from slm_lab.spec.schema.spec import Spec
 
 KEYS_OF_META = (
     "distributed",
@@ -178,6 +179,13 @@ class RunRecord:
         """The spec as the file holds it, with every default. Raises SpecError if it
         cannot be read."""
         return self._named_spec[1]
+
+    def checked_spec(self) -> "Spec":
+        """Its spec, validated. Raises SpecError if it cannot be read, or is
+        invalid."""
+        from slm_lab.spec.load import load_spec
+
+        return load_spec(self.spec_file, self.name, warn=False)
 
     @cached_property
     def run_spec_or_empty(self) -> Mapping[str, Any]:
@@ -364,6 +372,14 @@ class RunRecord:
         damaged."""
         paths = self.sessions[session]
         return self._row_cache.read(paths, paths.eval_rows)
+
+    def new_rows(self, session: int, after: float = -1.0) -> NewRows:
+        """The training rows of a Session after the frame `after`, as they come."""
+        return NewRows(self.sessions[session].rows, after)
+
+    def new_evaluation_rows(self, session: int, after: float) -> NewRows:
+        """The rows of a Session's evaluations after the frame `after`, as they come."""
+        return NewRows(self.sessions[session].eval_rows, after)
 
     def readable_rows(self) -> "ReadableRows":
         """The rows of each Session that has any. A damaged file hides no other. Raises

@@ -1,7 +1,8 @@
 """The request of a user: a spec in a file or a run of it, with all options."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
 
@@ -92,6 +93,16 @@ class RunSource:
     output: OutputForm = "text"
     all_metrics: bool = False
     """Whether all metrics are printed at the end, not only the first ones."""
+
+    @contextmanager
+    def unpacked(self) -> Iterator["RunSource"]:
+        """The same with the folder of its shared run, which is unpacked meanwhile.
+        Errors name the file. Any other source stays as it is."""
+        from slm_lab.records.archive import archive_of, unpacked
+
+        assert self.run is not None
+        with unpacked(self.run) as folder:
+            yield replace(self, run=folder, archive=archive_of(self.run, folder))
 
     def name(self) -> str:
         """The name of the spec. Raises UsageError if the file holds several and none is

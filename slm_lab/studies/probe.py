@@ -414,6 +414,11 @@ def _place_in_order(rate: Rate) -> tuple[bool, bool, float]:
     return (is_change, learns_differently, -rate.frames_per_s)
 
 
+def ratios(rates: Sequence[Rate]) -> list[float]:
+    """How many times as fast as AS_IS the changes in the result of `rank_rates` are."""
+    return [rate.frames_per_s / rates[0].frames_per_s for rate in rates]
+
+
 def gains(rates: Sequence[Rate]) -> list[Change]:
     """The changes in the result of `rank_rates` that are faster than AS_IS by WORTH."""
     least = WORTH * rates[0].frames_per_s

@@ -23,9 +23,9 @@ from slm_lab.core.files import read_object, write_json
 from slm_lab.core.recorded import value_at
 from slm_lab.core.text import one_line, shortened
 from slm_lab.env.extras import require
+from slm_lab.metrics.reader import NewRows
 from slm_lab.records.annotations import read_annotations
 from slm_lab.records.lookup import find_trial
-from slm_lab.records.progress import NewRows
 from slm_lab.records.run_record import RunRecord, trial_metrics
 from slm_lab.storage.result import Ending
 
@@ -191,8 +191,8 @@ class Tracker(ABC):
 class _Rows:
     """The unsent rows of one file, and the frame of the last one sent."""
 
-    def __init__(self, file: Path, prefix: str, sent: float) -> None:
-        self._rows = NewRows(file, after=sent)
+    def __init__(self, rows: NewRows, prefix: str, sent: float) -> None:
+        self._rows = rows
         self._prefix = prefix
         self.sent = sent
         self.pending: list[Point] = []
@@ -237,13 +237,11 @@ class _Feed:
 
     def _rows_of(self, session: int) -> tuple[_Rows, _Rows]:
         """The unsent rows of a Session, and of its evaluations."""
-        paths = self._record.sessions[session]
         sent = value_at(self._state, f"s{session}.frame", 0.0)
         eval_sent = value_at(self._state, f"s{session}.eval_frame", 0.0)
-        return (
-            _Rows(paths.rows, "", sent),
-            _Rows(paths.eval_rows, "eval/", eval_sent),
-        )
+        rows = self._record.new_rows(session, sent)
+        evaluations = self._record.new_evaluation_rows(session, eval_sent)
+        return _Rows(rows, "", sent), _Rows(evaluations, "eval/", eval_sent)
 
     def _new_points(self, session: int) -> list[Point]:
         """The rows of a Session that are not sent, by their frames."""

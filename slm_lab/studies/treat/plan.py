@@ -14,7 +14,7 @@ from slm_lab.records.comparison import TREAT
 from slm_lab.records.origin import processor
 from slm_lab.records.run_record import RunRecord
 from slm_lab.records.run_source import RunSource
-from slm_lab.spec.load import load_spec, warnings_held
+from slm_lab.spec.load import warnings_held
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.run_dir import RunDir
 from slm_lab.studies.compare.plan import Plan
@@ -181,10 +181,9 @@ def _fork_before(
     """The fork that tries a remedy. It starts from the newest checkpoint before the
     illness. If that state cannot take the remedy, it starts from the run's start.
     Raises LabError if neither can, or if the remedy changes nothing."""
-    spec = load_spec(record.spec_file, record.name, warn=False)
+    meta = record.checked_spec().meta
     since = min(finding.since for finding in cures)
-    sessions = spec.meta.trainings[0]
-    nearest = record.checkpoints.nearest(spec.meta, sessions, since).total_frame
+    nearest = record.checkpoints.nearest(meta, meta.trainings[0], since).total_frame
     fork = None
     if nearest:
         fork = _fork_of_state(_forked(source, record, nearest, settings))
