@@ -6,10 +6,11 @@ one is due. So it changes nothing in what they learn, and a resumed training rep
 uninterrupted one."""
 
 from collections.abc import Callable
-from typing import final
+from typing import ClassVar, final
 
 from typing_extensions import override
 
+from slm_lab.core.state import SavedFields
 from slm_lab.core.types import StateDict
 from slm_lab.parallel.hogwild.pauses import WorkerPauses
 from slm_lab.parallel.virtual.turns import Turns
@@ -25,12 +26,13 @@ workers read newer weights than they would without it, so meetings must be rare.
 
 
 @final
-class WorkerMeetings(StartBarrier, JointCheckpoint):
+class WorkerMeetings(SavedFields, StartBarrier, JointCheckpoint):
     """The meetings of one of W workers, which has taken `steps()` optimizer steps.
     `merge` adds what this worker knows to the shared state, `adopt` makes it equal to
     that. `pauses` does what needs no order: it waits for the start, and copies the
     state."""
 
+    saved: ClassVar = {"next_meeting": "next_time"}
     saves_at_rows = False
     ends_jointly = True
 

@@ -4,7 +4,7 @@ memory."""
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import ClassVar, Literal, final
 
 import numpy as np
 import torch
@@ -155,6 +155,9 @@ class HogwildStrategy(Strategy, Ballot):
     """One of W workers. They do not vote; each sees when another has reached the target
     return."""
 
+    saved: ClassVar = {**Strategy.saved, "reported_opt_step": "_opt_step"}
+    merged: ClassVar = ("_meetings",)
+    optional: ClassVar = (*Strategy.optional, "reported_opt_step")  # older ones lack it
     columns = ("staleness_mean", "staleness_p50", "staleness_p95", "updates_per_s")
 
     def __init__(
@@ -194,6 +197,8 @@ class HogwildStrategy(Strategy, Ballot):
         self._state = state
         self._total = state.statistics.numpy()
         self._refreshed = time.perf_counter()
+        self._opt_step = 0
+        """The optimizer steps that rows have reported."""
         self._unreported: dict[str, list[int]] = {}
         """The staleness of steps that no row had reported before a resume, by
         network."""
@@ -310,25 +315,17 @@ class HogwildStrategy(Strategy, Ballot):
 
     @override
     def state_dict(self) -> StateDict:
-        """Resets, and update counts, which order checkpoints by age. Also what no row
-        has reported yet and, in virtual time, the next meeting."""
-        state = {
+        """Adds resets, and update counts, which order checkpoints by age. Also adds the
+        staleness that no row has reported yet."""
+        return {
             **super().state_dict(),
             **self._state.counts,
             "staleness": {
                 name: list(sync.staleness) for name, sync in self._syncs.items()
             },
-            "reported_opt_step": self._opt_step,
         }
-        if self._meetings is not None:
-            state["next_meeting"] = self._meetings.next_time
-        return state
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
-        if "staleness" in state:  # older ones lack it
-            self._unreported = state["staleness"]
-            self._opt_step = int(state["reported_opt_step"])
-        if self._meetings is not None:
-            self._meetings.next_time = int(state["next_meeting"])
+        self._unreported = state.get("staleness", {})  # older ones lack it
