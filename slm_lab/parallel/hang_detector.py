@@ -27,7 +27,7 @@ class Limits(NamedTuple):
 
     step: float
     reset: float | None
-    """None: a reset may take any time."""
+    """The seconds of a reset; None: it may take any time."""
 
     @classmethod
     def of(cls, meta: MetaSpec) -> "Limits":

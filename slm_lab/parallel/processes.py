@@ -49,7 +49,7 @@ class Child:
         self._memory_kills = memory_kills()
 
     def start(self) -> None:
-        """Starts it. Raises OSError at a limit of the system."""
+        """Starts the process. Raises OSError at a limit of the system."""
         with closing(self._sender), undone_on_failure(self._receiver.close):
             start(self.process)
 

@@ -20,7 +20,7 @@ TICK = 0.2
 STOP_SECONDS = 3.0
 """How long a Session may take to end its step when the user waits."""
 CLUSTER_STOP_SECONDS = 15.0
-"""The same on a cluster, where files and results are transferred at the end."""
+"""The limit on a cluster, where files and results are transferred at the end."""
 
 
 class SessionEnd(NamedTuple):

@@ -206,9 +206,9 @@ class ProbeResult:
 
     spec: Spec
     speeds: Mapping[Change, Speed]
-    """Of short runs."""
+    """The speeds of short runs."""
     verified: Mapping[Change, Speed] = field(default_factory=dict)
-    """Of longer runs; empty before these."""
+    """The speeds of longer runs; empty before these."""
 
     @property
     def predicted(self) -> list[Rate]:

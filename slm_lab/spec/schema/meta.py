@@ -292,7 +292,7 @@ class SimulateSpec(Block):
 
 
 def _as_simulation(value: Any) -> Any:
-    """true is a block of defaults."""
+    """The block that a value stands for; true is a block of defaults."""
     if value is True:
         return {}
     if value is False:

@@ -62,7 +62,7 @@ def train(
 def train_on_cluster(
     tasks: Sequence[SessionTask], board: StatusBoard, on_tick: Callable[[], None]
 ) -> list[SessionResult]:
-    """The same on the nodes of a Ray cluster, where this package is installed, too."""
+    """The `Launcher` on the nodes of a Ray cluster, which have this package, too."""
     from slm_lab.parallel.ray.launch import train_ranks as train_on_nodes
 
     return train_on_nodes(tasks, board, on_tick, _kind(tasks))
