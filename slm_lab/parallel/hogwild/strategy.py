@@ -163,36 +163,36 @@ class HogwildStrategy(Strategy, Ballot):
     def __init__(
         self,
         state: GlobalState,
-        board: StatusBoard,
+        status_board: StatusBoard,
         session: int,
         pace: Pace | None = None,
         simulation: Simulation | None = None,
     ) -> None:
         """`pace` measures real time; a `simulation` has a pace of its own."""
-        self._pauses = WorkerPauses(board, session, self._pull)
+        self._pauses = WorkerPauses(status_board, session, self._pull)
         pauses: WorkerPauses | WorkerMeetings = self._pauses
         self._meetings: WorkerMeetings | None = None
         """The meetings of the workers; None in real time."""
         if simulation is not None:
-            turns = simulation.turns(board, session)
+            turns = simulation.turns(status_board, session)
             pace = simulation.pace(turns, session)
             pauses = self._meetings = WorkerMeetings(
                 pauses=self._pauses,
                 turns=turns,
-                board=board,
+                status_board=status_board,
                 worker=session,
                 merge=self._merge,
                 adopt=self._adopt,
                 steps=lambda: self._agent.learner.opt_step,
             )
         super().__init__(
-            Blueprint(board.clock_slots, session, self.columns),
+            Blueprint(status_board.clock_slots, session, self.columns),
             pauses,
             self,
             checkpoint=pauses,
             pace=pace,
         )
-        self._board = board
+        self._status_board = status_board
         self._session = session
         self._state = state
         self._total = state.statistics.numpy()
@@ -206,15 +206,15 @@ class HogwildStrategy(Strategy, Ballot):
     @property
     @override
     def solved(self) -> bool:
-        return bool(self._board.solved.any())
+        return bool(self._status_board.solved.any())
 
     @override
     def declare_solved(self) -> None:
-        self._board.solved[self._session] = 1
+        self._status_board.solved[self._session] = 1
 
     @override
     def stop_peers(self) -> None:
-        self._board.request_stop(user_waits=False)
+        self._status_board.request_stop(user_waits=False)
 
     @override
     def join(self, agent: LearningAgent, env: VectorEnv) -> None:
@@ -248,7 +248,7 @@ class HogwildStrategy(Strategy, Ballot):
     def _is_first(self) -> bool:
         """Whether all workers of lower numbers have ended for good."""
         return all(
-            self._board.phase(worker) in ENDED for worker in range(self._session)
+            self._status_board.phase(worker) in ENDED for worker in range(self._session)
         )
 
     @override
