@@ -63,14 +63,16 @@ def lab_run(name: str, case: Case) -> tuple[float, dict[str, float]]:
             (run_dir.root / part).mkdir()
         keep_freed_memory()  # as a Session's own process does
         set_up_torch(1)
-        board = StatusBoard.allocate(CONTEXT, 1)
-        session = Session(spec, 0, session_seeds(0, 0, 0), run_dir.session(0, 0), board)
+        status_board = StatusBoard.allocate(CONTEXT, 1)
+        session = Session(
+            spec, 0, session_seeds(0, 0, 0), run_dir.session(0, 0), status_board
+        )
         began = time.perf_counter()
         result = session.run()
         seconds = time.perf_counter() - began
         session.close()
     shares = dict(
-        zip(LOOP_PARTS, board.loop[0, -len(LOOP_PARTS) :] / seconds, strict=True)
+        zip(LOOP_PARTS, status_board.loop[0, -len(LOOP_PARTS) :] / seconds, strict=True)
     )
     return result.frame / seconds, shares
 

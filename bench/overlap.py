@@ -220,13 +220,13 @@ def way() -> None:
 
         with prototype(spec, seeds, writer) as (agent, one):
             queue = UnrollQueue.of(spec, agent, one, 0)
-        board = StatusBoard.allocate(get_context("spawn"), 2)
+        status_board = StatusBoard.allocate(get_context("spawn"), 2)
         actor, learner, memory = (
-            ActorQueue(queue, board, 0),
-            LearnerQueue(queue, board),
+            ActorQueue(queue, status_board, 0),
+            LearnerQueue(queue, status_board),
             UnrollMemory(1),
         )
-        clock = Clock(board.clock_slots[1:], 0, 10**9)
+        clock = Clock(status_board.clock_slots[1:], 0, 10**9)
         rollout_actor = UnrollActor(spec, seeds, clock, queue.weights)
         queue.weights.publish(
             rollout_actor.agent.learner.flats, rollout_actor.env.statistics, 0

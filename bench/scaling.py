@@ -93,11 +93,13 @@ class ProgressMonitor:
         """Time and frames of all, since each had made `start`."""
         self._over = False
 
-    def __call__(self, board: StatusBoard) -> None:
+    def __call__(self, status_board: StatusBoard) -> None:
         """To be called a few times a second."""
-        slots = board.clock_slots
+        slots = status_board.clock_slots
         begun = bool((slots >= self._start).all())
-        running = all(board.read(s).phase.name == "RUNNING" for s in range(len(slots)))
+        running = all(
+            status_board.read(s).phase.name == "RUNNING" for s in range(len(slots))
+        )
         self._over = self._over or (begun and not running)
         if begun and not self._over:
             self.seen.append((time.perf_counter(), int(slots.sum())))

@@ -219,7 +219,7 @@ class Transitions:
     """(B,) int64: the index of each in its memory, for `update_priorities`"""
 
     def to(self, device: torch.device) -> "Transitions":
-        """The same on `device`, but for `index`."""
+        """These transitions on `device`; `index` stays where it is."""
         if self.reward.device == device:
             return self
         tensors = {

@@ -123,8 +123,8 @@ def _importance(variable: Dimension, trials: Sequence[TrialState]) -> Importance
 
 
 def _apply_holm(importances: Sequence[Importance]) -> list[Importance]:
-    """The same, `sure` where chance is ruled out for this variable and all with a
-    smaller p-value."""
+    """The importances, `sure` where chance is ruled out for this variable and all with
+    a smaller p-value."""
     tested = [
         importance.p_value
         for importance in importances

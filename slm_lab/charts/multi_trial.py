@@ -96,7 +96,7 @@ def _label(trial: TrialState, names: Mapping[str, str]) -> str:
 def _mean(
     rows: Sequence[Rows], run_of: Sequence[int] | None, y: axis.Axis
 ) -> Line | None:
-    """Over Sessions, or over runs; None where no Session has a value."""
+    """The mean line over Sessions, or over runs; None where no Session has a value."""
     lines = [decimate(axis.line(session, _X, y)) for session in rows]
     if run_of is not None:
         lines = mean_lines(lines, run_of)

@@ -38,7 +38,7 @@ from slm_lab.records.annotations import read_annotations
 from slm_lab.records.archive import unpacked
 from slm_lab.records.lookup import find_trials
 from slm_lab.records.run_record import RunRecord
-from slm_lab.spec.schema.messages import not_among, unknown_name
+from slm_lab.spec.schema.messages import choice_message, unknown_name
 
 NO_TITLE = "none"
 """The word for a figure without a title."""
@@ -404,9 +404,8 @@ def _nothing_of(
     elif y.column != RETURNS[0].column:
         rows = [records[0].rows(session) for session in records[0].sessions]
         known = [name for name in rows[0].columns if rows[0].has_values(name)]
-        message = (
-            f"has no values of {y.column}: {not_among(y.column, [*Y_AXES, *known])}"
-        )
+        choice = choice_message(y.column, [*Y_AXES, *known])
+        message = f"has no values of {y.column}: {choice}"
     return _NothingToDrawError(f"{where} {message}")
 
 

@@ -17,7 +17,7 @@ from slm_lab.charts.axis import (
 )
 from slm_lab.charts.overlay import Aggregate
 from slm_lab.core.errors import UsageError
-from slm_lab.spec.schema.messages import not_among
+from slm_lab.spec.schema.messages import choice_message
 
 FORMS = (".pdf", ".svg", ".png")
 """The files that `--out` may name."""
@@ -134,7 +134,7 @@ class PlotRequest(NamedTuple):
         }
         for option, (word, known) in words.items():
             if word not in known:
-                raise UsageError(f"{option} {word}: {not_among(word, known)}")
+                raise UsageError(f"{option} {word}: {choice_message(word, known)}")
         if self.normalise and self.axis.column not in RETURN_COLUMNS:
             raise UsageError(f"--normalise: is of returns, and --y {self.y} is none")
         if self.smooth is not None and not 0 <= self.smooth <= 100:

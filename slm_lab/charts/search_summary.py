@@ -47,7 +47,7 @@ def numeric(values: Iterable[Any]) -> bool:
 
 
 def identity(value: Any) -> str:
-    """The same for two values that are one: of numbers, also where one is whole."""
+    """A text that is the same for equal values. A whole number equals its float."""
     if numeric([value]):
         return repr(float(value))
     return json.dumps(value, sort_keys=True, default=str)

@@ -16,7 +16,7 @@ from slm_lab.charts.request import PlotRequest
 from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
 from slm_lab.core.errors import UsageError
 from slm_lab.core.text import printable
-from slm_lab.spec.schema.messages import not_among
+from slm_lab.spec.schema.messages import choice_message
 
 FORMS = ("csv", "latex")
 """The forms of a table for a paper."""
@@ -28,7 +28,7 @@ def plot_runs(
     """Draws the graph and prints its numbers; in a `form` only the table. Raises
     LabError."""
     if form not in (None, *FORMS):
-        raise UsageError(f"--table {form}: {not_among(form, FORMS)}")
+        raise UsageError(f"--table {form}: {choice_message(form, FORMS)}")
     if form and as_json:
         raise UsageError("--table and --json exclude each other: remove one of them")
     plotted = plot(request, draws=form is None or request.is_file)

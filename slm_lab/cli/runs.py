@@ -85,9 +85,9 @@ def list_runs(
         ("--status", status, STATUSES),
     ):
         if word not in (None, *allowed):
-            from slm_lab.spec.schema.messages import not_among  # imports pydantic
+            from slm_lab.spec.schema.messages import choice_message  # imports pydantic
 
-            raise UsageError(f"{option} {word}: {not_among(str(word), allowed)}")
+            raise UsageError(f"{option} {word}: {choice_message(str(word), allowed)}")
     runs = [run for run in overviews_in(data) if run.matches(patterns, status, tags)]
     varied = varied_params(runs)
     sort_value = attrgetter(COLUMNS.get(sort or "", sort or "started"))

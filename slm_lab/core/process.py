@@ -310,7 +310,8 @@ def stop_on_signals(request_stop: Callable[[], None]) -> Iterator[None]:
     """The first signal calls `request_stop`, which makes the trainings save and end. A
     second one raises KeyboardInterrupt, unless it comes at once: `timeout` sends
     two."""
-    # not the board's flag: a Session that got the same signal may have set it
+    # not the flag of the status board: a Session that got the same signal may have
+    # set it
     first = 0.0
 
     def handle(number: int, frame: FrameType | None) -> None:

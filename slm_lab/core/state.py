@@ -7,6 +7,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from copy import copy
 from operator import attrgetter, setitem
 from typing import Any, ClassVar, NamedTuple
 
@@ -43,7 +44,7 @@ class SavedFields(HasState):
     "_tree.priorities"."""
     merged: ClassVar[Sequence[str]] = ()
     """Fields whose own keys are keys of this state: objects with state, and dicts of
-    parts. They are restored first."""
+    parts. A field that is None adds no key. They are restored first."""
     optional: ClassVar[Collection[str]] = ()
     """Keys of `saved` that a state may lack. One is left out while its field is None. A
     state of an older version without it leaves the field as it is."""
@@ -52,7 +53,7 @@ class SavedFields(HasState):
     def state_dict(self) -> StateDict:
         state: StateDict = {}
         for field in self.merged:
-            state |= _copied(attrgetter(field)(self))
+            state |= _copied(attrgetter(field)(self)) or {}
         return state | fields_state(self, self.saved, self.optional)
 
     @override
@@ -162,8 +163,8 @@ def _copied(value: Any) -> Any:
 
 def _restored(value: Any, state: Any) -> Any:
     """The value for a field that has this `value` now; the same object if it is
-    restored in place. Where there is no part, the state of one is dropped. A number
-    keeps its type."""
+    restored in place. Where there is no part, the state of one is dropped. Numbers and
+    dicts keep their type."""
     kind = _kind_of(value)
     if kind is not None:
         kind.load(value, state)
@@ -176,7 +177,10 @@ def _restored(value: Any, state: Any) -> Any:
     if parts:
         return value
     if isinstance(value, dict):
-        return {key: _copied(entry) for key, entry in state.items()}
+        restored = copy(value)
+        restored.clear()
+        restored.update({key: _copied(entry) for key, entry in state.items()})
+        return restored
     if isinstance(value, deque):
         return deque(state, value.maxlen)
     return type(value)(state)

@@ -163,11 +163,11 @@ class EpisodeLog:
         )
 
     def state_dict(self) -> StateDict:
-        """What the host has not read."""
+        """The rows that the host has not read."""
         return {"unread": self._rows[: self._count].cpu().numpy().copy()}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores it."""
+        """Restores the unread rows."""
         self._count = len(state["unread"])
         self._rows[: self._count] = torch.from_numpy(state["unread"])
 

@@ -96,7 +96,7 @@ def code_digest(spec: EnvSpec) -> str:
     return hashlib.sha256("\n".join(sorted(set(parts))).encode()).hexdigest()[:16]
 
 
-def is_from(spec: EnvSpec, packages: Collection[str]) -> bool:
+def comes_from(spec: EnvSpec, packages: Collection[str]) -> bool:
     """Whether the code of an environment comes from these packages. Raises as
     `find_env`."""
     return package_of(find_env(spec)).replace("_", "-") in packages

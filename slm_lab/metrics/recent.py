@@ -63,7 +63,7 @@ class RecentEpisodes(HasState):
         return MeanReturn(self._mean(count), count)
 
     def recent(self, total_frame: int) -> float | None:
-        """The same mean over at most the last `MOST` of these episodes, for decisions.
+        """The mean over at most the last `MOST` of these episodes, for decisions.
         None before `FEWEST` have ended, unless the budget is spent."""
         if len(self._ended) < self._fewest and total_frame < self._max_frame:
             return None

@@ -298,7 +298,7 @@ def info_means(
 
 
 def _quotient(total: float, count: float) -> float | None:
-    """None where there is nothing to divide by."""
+    """The total by the count; None where there is nothing to divide by."""
     if count > 0:
         return total / count
     return None

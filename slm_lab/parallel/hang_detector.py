@@ -11,7 +11,8 @@ from slm_lab.spec.schema.meta import MetaSpec
 
 Due: TypeAlias = Callable[[int], Hashable | None]
 """Maps a Session's index to None if it need not make progress now. Otherwise to True,
-or to a value that changes with progress that the board does not show."""
+or to a value that changes with progress that the status board does not
+show."""
 HANG_SECONDS = 300.0
 """How long a Session on a cluster may make no progress although some is due."""
 PATIENCE_SECONDS = 3600.0
@@ -27,7 +28,7 @@ class Limits(NamedTuple):
 
     step: float
     reset: float | None
-    """None: a reset may take any time."""
+    """The seconds of a reset; None: it may take any time."""
 
     @classmethod
     def of(cls, meta: MetaSpec) -> "Limits":
@@ -56,19 +57,19 @@ class Work(NamedTuple):
 
 @final
 class HangDetector:
-    """Finds which of `sessions` hang. The records of such a Session on the board stay
-    unchanged for `seconds` although progress was due (see `Due`). By default `limits`
-    bounds the time that its present work may take."""
+    """Finds which of `sessions` hang. The records of such a Session on the status
+    board stay unchanged for `seconds` although progress was due (see `Due`). By default
+    `limits` bounds the time that its present work may take."""
 
     def __init__(
         self,
-        board: StatusBoard,
+        status_board: StatusBoard,
         sessions: Sequence[int],
         due: Due,
         limits: Limits,
         seconds: float | None = None,
     ) -> None:
-        self._board = board
+        self._status_board = status_board
         self._sessions = sessions
         self._due = due
         self._limits = limits
@@ -85,8 +86,8 @@ class HangDetector:
         hung = []
         for index, session in enumerate(self._sessions):
             due = self._due(index)
-            marks = self._board.marks[session].tobytes()
-            sign = due, self._board.records[session].tobytes(), marks
+            marks = self._status_board.marks[session].tobytes()
+            sign = due, self._status_board.records[session].tobytes(), marks
             work = self._work(session, marks)
             is_silent = due is not None and sign == self._signs[index]
             since = min(passed, work.seconds / CHECKS_TO_HANG)
@@ -97,9 +98,9 @@ class HangDetector:
         return hung
 
     def _work(self, session: int, marks: bytes) -> Work:
-        board = self._board
+        status_board = self._status_board
         (step, reset) = self._limits
-        starts = board.phase(session) is Phase.STARTING
+        starts = status_board.phase(session) is Phase.STARTING
         if self._seconds is not None:
             return Work("its start" if starts else "its step", self._seconds)
         reset = math.inf if reset is None else reset
@@ -113,7 +114,7 @@ class HangDetector:
             )
         if starts:
             return Work("its start", reset, "meta.reset_seconds")
-        if board.learning[session] or board.saving[session]:
+        if status_board.learning[session] or status_board.saving[session]:
             return Work("a training event or a save", PATIENCE_SECONDS)
         return Work("a step", step, "meta.step_seconds")
 
@@ -124,8 +125,10 @@ def _copies(marks: bytes, mark: int) -> str:
     return f"{'copy' if len(numbers) == 1 else 'copies'} {', '.join(numbers)}"
 
 
-def session_due(board: StatusBoard, sessions: Sequence[int], index: int) -> bool | None:
+def session_due(
+    status_board: StatusBoard, sessions: Sequence[int], index: int
+) -> bool | None:
     """Progress is due from a Session that starts or runs."""
-    if board.phase(sessions[index]) in (Phase.STARTING, Phase.RUNNING):
+    if status_board.phase(sessions[index]) in (Phase.STARTING, Phase.RUNNING):
         return True
     return None

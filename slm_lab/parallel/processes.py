@@ -49,7 +49,7 @@ class Child:
         self._memory_kills = memory_kills()
 
     def start(self) -> None:
-        """Starts it. Raises OSError at a limit of the system."""
+        """Starts the process. Raises OSError at a limit of the system."""
         with closing(self._sender), undone_on_failure(self._receiver.close):
             start(self.process)
 
@@ -98,15 +98,17 @@ def _end_text(code: int | None) -> str:
 class Processes(Runner):
     """One process for each Session."""
 
-    def __init__(self, board: StatusBoard) -> None:
-        self._board = board
+    def __init__(self, status_board: StatusBoard) -> None:
+        self._status_board = status_board
         self._running: dict[int, Child] = {}
         self.running = self._running.keys()
         self._logs: dict[int, Path] = {}
 
     @override
     def start(self, task: SessionTask) -> SessionEnd | None:
-        child = Child(session_main, (task, self._board.raw), f"session-{task.session}")
+        child = Child(
+            session_main, (task, self._status_board.raw), f"session-{task.session}"
+        )
         self._running[task.session] = child  # an interrupt here must not lose it
         self._logs[task.session] = task.paths.log
         try:
@@ -130,7 +132,9 @@ class Processes(Runner):
         ended = []
         for session, child in list(self._running.items()):
             if child.has_ended:
-                result, how = child.end(1.0 if self._board.user_waits else EXIT_SECONDS)
+                result, how = child.end(
+                    1.0 if self._status_board.user_waits else EXIT_SECONDS
+                )
                 del self._running[session]
                 ended.append(
                     SessionEnd(session, result, f"the {how}", child.process.exitcode)
@@ -157,12 +161,14 @@ class Processes(Runner):
 
 def run_sessions(
     tasks: Sequence[SessionTask],
-    board: StatusBoard,
+    status_board: StatusBoard,
     on_tick: Callable[[], None],
     max_parallel: int | None = None,
 ) -> list[SessionResult]:
     """Runs independent Sessions to their ends, at most `max_parallel` at a time."""
-    supervisor = Supervisor(Processes(board), tasks, board, max_parallel=max_parallel)
+    supervisor = Supervisor(
+        Processes(status_board), tasks, status_board, max_parallel=max_parallel
+    )
     sessions = [task.session for task in tasks]
-    supervisor.watch(sessions, partial(session_due, board, sessions))
+    supervisor.watch(sessions, partial(session_due, status_board, sessions))
     return supervisor.run(on_tick)

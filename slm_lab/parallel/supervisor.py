@@ -20,7 +20,7 @@ TICK = 0.2
 STOP_SECONDS = 3.0
 """How long a Session may take to end its step when the user waits."""
 CLUSTER_STOP_SECONDS = 15.0
-"""The same on a cluster, where files and results are transferred at the end."""
+"""The limit on a cluster, where files and results are transferred at the end."""
 
 
 class SessionEnd(NamedTuple):
@@ -108,7 +108,7 @@ class Supervisor:
         self,
         runner: Runner,
         tasks: Sequence[SessionTask],
-        board: StatusBoard,
+        status_board: StatusBoard,
         *,
         max_parallel: int | None = None,
         restart: Restart | None = None,
@@ -136,7 +136,7 @@ class Supervisor:
         self._watched: list[tuple[HangDetector, str | None]] = []
         self._limits = Limits.of(tasks[0].spec.meta) if tasks else None
         self._hung: dict[int, str] = {}
-        self._board = board
+        self._status_board = status_board
         self._results: list[SessionResult] = []
 
     @property
@@ -188,7 +188,7 @@ class Supervisor:
             return sign
 
         detector = HangDetector(
-            board=self._board,
+            status_board=self._status_board,
             sessions=sessions,
             due=due_off_disk,
             limits=self._limits,
@@ -204,15 +204,15 @@ class Supervisor:
                     self._runner.kill(session)
 
     def _start_waiting(self) -> None:
-        if self._board.stop_requested:
+        if self._status_board.stop_requested:
             self._results += [self._interrupted(task.session) for task in self._waiting]
             self._waiting.clear()
         while self._waiting and len(self._runner.running) < self._max_parallel:
             task = self._waiting.popleft()
             self._began_at.setdefault(
-                task.session, int(self._board.clock_slots[task.session])
+                task.session, int(self._status_board.clock_slots[task.session])
             )
-            self._board.saving[task.session] = 0
+            self._status_board.saving[task.session] = 0
             ended = self._runner.start(task)
             if ended is not None:
                 self._collect(ended)
@@ -246,25 +246,27 @@ class Supervisor:
 
     def _keep(self, result: SessionResult) -> None:
         if result.ending is Ending.FAILED:
-            self._board.write(result.session, phase=Phase.FAILED)
-            self._board.reasons[result.session] = str(result.error)
+            self._status_board.write(result.session, phase=Phase.FAILED)
+            self._status_board.reasons[result.session] = str(result.error)
         self._results.append(result)
 
     def _restarts_after(self, failed: SessionResult) -> bool:
         """Whether a failed Session is restarted; then it waits for its start."""
         session = failed.session
-        board = self._board
-        is_final = session in self._vital or board.stop_requested
+        status_board = self._status_board
+        is_final = session in self._vital or status_board.stop_requested
         if self._restart is None or is_final or failed.restarts >= self._max_restart:
             return False
-        made_frames = bool(board.clock_slots[session] > self._began_at[session])
+        made_frames = bool(status_board.clock_slots[session] > self._began_at[session])
         task = self._restart(self._tasks[session], failed, made_frames)
         if task is None:
             return False
         self._restarts[session] += 1
         self._why_restarted[session] = str(failed.error)
-        board.write(session, phase=Phase.WAITING, restarts=self._restarts[session])
-        board.reasons[session] = str(failed.error)
+        status_board.write(
+            session, phase=Phase.WAITING, restarts=self._restarts[session]
+        )
+        status_board.reasons[session] = str(failed.error)
         self._tasks[session] = task
         self._waiting.append(task)
         return True
@@ -283,26 +285,26 @@ class Supervisor:
         self._max_restart = 0
 
     def _give_up_late(self) -> None:
-        if not self._board.user_waits:
+        if not self._status_board.user_waits:
             return
         now = time.monotonic()
         self._stop_seen = now if self._stop_seen is None else self._stop_seen
         for session in list(self._runner.running):
-            if self._board.saving[session]:
+            if self._status_board.saving[session]:
                 self._saving_at[session] = now
             since = self._saving_at.get(session, self._stop_seen)
-            has_begun = self._board.phase(session) not in TO_BEGIN
+            has_begun = self._status_board.phase(session) not in TO_BEGIN
             if not has_begun or now - since > self._stop_seconds:
                 self._given_up.setdefault(session, has_begun)
                 self._runner.kill(session)
-        if now - self._stop_seen > self._stop_seconds and not self._board.stage:
-            self._board.stage = self._slow_disk_text()
+        if now - self._stop_seen > self._stop_seconds and not self._status_board.stage:
+            self._status_board.stage = self._slow_disk_text()
 
     def _slow_disk_text(self) -> str:
         """The disk that a stop waits for beyond its time, as text; "" if there is
         none."""
         runner = self._runner
-        saving = self._board.saving
+        saving = self._status_board.saving
         late = [
             session
             for session in runner.running
@@ -314,20 +316,20 @@ class Supervisor:
         return ""
 
     def _interrupted(self, session: int) -> SessionResult:
-        self._board.write(session, phase=Phase.STOPPED)
-        frame = int(self._board.clock_slots[session])
+        self._status_board.write(session, phase=Phase.STOPPED)
+        frame = int(self._status_board.clock_slots[session])
         restarts = self._restarts[session]
         return SessionResult(session, Ending.INTERRUPTED, frame, restarts=restarts)
 
     def _failed(self, session: int, why: str, lost: bool = False) -> SessionResult:
-        frame = int(self._board.clock_slots[session])
+        frame = int(self._status_board.clock_slots[session])
         return SessionResult(session, Ending.FAILED, frame, why, lost=lost)
 
     def _end_reason(self, session: int) -> str:
         """The reason of a kill after a stop, and the checkpoint that is kept."""
         return (
             f"its step did not end within {self._stop_seconds:g} s of the stop; it "
-            f"was killed at frame {int(self._board.clock_slots[session]):,}; "
+            f"was killed at frame {int(self._status_board.clock_slots[session]):,}; "
             f"{self._kept(session) or 'it has no checkpoint yet'}"
         )
 

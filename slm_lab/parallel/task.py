@@ -33,8 +33,8 @@ class SessionTask:
     alone."""
     make_strategy: "StrategyFactory | None" = None
     program: "Callable[[SessionTask, StatusBoard], SessionResult] | None" = None
-    """The function that runs instead of a Session, with the whole Trial's board; None:
-    a Session."""
+    """The function that runs instead of a Session, with the whole Trial's status
+    board; None: a Session."""
     replaces: str | None = None
     """Why the process that this one replaces died."""
     until: int | None = None

@@ -33,24 +33,24 @@ FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def session_main(
-    task: SessionTask, raw_board: Any, connection: Connection, parent: int
+    task: SessionTask, raw_status_board: Any, connection: Connection, parent: int
 ) -> None:
     """The target of a process: runs the Session, sends its SessionResult, exits. The
     exit code is 1 if the Session failed. The process dies with its parent."""
     process.die_with_parent(parent)
     process.keep_freed_memory()
-    board = StatusBoard(raw_board, task.num_sessions)
-    signal.signal(signal.SIGTERM, lambda *_: board.request_stop())
+    status_board = StatusBoard(raw_status_board, task.num_sessions)
+    signal.signal(signal.SIGTERM, lambda *_: status_board.request_stop())
     process.ignore_terminal()
-    board.write(task.session, phase=Phase.STARTING)
-    result = run_session(task, board)
+    status_board.write(task.session, phase=Phase.STARTING)
+    result = run_session(task, status_board)
     process.kill_descendants()
     connection.send(result)
     connection.close()
     sys.exit(1 if result.error is not None else 0)
 
 
-def run_session(task: SessionTask, board: StatusBoard) -> "SessionResult":
+def run_session(task: SessionTask, status_board: StatusBoard) -> "SessionResult":
     """Runs one Session in this process; a failure becomes part of the result."""
     from slm_lab.storage.result import Ending, SessionResult
 
@@ -68,8 +68,8 @@ def run_session(task: SessionTask, board: StatusBoard) -> "SessionResult":
         Ending.FAILED: Phase.WAITING,
     }
     try:
-        result = _run(task, board)
-        board.write(task.session, phase=phases[result.ending])
+        result = _run(task, status_board)
+        status_board.write(task.session, phase=phases[result.ending])
     except BaseException as error:  # an environment may raise anything
         limit = limit_reached(error)
         trace = error_text(error)
@@ -79,8 +79,8 @@ def run_session(task: SessionTask, board: StatusBoard) -> "SessionResult":
         else:
             text = limit or trace
         root.error("Session %d failed: %s", task.session, trace)
-        board.write(task.session, phase=phases[Ending.FAILED])
-        frame = int(board.clock_slots[task.session])
+        status_board.write(task.session, phase=phases[Ending.FAILED])
+        frame = int(status_board.clock_slots[task.session])
         diverged = isinstance(error, errors.NonFiniteLossError)
         result = SessionResult(
             task.session,
@@ -136,24 +136,28 @@ def note_in_log(file: Path, lines: Iterable[str]) -> None:
     log.close()
 
 
-def _seeds(task: SessionTask, board: StatusBoard) -> SessionSeeds:
+def _seeds(task: SessionTask, status_board: StatusBoard) -> SessionSeeds:
     """The task's seeds. The seeds of global generators depend on the frame at which the
     Session begins. Their state is not saved, and with the same seeds a resume would
     repeat the first draws."""
     manifest = None
     if task.resume:
         manifest = read_manifest(task.paths.manifest)
-    frame = int(board.clock_slots[task.session]) if manifest is None else manifest.frame
+    frame = (
+        int(status_board.clock_slots[task.session])
+        if manifest is None
+        else manifest.frame
+    )
     processes = process_seeds(task.root_seed, task.trial, task.session, frame)
     return replace(task.seeds, processes=processes)
 
 
-def _run(task: SessionTask, board: StatusBoard) -> "SessionResult":
+def _run(task: SessionTask, status_board: StatusBoard) -> "SessionResult":
     with process.importing():
         from slm_lab.agent.device import assign_gpu
         from slm_lab.session.build import set_up_torch
 
-        seeds = _seeds(task, board)
+        seeds = _seeds(task, status_board)
         process.seed_global_generators(seeds.processes.session)
         with process.printing_to(task.paths.log):
             import_plugins(task.imports)
@@ -162,23 +166,25 @@ def _run(task: SessionTask, board: StatusBoard) -> "SessionResult":
         assign_gpu(task.session)
     task = replace(task, spec=task.spec.of_session(task.trial, task.session))
     if task.program is not None:
-        return task.program(task, board)
+        return task.program(task, status_board)
     with process.importing():
         from slm_lab.parallel.virtual.costs import keep_costs
         from slm_lab.parallel.virtual.simulation import lone_strategy
         from slm_lab.session.session import Session
     if task.make_strategy is not None:
         strategy = task.make_strategy(
-            board.part(task.workers), task.workers.index(task.session)
+            status_board.part(task.workers), task.workers.index(task.session)
         )
     else:
-        strategy = lone_strategy(task.spec.meta, task.root_seed, board, task.session)
+        strategy = lone_strategy(
+            task.spec.meta, task.root_seed, status_board, task.session
+        )
     session = Session(
         spec=task.spec,
         index=task.session,
         seeds=seeds,
         paths=task.paths,
-        board=board,
+        status_board=status_board,
         resume=task.resume,
         checked=task.checked,
         strategy=strategy,

@@ -69,7 +69,7 @@ class RandomPlay:
 
     @property
     def mean_return(self) -> float | None:
-        """Over the whole episodes; None without any."""
+        """The mean return of the whole episodes; None without any."""
         return float(np.mean(self.returns)) if self.returns else None
 
     @property
@@ -79,7 +79,7 @@ class RandomPlay:
 
     @property
     def mean_length(self) -> float | None:
-        """Steps of a whole episode; None without any."""
+        """The mean number of steps of the whole episodes; None without any."""
         return float(np.mean(self.lengths)) if self.lengths else None
 
 

@@ -221,7 +221,7 @@ def resolve_recipe(
 
 
 def with_recipe(source: RunSource) -> RunSource:
-    """The same with the file, the name and the `sets` of the recipe that it names;
+    """The source with the file, the name and the `sets` of the recipe that it names;
     unchanged if it names none. Raises LabError."""
     modules = (*source.imports, *typed_modules(source.spec_name or ""))
     modules = tuple(dict.fromkeys(modules))

@@ -26,7 +26,7 @@ class Annotations(NamedTuple):
     """What a user has added to a run."""
 
     tags: tuple[str, ...] = ()
-    """Sorted."""
+    """The tags, sorted."""
     note: str = ""
 
 

@@ -66,7 +66,8 @@ class TrainingCheckpoint:
     """A checkpoint of the Sessions that train one agent together."""
 
     manifests: Mapping[int, Manifest]
-    """By Session; none: nothing is saved, and the training begins at its start."""
+    """The manifest of each Session. Empty if nothing is saved: the training begins at
+    its start."""
 
     @cached_property
     def total_frame(self) -> int:

@@ -80,7 +80,7 @@ class ComparisonRecord:
 
     @property
     def kind(self) -> "ComparisonKind":
-        """Its kind."""
+        """The kind of comparison that the plan describes."""
         return kind_of(self.block)
 
     @property

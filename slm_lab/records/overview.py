@@ -53,7 +53,7 @@ class Overview:
     label: str = ""
     note: str = ""
     tags: tuple[str, ...] = ()
-    """Sorted."""
+    """The tags, sorted."""
     env: str = ""
     params: Mapping[str, Any] = field(default_factory=dict)
     """The values of its agent and its environment, by dotted path."""

@@ -564,7 +564,7 @@ class SessionState(NamedTuple):
     """The state of a Session, by its last row and its end."""
 
     ending: str
-    """Empty before its end."""
+    """How the Session has ended; empty before its end."""
     frame: float
     frames_per_s: float
     newest_return: float | None

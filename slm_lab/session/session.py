@@ -32,12 +32,12 @@ logger = logging.getLogger(__name__)
 
 class Session:
     """The RL loop: act, step, observe, learn, evaluate, track and checkpoint. Writes
-    rows and checkpoints under `paths`, progress to `board`. `resume` continues from the
-    newest checkpoint there, bit-identical if the environment's state can be saved.
-    `checked` turns on the checks of the dev mode. `on_row` is called after each row,
-    inside this process. `replaces` is the reason why an earlier process of this Session
-    died. At the total frame `until` it saves and stops, as if the user had stopped
-    it."""
+    rows and checkpoints under `paths`, progress to `status_board`. `resume` continues
+    from the newest checkpoint there, bit-identical if the environment's state can be
+    saved. `checked` turns on the checks of the dev mode. `on_row` is called after each
+    row, inside this process. `replaces` is the reason why an earlier process of this
+    Session died. At the total frame `until` it saves and stops, as if the user had
+    stopped it."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Session:
         index: int,
         seeds: SessionSeeds,
         paths: SessionPaths,
-        board: StatusBoard,
+        status_board: StatusBoard,
         resume: bool = False,
         checked: bool = False,
         on_row: Callable[["Session"], None] | None = None,
@@ -56,14 +56,14 @@ class Session:
         self.spec = spec
         self.index = index
         self.paths = paths
-        self.strategy = strategy or independent(board, index)
+        self.strategy = strategy or independent(status_board, index)
         self.parts = parts = build_parts(
             spec,
             index,
             seeds,
             paths,
             strategy=self.strategy,
-            marks=board.marks_of(index),
+            marks=status_board.marks_of(index),
         )
         self.env = parts.env
         self.agent = parts.agent
@@ -72,7 +72,7 @@ class Session:
         self.records = parts.records
         self._evaluation = parts.evaluation
         self._stopwatch = parts.stopwatch
-        self.board = board
+        self.status_board = status_board
         self._on_row = on_row
         self._until = until
         self._granted_end: Vote | None = None
@@ -139,7 +139,7 @@ class Session:
         self._stopwatch.start()
         self.records.saved_at = time.perf_counter()
         self.strategy.barrier.resume()
-        self.board.write(self.index, phase=Phase.RUNNING)
+        self.status_board.write(self.index, phase=Phase.RUNNING)
         self._show()
         how = "starting" if self._is_fresh else "resuming"
         logger.info("%s at frame %d", how, self.clock.frame)
@@ -207,17 +207,17 @@ class Session:
         self.strategy.refresh()
         group = self.agent.learner.train_state.group
         began = time.perf_counter() - group.seconds  # its exchanges do not count
-        self.board.learning[self.index] = 1
+        self.status_board.learning[self.index] = 1
         self.strategy.pace.begin()
         report = self.agent.learn(self.clock.total_frame)
         self.strategy.pace.passed(UPDATE)
-        self.board.learning[self.index] = 0
+        self.status_board.learning[self.index] = 0
         assert report is not None
         self._update_seconds += (now := time.perf_counter()) - group.seconds - began
         self._num_events += 1
-        event = self._num_events, self.board.clock_slots[self.index], now
+        event = self._num_events, self.status_board.clock_slots[self.index], now
         parts = *self.parts.experience.seconds, self._update_seconds
-        self.board.loop[self.index] = (*event, *parts)
+        self.status_board.loop[self.index] = (*event, *parts)
         cpu_t = self._stopwatch.read().cpu_t
         self.tracker.track_update(self.strategy.learned(report, cpu_t))
         if self._checks is not None:
@@ -243,7 +243,7 @@ class Session:
     def _is_over(self) -> bool:
         if self._granted_end is None and (
             self.clock.exhausted
-            or self.board.stop_requested
+            or self.status_board.stop_requested
             or self._solved()
             or self.parts.experience.has_ended
             or self._has_come_far_enough()
@@ -287,7 +287,7 @@ class Session:
         if finished:
             ending = Ending.FINISHED
         error = None
-        is_meant = finished or self.board.stop_requested or self._is_at_until
+        is_meant = finished or self.status_board.stop_requested or self._is_at_until
         if self.parts.experience.has_ended and not is_meant:
             ending = Ending.FAILED
             error = f"no actor is left; the state is saved at frame {self.clock.frame}"
@@ -363,8 +363,8 @@ class Session:
 
     def _is_stop_requested(self) -> bool:
         """Called at every step of episodes outside training."""
-        self.board.heartbeats[self.index] += 1
-        return self.board.stop_requested
+        self.status_board.heartbeats[self.index] += 1
+        return self.status_board.stop_requested
 
     @contextmanager
     def _paused(self) -> Iterator[StateDict]:
@@ -399,7 +399,7 @@ class Session:
             self._save(finished=False)
 
     def _show(self) -> None:
-        self.board.write(self.index, **self.parts.progress())
+        self.status_board.write(self.index, **self.parts.progress())
 
     def _save_jointly(self) -> None:
         began = time.perf_counter()
@@ -407,15 +407,17 @@ class Session:
         if state is not None:
             self._save(False, state, keep=self._keeps)
             self._joined_at = self.clock.total_frame
-            self.board.paused_us[self.index] = int(1e6 * (time.perf_counter() - began))
+            self.status_board.paused_us[self.index] = int(
+                1e6 * (time.perf_counter() - began)
+            )
 
     def _save(
         self, finished: bool, state: StateDict | None = None, keep: bool = False
     ) -> None:
         """Writes a checkpoint of the present state, or of `state`, a copy made
         jointly; `keep` keeps it for forks."""
-        self.board.heartbeats[self.index] += 1
-        self.board.saving[self.index] = 1
+        self.status_board.heartbeats[self.index] += 1
+        self.status_board.saving[self.index] = 1
         try:
             state = self.parts.state_dict() if state is None else state
             frame = self.clock.frame
@@ -430,8 +432,8 @@ class Session:
             )
             self._kept_at = kept_at or self._kept_at
         finally:
-            self.board.saving[self.index] = 0
-        result = significant(self.board.read(self.index).recent_return)
+            self.status_board.saving[self.index] = 0
+        result = significant(self.status_board.read(self.index).recent_return)
         logger.info(
             "checkpoint at frame %d: %s; return %s", frame, ", ".join(parts), result
         )

@@ -139,13 +139,13 @@ class StatusBoard:
     def allocate(
         cls, context: BaseContext, num_sessions: int, copies: int = 0
     ) -> "StatusBoard":
-        """A fresh board in shared memory; `board.raw` is passed to other processes.
-        `copies` of environments per Session have a mark."""
+        """A fresh status board in shared memory; its `raw` is passed to other
+        processes. `copies` of environments per Session have a mark."""
         size = 8 * len(FLAGS) + num_sessions * (RECORD.itemsize + copies)
-        board = cls(context.RawArray("b", size), num_sessions)
+        status_board = cls(context.RawArray("b", size), num_sessions)
         for name in FIELDS[2:]:
-            board.records[name] = np.nan
-        return board
+            status_board.records[name] = np.nan
+        return status_board
 
     def part(self, sessions: range) -> "StatusBoard":
         """A view of the same memory for consecutive `sessions`; the first becomes

@@ -230,6 +230,6 @@ StrategyFactory: TypeAlias = Callable[[StatusBoard, int], Strategy]
 pickle."""
 
 
-def independent(board: StatusBoard, session: int) -> Strategy:
+def independent(status_board: StatusBoard, session: int) -> Strategy:
     """The strategy of an independent Session with its own frame budget."""
-    return Strategy(Blueprint(board.clock_slots[session : session + 1], 0))
+    return Strategy(Blueprint(status_board.clock_slots[session : session + 1], 0))

@@ -23,7 +23,7 @@ use."""
 
 WRITTEN_BYTES = 2_000_000
 WRITTEN_VALUES = 50_000
-"""The same of one spec in a run folder, whose file also holds the record of its
+"""The limits of one spec in a run folder, whose file also holds the record of its
 resumes."""
 
 MOST_LEVELS = 64
@@ -35,7 +35,7 @@ keys."""
 
 LONGEST_KEY = 200
 LONGEST_STRING = 20_000
-"""Characters."""
+"""The most characters of a key, and of a string."""
 
 
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE, b"{\0", b"\0{")

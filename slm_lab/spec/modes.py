@@ -23,7 +23,7 @@ class Mode:
     """The `Launcher` that trains the Sessions of one training; None: each in its own
     process."""
     cluster_launch: str | None = None
-    """The same on a Ray cluster; None: the mode cannot run on one."""
+    """The `Launcher` on a Ray cluster; None: the mode cannot run on one."""
     Params: "type[BaseModel] | None" = None
     """The model of a plug-in's block `meta.<word>`, all keys with defaults; None: it
     has none."""

@@ -46,7 +46,8 @@ class Parsed(NamedTuple):
     """what follows a budget that `-s` has shortened"""
 
     def for_training(self) -> "Parsed":
-        """The same without problems of the `search` block, which a training ignores."""
+        """This result without problems of the `search` block, which a training
+        ignores."""
         rest = [problem for problem in self.problems if problem not in self.of_search]
         return self._replace(problems=rest)
 

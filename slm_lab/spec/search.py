@@ -369,13 +369,13 @@ def search_cross_check(search: Mapping[str, Any], blocks: Blocks) -> Iterator[Pr
     if meta is None:
         return
     space = [dimension for dimension in dimensions(search) if dimension.sampler]
-    yield from _searcher_knows(space, meta)
-    yield from _grid_has_an_end(space)
+    yield from _check_samplers(space, meta)
+    yield from _check_grid(space)
     scheduler = meta.search_scheduler
     if scheduler is None:
         return
     facts = Facts("meta.search_scheduler", scheduler, blocks)
-    yield from _single_run(meta)
+    yield from _check_single_run(meta)
     yield from broken_rules(REFUSING, facts)
     if scheduler.COUNTS_ALL_TRIALS and meta.search_alg != "random":
         message = (
@@ -384,10 +384,10 @@ def search_cross_check(search: Mapping[str, Any], blocks: Blocks) -> Iterator[Pr
         )
         yield Problem("meta.search_alg", message, meta.search_alg)
     if scheduler.name == "pbt":
-        yield from _population(space, meta)
+        yield from _check_population(space, meta)
 
 
-def _searcher_knows(space: list[Dimension], meta: MetaSpec) -> Iterator[Problem]:
+def _check_samplers(space: list[Dimension], meta: MetaSpec) -> Iterator[Problem]:
     unknown = NOT_OF_SEARCHER.get(meta.search_alg, ())
     for dimension in space:
         sampler = dimension.sampler
@@ -402,7 +402,7 @@ def _searcher_knows(space: list[Dimension], meta: MetaSpec) -> Iterator[Problem]
             yield Problem(f"search.{dimension.key}", message)
 
 
-def _grid_has_an_end(space: list[Dimension]) -> Iterator[Problem]:
+def _check_grid(space: list[Dimension]) -> Iterator[Problem]:
     grid = [dimension for dimension in space if dimension.sampler == "grid_search"]
     lists = [dimension.args for dimension in grid if isinstance(dimension.args, list)]
     points = prod(map(len, lists))
@@ -414,7 +414,7 @@ def _grid_has_an_end(space: list[Dimension]) -> Iterator[Problem]:
         )
 
 
-def _single_run(meta: MetaSpec) -> Iterator[Problem]:
+def _check_single_run(meta: MetaSpec) -> Iterator[Problem]:
     if meta.max_run > 1:
         message = (
             "must be 1 beside search_scheduler, which compares trials while they run, "
@@ -423,7 +423,7 @@ def _single_run(meta: MetaSpec) -> Iterator[Problem]:
         yield Problem("meta.max_run", message, meta.max_run)
 
 
-def _population(space: list[Dimension], meta: MetaSpec) -> Iterator[Problem]:
+def _check_population(space: list[Dimension], meta: MetaSpec) -> Iterator[Problem]:
     if meta.max_trial < 2:
         message = (
             "must be >= 2 with search_scheduler pbt: it is the size of the population"

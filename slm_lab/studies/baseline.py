@@ -36,7 +36,7 @@ from slm_lab.core.text import error_summary, escape_line
 from slm_lab.env.failure import EnvironmentFailedError
 from slm_lab.env.pool_names import names_envpool
 from slm_lab.env.vector_env import FinishedEpisodes
-from slm_lab.env.versions import code_digest, is_from
+from slm_lab.env.versions import code_digest, comes_from
 from slm_lab.metrics.trial_metrics import NOT_MEASURED as UNKNOWN
 from slm_lab.parallel.fork_server import end, new_process, start
 from slm_lab.parallel.supervisor import TICK
@@ -369,7 +369,7 @@ def shipped_random_return(spec: EnvSpec) -> RandomReturn | None:
     if entry is None or spec.backend != "gymnasium":
         return None
     packages = entry["packages"]
-    if not is_from(spec, packages) or any(
+    if not comes_from(spec, packages) or any(
         (installed(package) or "").partition(".")[0] != measured.partition(".")[0]
         for package, measured in packages.items()
     ):

@@ -168,8 +168,10 @@ class Confirmation(Agenda):
     def recent_return(self, trial: int) -> float | None:
         """The mean over the Sessions of a running candidate; None before any episode
         has ended."""
-        board = self.pool.running[trial].board
-        sessions = [board.read(session) for session in range(board.num_sessions)]
+        status_board = self.pool.running[trial].status_board
+        sessions = [
+            status_board.read(session) for session in range(status_board.num_sessions)
+        ]
         known = [s.recent_return for s in sessions if s.recent_return is not None]
         if not known:
             return None

@@ -176,7 +176,7 @@ class TrialEnd(NamedTuple):
 
 def trial_main(
     task: TrialTask,
-    raw_board: Any,
+    raw_status_board: Any,
     gpus: tuple[int, ...] | None,
     pipe: Connection,
     parent: int,
@@ -196,12 +196,12 @@ def trial_main(
         if task.resume:
             log = task.run_dir.session(task.trial, 0).log  # a trial has no terminal
             note_in_log(log, fall_back(task.spec, task.run_dir, task.trial))
-        board = StatusBoard(raw_board, task.spec.meta.num_sessions)
-        outcome = trial_end(Trial(task, board=board).run())
+        status_board = StatusBoard(raw_status_board, task.spec.meta.num_sessions)
+        outcome = trial_end(Trial(task, status_board=status_board).run())
         if (
             task.until is not None
             and outcome.ending is Ending.INTERRUPTED
-            and not board.user_waits
+            and not status_board.user_waits
         ):
             outcome = outcome._replace(ending=Ending.FINISHED)
         if task.final_episodes and outcome.ending is Ending.FINISHED:
@@ -211,9 +211,9 @@ def trial_main(
                 run_dir=task.run_dir,
                 imports=task.imports,
                 count=task.final_episodes,
-                keep_playing=lambda: not board.stop_requested,
+                keep_playing=lambda: not status_board.stop_requested,
             )
-            if board.stop_requested:
+            if status_board.stop_requested:
                 outcome = outcome._replace(ending=Ending.INTERRUPTED)
     except KeyboardInterrupt:  # a stop while it connects to a cluster
         outcome = TrialEnd(Ending.INTERRUPTED, {})
@@ -258,13 +258,13 @@ class TrialProcess:
 
     def __init__(self, task: TrialTask, gpus: tuple[int, ...] | None = None) -> None:
         self.spec = task.spec
-        self.board = StatusBoard.allocate(
+        self.status_board = StatusBoard.allocate(
             CONTEXT, task.spec.meta.num_sessions, task.spec.most_copies
         )
         self._began = time.monotonic()
         self._stopped_at: float | None = None
         self.child = Child(
-            trial_main, (task, self.board.raw, gpus), f"trial-{task.trial}"
+            trial_main, (task, self.status_board.raw, gpus), f"trial-{task.trial}"
         )
         try:
             self.child.start()
@@ -281,7 +281,7 @@ class TrialProcess:
     def frame(self) -> int:
         """The frames spent of its budget; with several trainings, the maximum."""
         meta = self.spec.meta
-        slots = self.board.clock_slots
+        slots = self.status_board.clock_slots
         by_learner = meta.mode.has_learner
         spent = [
             slots[sessions.start]
@@ -293,7 +293,7 @@ class TrialProcess:
 
     def stop(self, user_waits: bool) -> None:
         """Makes its Sessions save and end."""
-        self.board.request_stop(user_waits)
+        self.status_board.request_stop(user_waits)
         if user_waits and self._stopped_at is None:
             self._stopped_at = time.monotonic()
 
@@ -303,7 +303,7 @@ class TrialProcess:
         Sessions itself."""
         late = time.monotonic() - STOP_SECONDS - REPORT_SECONDS
         is_late = self._stopped_at is not None and self._stopped_at < late
-        if is_late and not self.board.saving.any():
+        if is_late and not self.status_board.saving.any():
             kill_with_children(self.child.process)
         if not self.child.has_ended:
             return None

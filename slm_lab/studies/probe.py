@@ -206,9 +206,9 @@ class ProbeResult:
 
     spec: Spec
     speeds: Mapping[Change, Speed]
-    """Of short runs."""
+    """The speeds of short runs."""
     verified: Mapping[Change, Speed] = field(default_factory=dict)
-    """Of longer runs; empty before these."""
+    """The speeds of longer runs; empty before these."""
 
     @property
     def predicted(self) -> list[Rate]:
@@ -377,8 +377,8 @@ def train_for(task: TrialTask, seconds: float) -> Speed:
         slow = inf
     meter = SpeedMeter(seconds, counted, learns=algorithm.NEEDS_NET, slow=slow)
     trial = Trial(task)
-    with stop_on_signals(trial.board.request_stop):
-        results = trial.train(lambda: meter(trial.board))
+    with stop_on_signals(trial.status_board.request_stop):
+        results = trial.train(lambda: meter(trial.status_board))
     for result in results:
         if result.error is not None and not meter.is_over:
             raise LabError(f"a run failed: Session {result.session}: {result.error}")
@@ -484,9 +484,9 @@ class Progress(NamedTuple):
     """(W, P): the seconds in each of LOOP_PARTS until the last training event."""
 
     @classmethod
-    def measure_events(cls, board: StatusBoard, counted: slice) -> "Progress":
+    def measure_events(cls, status_board: StatusBoard, counted: slice) -> "Progress":
         """The progress at the last training event of each Session."""
-        loop = board.loop[counted].copy()
+        loop = status_board.loop[counted].copy()
         return cls(
             counts=loop[:, 0],
             frames=loop[:, 1],
@@ -496,15 +496,15 @@ class Progress(NamedTuple):
 
     @classmethod
     def measure_frames(
-        cls, board: StatusBoard, counted: slice, now: float
+        cls, status_board: StatusBoard, counted: slice, now: float
     ) -> "Progress":
         """The progress at the last frame that each Session has played until `now`."""
-        frames = board.clock_slots[counted].astype(float)
+        frames = status_board.clock_slots[counted].astype(float)
         return cls(
             counts=frames,
             frames=frames,
             seconds=np.full_like(frames, now),
-            part_seconds=board.loop[counted, 3:].copy(),
+            part_seconds=status_board.loop[counted, 3:].copy(),
         )
 
     @property
@@ -544,13 +544,13 @@ class SpeedMeter:
         self.is_over = False
         self.is_late = False
 
-    def __call__(self, board: StatusBoard) -> None:
+    def __call__(self, status_board: StatusBoard) -> None:
         """Measures the progress so far. It must be called a few times a second."""
         now = time.perf_counter()
-        played = Progress.measure_frames(board, self._counted, now)
+        played = Progress.measure_frames(status_board, self._counted, now)
         progress = played
         if self._learns:
-            progress = Progress.measure_events(board, self._counted)
+            progress = Progress.measure_events(status_board, self._counted)
         if self._first_frames is None and played.has_begun:
             self._first_frames = played
         if progress.has_begun and not self.is_over:
@@ -560,7 +560,7 @@ class SpeedMeter:
             self.is_over = bool(self._passed.seconds.min() >= self._seconds)
         self.is_late = not self.is_over and now - self._began > LATE_SECONDS
         if self.is_over or self.is_late:
-            board.request_stop()
+            status_board.request_stop()
 
     def _choose_start(self, progress: Progress, now: float) -> Progress:
         """The first frames, if it took long from there to this first progress."""

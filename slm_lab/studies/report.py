@@ -17,7 +17,7 @@ from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.result import Ending, SessionResult, TrialResult, never_began
 from slm_lab.storage.run_dir import RunDir
 from slm_lab.studies.baseline import RandomReturn
-from slm_lab.studies.requirements import no_events
+from slm_lab.studies.requirements import missing_events_reason
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class Reporter:
         if spec.meta.simulate is not None:
             self._title += ", virtual time"
         self._paths = {s: run_dir.session(trial, s) for s in spec.meta.writers}
-        paths = self._paths.values() if no_events() is None else ()
+        paths = self._paths.values() if missing_events_reason() is None else ()
         self._exporters = [TensorBoardExporter(p.rows, p.tensorboard) for p in paths]
         self._exporters += [
             TensorBoardExporter(p.eval_rows, p.eval_tensorboard) for p in paths

@@ -72,7 +72,7 @@ def copies_notes(spec: Spec) -> Iterator[str]:
         yield f"copies of {spec.env.name} are stepped one by one: {reason}"
 
 
-def no_events() -> str | None:
+def missing_events_reason() -> str | None:
     """Why a run gets no TensorBoard events; None if it does. Without the extra a run
     trains all the same."""
     fault = missing("tensorboard", "tensorboard")

@@ -31,7 +31,7 @@ AB_USAGE = "slm-lab ab A B; slm-lab ab SPEC -s KEY=VALUE; or --resume FOLDER"
 
 
 def resolve_names(asked: RunSource, verb: Verb = "train") -> RunSource:
-    """The same with what its words name: the recipe, the run, its spec file, the
+    """The source with what its words name: the recipe, the run, its spec file, the
     modules and the agent. The modules are to be imported next. Raises LabError."""
     if asked.fork is not None:
         return _resolve_fork(asked)
@@ -43,9 +43,9 @@ def resolve_names(asked: RunSource, verb: Verb = "train") -> RunSource:
 
 
 def find_begun(asked: RunSource, verb: Verb) -> tuple[RunSource, RunDir | None]:
-    """The same with its recipe and the folder of its run, and this run: the one that it
-    names, or with `resume` the one of its label. None: a new one begins. Raises
-    LabError."""
+    """The source with its recipe and the folder of its run, and this run. The run is
+    the one that the source names, or with `resume` the one of its label. It is None if
+    a new one begins. Raises LabError."""
     if asked.resume:
         labelled = _find_labelled(asked, verb)
         if labelled is not None:
@@ -86,7 +86,7 @@ def _find_labelled(asked: RunSource, verb: Verb) -> RunDir | None:
 
 
 def _resolve_run(source: RunSource, run_dir: RunDir) -> RunSource:
-    """The same with the spec file and the modules of its run."""
+    """The source with the spec file and the modules of its run."""
     allowed = source.imports
     if source.spec_file:
         allowed = (*allowed, *own_imports(find_file(source.spec_file)))
@@ -98,7 +98,7 @@ def _resolve_run(source: RunSource, run_dir: RunDir) -> RunSource:
 
 
 def _resolve_fork(asked: RunSource) -> RunSource:
-    """The same with the folder of the run to fork, its spec file and its modules."""
+    """The source with the folder of the run to fork, its spec file and its modules."""
     run_dir, trial = find_saved(asked.fork or "", asked.data_dir, None)
     if run_dir.is_search:
         of_trial = run_dir.trial_spec_file(trial or 0)

@@ -38,7 +38,7 @@ from slm_lab.studies.requirements import (
     check_machine,
     check_spaces,
     copies_notes,
-    no_events,
+    missing_events_reason,
 )
 from slm_lab.studies.run_mode import Verb
 from slm_lab.studies.trial import Trial, TrialTask, have_ended
@@ -294,7 +294,7 @@ def _videos_notes(spec: Spec) -> Iterator[str]:
 
 
 def _events_notes(_: Spec) -> Iterator[str]:
-    fault = no_events()
+    fault = missing_events_reason()
     if fault is not None:
         yield fault
 

@@ -289,10 +289,10 @@ class Study:
             self.slots.start(trial, task, request)
         except LabError as error:
             self._announce(events.Interrupted(trial, 0.0))
-            self._stop_because(trial, str(error))
+            self._stop_for_error(trial, str(error))
         return True
 
-    def _stop_because(self, trial: int, error: str) -> None:
+    def _stop_for_error(self, trial: int, error: str) -> None:
         """Stops the study, which can be resumed."""
         self.problem = self.problem or f"{self.agenda.label(trial)}: {error}"
         self.stop()
@@ -390,7 +390,7 @@ class Study:
     def _fail(self, state: TrialState, end: TrialEnd) -> None:
         error = end.error or "unknown reason"
         if any(words in error for words in DISK_FULL) or error == f"its {LOST_SERVER}":
-            self._stop_because(state.trial, error)
+            self._stop_for_error(state.trial, error)
         tries_left = state.restarts < self.agenda.max_restart
         if tries_left and not end.would_repeat and not self.stopping:
             self._announce(events.Retried(state.trial, error, end.seconds))

@@ -96,14 +96,14 @@ class DrawTimer:
 
 class Trial:
     """Runs the Sessions of one spec, each in its own process. `on_tick` is called a few
-    times a second with the Sessions' status board. The caller may pass its own
-    `board`."""
+    times a second with the Sessions' status board. The caller may pass a
+    `status_board`."""
 
     def __init__(
         self,
         task: TrialTask,
-        on_tick: Callable[[StatusBoard], None] = lambda board: None,
-        board: StatusBoard | None = None,
+        on_tick: Callable[[StatusBoard], None] = lambda status_board: None,
+        status_board: StatusBoard | None = None,
     ) -> None:
         self.task = task
         self.spec = task.spec
@@ -116,30 +116,30 @@ class Trial:
             cache, task.spec.of_session(task.trial, 0).env, task.imports
         )
         self._draw_timer = DrawTimer()
-        self.board = board or StatusBoard.allocate(
+        self.status_board = status_board or StatusBoard.allocate(
             CONTEXT, task.spec.meta.num_sessions, task.spec.most_copies
         )
 
     def run(self) -> TrialResult:
         """Trains, then writes metrics and graphs. Ctrl-C saves all Sessions and ends
         early, without further graphs."""
-        with stop_on_signals(self.board.request_stop):
+        with stop_on_signals(self.status_board.request_stop):
             sessions = self.train(self._tick)
             random = NOT_MEASURED
             if not never_began(sessions):
                 random = self._random_return()
                 self._enter("drawing the graphs")
             return self._reporter.finish(
-                sessions, random, lambda: self.board.user_waits
+                sessions, random, lambda: self.status_board.user_waits
             )
 
     def replay(self) -> TrialResult | None:
         """Trains to `task.until`, without graphs. Returns None if every Session has
         come so far. Otherwise returns the result of a Trial that the user has stopped,
         or that has failed."""
-        with stop_on_signals(self.board.request_stop):
+        with stop_on_signals(self.status_board.request_stop):
             sessions = self.train(self._tick)
-        is_stopped = self.board.user_waits or any(end.error for end in sessions)
+        is_stopped = self.status_board.user_waits or any(end.error for end in sessions)
         if not is_stopped:
             return None
         return self._reporter.finish(sessions, NOT_MEASURED, lambda: True)
@@ -150,8 +150,8 @@ class Trial:
         also not measured while a user waits for a stop."""
 
         def keep_waiting() -> bool:
-            self._on_tick(self.board)
-            return not self.board.user_waits
+            self._on_tick(self.status_board)
+            return not self.status_board.user_waits
 
         files = {
             session: self.run_dir.session(self.task.trial, session).rows
@@ -167,7 +167,7 @@ class Trial:
         if self.task.checked:
             return known
         self._enter("comparing with the Random agent")
-        if self.board.user_waits:
+        if self.status_board.user_waits:
             return known
         trained = max(
             float(session_rows["wall_t"][-1])
@@ -202,9 +202,11 @@ class Trial:
         ]
         if meta.distributed is False and meta.cluster is None:
             at_a_time = len(tasks) if self.task.at_once else usable_cores()
-            results += run_sessions(tasks, self.board, on_tick, at_a_time)
+            results += run_sessions(tasks, self.status_board, on_tick, at_a_time)
         elif meta.distributed is False:
-            results += self._launcher()(tasks, self.board, on_tick) if tasks else []
+            results += (
+                self._launcher()(tasks, self.status_board, on_tick) if tasks else []
+            )
         else:
             for workers in meta.trainings:
                 sessions = [
@@ -218,18 +220,18 @@ class Trial:
     ) -> list[SessionResult]:
         """Runs one of several trainings; if it cannot begin, earlier ones keep their
         results."""
-        if self.board.stop_requested:
-            return run_sessions(tasks, self.board, on_tick)  # starts none
+        if self.status_board.stop_requested:
+            return run_sessions(tasks, self.status_board, on_tick)  # starts none
         try:
-            return self._launcher()(tasks, self.board, on_tick)
+            return self._launcher()(tasks, self.status_board, on_tick)
         except LabError as error:
             if tasks[0].workers.start == 0:
                 raise
             results = []
             for task in tasks:
-                self.board.write(task.session, phase=Phase.FAILED)
-                self.board.reasons[task.session] = str(error)
-                frame = int(self.board.clock_slots[task.session])
+                self.status_board.write(task.session, phase=Phase.FAILED)
+                self.status_board.reasons[task.session] = str(error)
+                frame = int(self.status_board.clock_slots[task.session])
                 results.append(
                     SessionResult(task.session, Ending.FAILED, frame, str(error))
                 )
@@ -249,22 +251,22 @@ class Trial:
         done = []
         ended, manifests = have_ended(self.spec, self.run_dir, self.task.trial)
         for session, frame in enumerate(_frames_so_far(self.spec, manifests)):
-            self.board.clock_slots[session] = frame
+            self.status_board.clock_slots[session] = frame
             if ended[session]:
                 done.append(SessionResult(session, Ending.FINISHED, frame))
-                self.board.write(session, phase=Phase.DONE)
+                self.status_board.write(session, phase=Phase.DONE)
         return done
 
     def _enter(self, stage: str) -> None:
         """Shows what follows the training, unless the user waits for a stop: it is left
         out."""
-        if not self.board.user_waits:
-            self.board.stage = stage
-        self._on_tick(self.board)
+        if not self.status_board.user_waits:
+            self.status_board.stage = stage
+        self._on_tick(self.status_board)
 
     def _tick(self) -> None:
-        self._on_tick(self.board)
-        if self.board.stop_requested:
+        self._on_tick(self.status_board)
+        if self.status_board.stop_requested:
             _ = self._reporter  # imports while the Sessions save: a user waits for both
         self._draw_timer.draw_if_due(lambda: self._reporter.draw_live())  # noqa: PLW0108 - made late
 

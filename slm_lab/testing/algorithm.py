@@ -449,7 +449,7 @@ class AlgorithmContract(Contract):
         assert not differing, self.resumed_otherwise(case, mode, differing)
 
     def check_resumed_ranks(self, case: AlgorithmCase, folder: Path) -> None:
-        """The same of two ranks."""
+        """Resumed ranks, too, end as two ranks that were never stopped."""
         spec = case.with_budget(case.max_frame * 3 // 2)
         uncut, _ = run_ranks(spec, folder / "whole", 2)
         half = rows(uncut)["frame"].iloc[len(rows(uncut)) // 2]

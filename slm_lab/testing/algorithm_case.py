@@ -124,7 +124,7 @@ class AlgorithmCase:
         )
 
     def played_in_turn(self, num_actors: int = 1, **flow: Any) -> Spec:
-        """The same, with its actors and the learner in one process. A replay learner
+        """This spec, with its actors and the learner in one process. A replay learner
         receives step by step, so it learns after the same steps as without actors.
         Raises SpecError if it cannot learn from actors."""
         if self.spec.agent.algorithm.MEMORY == "replay":

@@ -134,7 +134,9 @@ def train(
     run_dir = RunDir(folder, spec.name)
     for part in FOLDERS:
         (folder / part).mkdir(parents=True, exist_ok=True)
-    board = StatusBoard.allocate(CONTEXT, spec.meta.num_sessions, spec.most_copies)
+    status_board = StatusBoard.allocate(
+        CONTEXT, spec.meta.num_sessions, spec.most_copies
+    )
     task = TrialTask(
         spec,
         run_dir,
@@ -146,11 +148,11 @@ def train(
     requested: list[float] = []
 
     def on_tick() -> None:
-        if not requested and board.clock_slots.sum() >= stop_at:
+        if not requested and status_board.clock_slots.sum() >= stop_at:
             requested.append(time.monotonic())
-            board.request_stop()
+            status_board.request_stop()
 
-    results = Trial(task, board=board).train(on_tick)
+    results = Trial(task, status_board=status_board).train(on_tick)
     seconds = time.monotonic() - requested[0] if requested else None
     return TrainedMembers(spec, run_dir, results, seconds)
 

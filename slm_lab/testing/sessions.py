@@ -57,7 +57,7 @@ class Rank(NamedTuple):
     """One of the workers that train together in this process, a thread each."""
 
     number: int
-    board: StatusBoard
+    status_board: StatusBoard
     place: GroupBuffers
     kind: MakeStrategy = AllReduceStrategy
 
@@ -82,7 +82,7 @@ def make_session(
     for part in FOLDERS:
         (folder / part).mkdir(parents=True, exist_ok=True)
     index = 0
-    board = StatusBoard.allocate(CONTEXT, 1)
+    status_board = StatusBoard.allocate(CONTEXT, 1)
     strategy: Strategy | None = None
     task = SessionTask(
         spec=spec,
@@ -95,21 +95,21 @@ def make_session(
         workers=range(1),
     )
     if hogwild is not None:
-        strategy = HogwildStrategy(global_state(hogwild, task), board, 0)
+        strategy = HogwildStrategy(global_state(hogwild, task), status_board, 0)
     if rank is not None:
         index = rank.number
-        board = rank.board
+        status_board = rank.status_board
         group = SharedMemoryGroup(rank.place, index, seconds=60)
-        strategy = rank.kind(board, group)
+        strategy = rank.kind(status_board, group)
     if serially:
         spec = spec.as_learned()
-        strategy = LearnerStrategy(spec, partial(serial_source, task), board, 0)
+        strategy = LearnerStrategy(spec, partial(serial_source, task), status_board, 0)
     return Session(
         spec=spec,
         index=index,
         seeds=session_seeds(seed, 0, index),
         paths=run_dir.session(0, index),
-        board=board,
+        status_board=status_board,
         resume=resume,
         on_row=on_row,
         strategy=strategy,
@@ -145,12 +145,12 @@ def run_ranks(
 ) -> list[Session]:
     """Runs `count` ranks of one training to their end in threads; all raise what one
     raises."""
-    board = StatusBoard.allocate(CONTEXT, count)
+    status_board = StatusBoard.allocate(CONTEXT, count)
     place = GroupBuffers.of(count)
 
     def run(index: int) -> Session:
         return run_session(
-            spec, folder, rank=Rank(index, board, place, kind), **options
+            spec, folder, rank=Rank(index, status_board, place, kind), **options
         )
 
     with ThreadPoolExecutor(count) as threads:
@@ -255,7 +255,7 @@ def stop_at(frame: int) -> Callable[[Session], None]:
 
     def stop(session: Session) -> None:
         if session.clock.frame >= frame:
-            session.board.request_stop()
+            session.status_board.request_stop()
 
     return stop
 

@@ -15,7 +15,7 @@ from slm_lab.storage.run_dir import RunDir
 LAST_SECONDS = 90.0
 """How long results, graphs and the agent may take to be sent."""
 HURRIED_SECONDS = 15.0
-"""The same if the user has stopped the training."""
+"""The limit if the user has stopped the training."""
 PATIENCE = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",

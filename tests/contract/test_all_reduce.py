@@ -18,8 +18,8 @@ SPEC = ALGORITHM_ROWS["PPO"]["separate"].with_budget(600)
 def test_the_rows_are_about_the_episodes_and_frames_of_all_ranks(tmp_path):
     sent = [0, 0]
 
-    def counting(board, group):
-        strategy = AllReduceStrategy(board, group)
+    def counting(status_board, group):
+        strategy = AllReduceStrategy(status_board, group)
         send = strategy.episodes.send
 
         def counted(finished):

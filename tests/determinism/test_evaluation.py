@@ -211,7 +211,7 @@ def test_an_evaluation_that_a_stop_interrupts_is_repeated_after_the_resume(
         episodes = play(self, snapshot, lambda: next(asked, True))
         dropped.append(snapshot["frame"])
         monkeypatch.setattr(RigorousEval, "play", play)
-        session_of[0].board.request_stop()
+        session_of[0].status_board.request_stop()
         return episodes
 
     monkeypatch.setattr(RigorousEval, "play", play_with_a_stop)

@@ -183,7 +183,7 @@ def test_a_video_that_a_stop_interrupts_is_repeated_after_the_resume(
         asked = iter([False, False])
         record(self, snapshot, lambda: next(asked, True))
         monkeypatch.setattr(VideoRecorder, "record", record)
-        session.board.request_stop()
+        session.status_board.request_stop()
 
     monkeypatch.setattr(VideoRecorder, "record", record_with_a_stop)
     session = make_session(spec, tmp_path / "parts")

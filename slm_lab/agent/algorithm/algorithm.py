@@ -3,7 +3,7 @@ a training event on replay."""
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
@@ -85,6 +85,8 @@ class Learner(SavedFields, Generic[BatchT]):
     own_fields: ClassVar[Mapping[str, str]] = {}
     """Fields that the next update depends on, such as a generator, in the form of
     `saved`."""
+    own_optional: ClassVar[Collection[str]] = ()
+    """Keys of `own_fields` that a state may lack, as in `optional`."""
 
     resets: Resets | None = None
     """Lets its networks begin anew from time to time; None: they never do."""
@@ -140,11 +142,11 @@ class Learner(SavedFields, Generic[BatchT]):
 
     def own_state(self) -> StateDict:
         """Other state that the next update depends on: the `own_fields`."""
-        return fields_state(self, self.own_fields)
+        return fields_state(self, self.own_fields, self.own_optional)
 
     def load_own_state(self, state: StateDict) -> None:
         """Restores `own_state`."""
-        load_fields(self, self.own_fields, state)
+        load_fields(self, self.own_fields, state, self.own_optional)
 
     def weights_replaced(self) -> None:
         """Updates copies of the weights, after the weights were replaced from

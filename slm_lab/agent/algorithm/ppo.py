@@ -290,8 +290,8 @@ class PPO(Learner[Rollout]):
         )
 
     def _exceeds_target_kl(self, approx_kl: float | Tensor) -> bool | Tensor:
-        """The same on all ranks. On a GPU without ranks a scalar there, which is not
-        waited for."""
+        """Whether the policy has changed too much; all ranks agree. On a GPU without
+        ranks the answer is a scalar there, which is not waited for."""
         target = self.spec.target_kl
         if target is None:
             return False

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeAlias, final
+from typing import ClassVar, NamedTuple, TypeAlias, final
 
 import torch
 from torch import Tensor
@@ -29,7 +29,6 @@ from slm_lab.agent.batch import Transitions, TransitionSource
 from slm_lab.agent.device import moved
 from slm_lab.agent.net.q_network import value_of
 from slm_lab.agent.net.return_distribution import outputs_of
-from slm_lab.core.types import StateDict
 from slm_lab.spec.schema.q_learning import (
     DistributionalSpec,
     DQNBaseSpec,
@@ -61,6 +60,8 @@ class QLearner(Learner[TransitionSource]):
     V. Noisy layers have new noise in every step: appendix C of arXiv:1706.10295."""
 
     metric_names = ("q_value", "update_to_data")
+    own_fields: ClassVar = {"generator": "_drawing_generator"}
+    own_optional: ClassVar = ("generator",)
 
     def __init__(
         self, spec: DQNBaseSpec, parts: QParts, generator: torch.Generator
@@ -156,18 +157,12 @@ class QLearner(Learner[TransitionSource]):
         }
         return Update(report, prediction.error)
 
-    @override
-    def own_state(self) -> StateDict:
-        state = super().own_state()
+    @property
+    def _drawing_generator(self) -> torch.Generator | None:
+        """The generator that steps draw from; None if they draw no numbers."""
         if self.draws_numbers:
-            state["generator"] = self.generator.get_state()
-        return state
-
-    @override
-    def load_own_state(self, state: StateDict) -> None:
-        super().load_own_state(state)
-        if self.draws_numbers:
-            self.generator.set_state(state["generator"])
+            return self.generator
+        return None
 
 
 @final

@@ -99,7 +99,7 @@ class UpdateDraws(NamedTuple):
     """(B, …) masks of the critics' dropout, for the actor's actions"""
 
     def on(self, device: torch.device) -> "UpdateDraws":
-        """The same numbers on a device."""
+        """These numbers on a device."""
         return UpdateDraws._make(
             None if numbers is None else moved(numbers, device) for numbers in self
         )

@@ -1,6 +1,6 @@
 """The actor whose observations and actions stay on the device of its network."""
 
-from typing import Any, cast, final
+from typing import Any, ClassVar, cast, final
 
 import torch
 from torch import Tensor
@@ -12,14 +12,17 @@ from slm_lab.agent.device import device_generator
 from slm_lab.agent.distribution.exploration import Generators
 from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.net.policy_value import ActingNetwork
+from slm_lab.core.state import SavedFields
 from slm_lab.core.types import StateDict
 
 
 @final
-class TensorActor(Actor):
+class TensorActor(SavedFields, Actor):
     """Samples from the policy by a generator on the device. The host waits for nothing.
     Its state is in the form of a `PolicyActor`'s. It keeps the generators of that state
     for a resume by a `PolicyActor`."""
+
+    saved: ClassVar = {"generators": "_host", "version": "version"}
 
     def __init__(
         self, network: ActingNetwork, family: DistributionFamily, seed: int
@@ -56,8 +59,7 @@ class TensorActor(Actor):
     @override
     def state_dict(self) -> StateDict:
         return {
-            "generators": self._host.state_dict(),
-            "version": self.version,
+            **super().state_dict(),
             "recurrent_state": None,
             "device": self._generator.device.type,
             "generator": self._generator.get_state(),
@@ -65,7 +67,6 @@ class TensorActor(Actor):
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        self._host.load_state_dict(state["generators"])
-        self.version = int(state["version"])
+        super().load_state_dict(state)
         if state.get("device") == self._generator.device.type:
             self._generator.set_state(state["generator"])

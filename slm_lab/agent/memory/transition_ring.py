@@ -84,7 +84,7 @@ class Pieces(SavedFields):
     def load_content(
         self, content: StateDict, first: int, end: int, indices: IntArray
     ) -> None:
-        """Restores it; of more steps, the last."""
+        """Restores the `content`. Of more steps than indices the last are taken."""
         self.cut[indices] = content["cut"][-len(indices) :]
         sources = content["source"][first - end :].tolist()
         for step, source in zip(range(first, end), sources, strict=True):

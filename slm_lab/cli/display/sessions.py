@@ -126,24 +126,24 @@ class SessionsTable(LiveTable):
         self._note = ""
         self._table = Table.grid()
 
-    def update(self, board: StatusBoard | TrialProgress) -> None:
+    def update(self, status_board: StatusBoard | TrialProgress) -> None:
         """Shows the current state."""
         now = time.monotonic()
         for line in self._lines:
-            line.update(board.read(line.session), now)
-            reason = board.reasons.get(line.session)
+            line.update(status_board.read(line.session), now)
+            reason = status_board.reasons.get(line.session)
             if reason is not None and reason != line.reason:
                 line.reason = reason
                 self._print(f"{line.log_name}: {error_summary(reason)}", "red")
-        note = board.stage or (STOPPING if board.stop_requested else "")
+        note = status_board.stage or (STOPPING if status_board.stop_requested else "")
         if self.is_live:
             self._table = self._draw()
-            flow = flow_text(board.flow(self._current()[1].start))
+            flow = flow_text(status_board.flow(self._current()[1].start))
             self._show(Text(flow, "dim"), Text(note, "yellow"))
         else:
             for line in self._lines:
                 if line.is_news(now):
-                    self._log(line, flow_text(board.flow(line.session)))
+                    self._log(line, flow_text(status_board.flow(line.session)))
             if note and note != self._note:
                 self._print(note)
         self._note = note

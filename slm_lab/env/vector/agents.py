@@ -1,7 +1,7 @@
 """The agents of parallel environments as rows of one vector environment."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import gymnasium
 import numpy as np
@@ -10,6 +10,7 @@ from gymnasium.utils.env_checker import data_equivalence
 from typing_extensions import override
 
 from slm_lab.core.errors import LabError
+from slm_lab.core.state import SavedFields
 from slm_lab.core.types import Array, StateDict
 from slm_lab.env.convert.nested import element
 from slm_lab.env.failure import close_all
@@ -65,7 +66,7 @@ class Seat(gymnasium.Env[Any, Any]):
 
 
 @final
-class AgentRows(RawEnvs):
+class AgentRows(SavedFields, RawEnvs):
     """A row for each agent of each copy. The first copy's agents come first, in the
     order of its `possible_agents`, then the next copy's.
 
@@ -73,6 +74,8 @@ class AgentRows(RawEnvs):
     until its copy begins a new episode. A copy does so when all agents have left. An
     absent row has an observation that some agent has seen, so that a policy can act on
     it. Nothing of it counts."""
+
+    saved: ClassVar = {"steps": "_steps", "is_absent": "_is_absent"}
 
     def __init__(
         self,
@@ -250,24 +253,25 @@ class AgentRows(RawEnvs):
     @override
     def state_dict(self) -> StateDict:
         return {
+            **super().state_dict(),
             "envs": [save_env_state(copy) for copy in self._copies],
             "rows": [save_env_state(row) for row in self._rows],
             "row_seeds": [list(pair) for pair in self._row_seeds.items()],
-            "steps": self._steps,
-            "is_absent": self._is_absent.copy(),
             "filler": self._filler,
         }
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
+        super().load_state_dict(state)
         pairs = zip(self._copies, state["envs"], strict=True)
         restored = [load_env_state(copy, env_state) for copy, env_state in pairs]
-        self._steps = state["steps"]
         self._load_rows(state)
-        self._is_absent[:] = state["is_absent"]
         self._filler = state["filler"]
-        self._tell_absent()
         self._seeds = seeds_after(restored, [*self._first_seeds, self._steps])
+
+    @override
+    def after_load(self) -> None:
+        self._tell_absent()
 
     def _load_rows(self, state: StateDict) -> None:
         """Restores the wrappers of the rows. Those whose generator is not restored are

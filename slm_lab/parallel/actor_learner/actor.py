@@ -146,7 +146,7 @@ class UnrollActor(SavedFields):
 
 
 def run_actor(
-    queue: UnrollQueue, task: SessionTask, board: StatusBoard
+    queue: UnrollQueue, task: SessionTask, status_board: StatusBoard
 ) -> SessionResult:
     """The program of an actor: it plays until the budget is spent or the learner has
     ended. It writes no rows and saves nothing: an actor that dies is replaced and loses
@@ -156,13 +156,13 @@ def run_actor(
     actor = session - 1
     if task.replaces is not None:
         logger.warning("actor %d is replaced: %s", actor, task.replaces)
-    own_board = board.part(task.workers)
-    slots = own_board.clock_slots
+    own_status_board = status_board.part(task.workers)
+    slots = own_status_board.clock_slots
     frame = int(slots[0] + slots[session])
     seeds = session_seeds(task.root_seed, task.trial, task.session - 1, frame)
-    end = ActorQueue(queue, own_board, actor)
+    end = ActorQueue(queue, own_status_board, actor)
     clock = Clock(slots[1:], actor, task.spec.env.max_frame)
-    marks = own_board.marks_of(session)
+    marks = own_status_board.marks_of(session)
     pace = real_pace(task.spec.meta)
     unroll_actor = UnrollActor(
         spec=task.spec,
@@ -174,16 +174,16 @@ def run_actor(
         pace=pace,
     )
     with closing(unroll_actor):
-        own_board.write(session, phase=Phase.READY)
+        own_status_board.write(session, phase=Phase.READY)
         if end.wait_for_weights():
-            own_board.write(session, phase=Phase.RUNNING)
+            own_status_board.write(session, phase=Phase.RUNNING)
             logger.info("acting from frame %d", clock.frame)
             unroll_actor.reset()
             with suppress(TrainingOver):
                 _play(unroll_actor, end)
         keep_costs(task.paths, pace)
         ending = Ending.FINISHED
-        if board.stop_requested:
+        if status_board.stop_requested:
             ending = Ending.INTERRUPTED
         logger.info("%s at frame %d", ending, clock.frame)
         return SessionResult(task.session, ending, clock.frame)

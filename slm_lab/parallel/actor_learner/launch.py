@@ -29,7 +29,7 @@ LEAVE_SECONDS = 10.0
 
 
 def train_from_actors(
-    tasks: Sequence[SessionTask], board: StatusBoard, on_tick: Callable[[], None]
+    tasks: Sequence[SessionTask], status_board: StatusBoard, on_tick: Callable[[], None]
 ) -> list[SessionResult]:
     """Trains one agent from actors, each in its own process; dead ones are replaced.
     The first task is the learner's. Raises LabError without room in shared memory or a
@@ -38,7 +38,7 @@ def train_from_actors(
     if learner_task.spec.meta.actor_learner.serial:
         return run_sessions(
             [_learner(learner_task, partial(strategy.serial_source, learner_task))],
-            board,
+            status_board,
             on_tick,
         )
     simulation = Simulation.of(learner_task.spec.meta, learner_task.root_seed)
@@ -50,14 +50,14 @@ def train_from_actors(
                 strategy.simulated_strategy, learner_task, simulation
             ),
         )
-        return run_sessions([simulated], board, on_tick)
+        return run_sessions([simulated], status_board, on_tick)
     if learner_task.spec.meta.cluster is not None:
-        return _train_on_cluster(tasks, board, on_tick)
-    own_board = board.part(learner_task.workers)
+        return _train_on_cluster(tasks, status_board, on_tick)
+    own_status_board = status_board.part(learner_task.workers)
     writer = partial(UnrollWriter, horizon=learner_task.spec.unroll_length)
     with prototype(learner_task.spec, learner_task.seeds, writer) as (agent, env):
         queue = UnrollQueue.of(
-            learner_task.spec, agent, env, frame=int(own_board.clock_slots[0])
+            learner_task.spec, agent, env, frame=int(own_status_board.clock_slots[0])
         )
     learner = _learner(
         learner_task,
@@ -70,22 +70,24 @@ def train_from_actors(
     )
     program = partial(run_actor, queue)
     supervisor = Supervisor(
-        Processes(board),
+        Processes(status_board),
         [learner, *(replace(actor, program=program, resume=False) for actor in actors)],
-        board,
+        status_board,
         restart=replacement,
         max_restart=learner_task.spec.meta.max_restart,
         vital=(learner_task.session,),
     )
     actor_sessions = learner_task.workers[1:]
-    supervisor.watch(actor_sessions, partial(actor_due, own_board, queue))
-    supervisor.watch([learner_task.session], partial(evaluation_due, own_board))
+    supervisor.watch(actor_sessions, partial(actor_due, own_status_board, queue))
+    supervisor.watch([learner_task.session], partial(evaluation_due, own_status_board))
     why = f"its step still runs {LEAVE_SECONDS:g} s after the learner's end"
-    supervisor.watch(actor_sessions, partial(late_due, own_board), why, LEAVE_SECONDS)
+    supervisor.watch(
+        actor_sessions, partial(late_due, own_status_board), why, LEAVE_SECONDS
+    )
     why = f"it has not learned for {PATIENCE_SECONDS:g} s, and actors wait for it"
     supervisor.watch(
         [learner_task.session],
-        partial(learner_due, own_board, queue),
+        partial(learner_due, own_status_board, queue),
         why,
         PATIENCE_SECONDS,
     )
@@ -104,7 +106,7 @@ def _learner(task: SessionTask, make_source: strategy.MakeSource) -> SessionTask
 
 
 def _train_on_cluster(
-    tasks: Sequence[SessionTask], board: StatusBoard, on_tick: Callable[[], None]
+    tasks: Sequence[SessionTask], status_board: StatusBoard, on_tick: Callable[[], None]
 ) -> list[SessionResult]:
     """Runs the learner in a process here and its actors on the nodes of the cluster."""
     learner_task, *actors = tasks
@@ -119,40 +121,43 @@ def _train_on_cluster(
             actor: SessionResult = from_learner.recv()
             session = actors[actor.session].session
             lost[session] = replace(actor, session=session)
-            board.reasons[session] = str(actor.error)
+            status_board.reasons[session] = str(actor.error)
         on_tick()
 
     with from_learner, to_parent:
         supervisor = Supervisor(
-            Processes(board), [learner], board, stop_seconds=CLUSTER_STOP_SECONDS
+            Processes(status_board),
+            [learner],
+            status_board,
+            stop_seconds=CLUSTER_STOP_SECONDS,
         )
         (result,) = supervisor.run(tick)
         tick()
     sessions = [task.session for task in actors]
     ends = (
-        lost.get(session) or _ended_with_learner(session, result, board)
+        lost.get(session) or _ended_with_learner(session, result, status_board)
         for session in sessions
     )
     return [result, *ends]
 
 
 def _ended_with_learner(
-    session: int, learner: SessionResult, board: StatusBoard
+    session: int, learner: SessionResult, status_board: StatusBoard
 ) -> SessionResult:
-    shown = board.read(session)
+    shown = status_board.read(session)
     result = SessionResult(
         session, learner.ending, shown.frame, restarts=shown.restarts
     )
     if learner.ending is not Ending.FAILED:
         return result
-    board.write(session, phase=Phase.FAILED)
+    status_board.write(session, phase=Phase.FAILED)
     return replace(result, error=ended_with(learner.session), lost_others=True)
 
 
-def actor_due(board: StatusBoard, queue: UnrollQueue, actor: int) -> bool | None:
+def actor_due(status_board: StatusBoard, queue: UnrollQueue, actor: int) -> bool | None:
     """Progress is due from an actor that starts, or that acts and has a free slot."""
     ring = queue.rings[actor]
-    phase = board.phase(1 + actor)
+    phase = status_board.phase(1 + actor)
     has_room = ring["handed"] - ring["returned"] < queue.slots.shape[1]
     acts = phase is Phase.RUNNING and has_room
     if acts or phase is Phase.STARTING:
@@ -160,30 +165,32 @@ def actor_due(board: StatusBoard, queue: UnrollQueue, actor: int) -> bool | None
     return None
 
 
-def evaluation_due(board: StatusBoard, learner: int) -> bool | None:
+def evaluation_due(status_board: StatusBoard, learner: int) -> bool | None:
     """Progress is due from a learner that steps environments, while it pauses for an
     evaluation or a video."""
-    pauses = board.at_barrier[learner] == PAUSED
-    if pauses and board.phase(learner) is Phase.RUNNING:
+    pauses = status_board.at_barrier[learner] == PAUSED
+    if pauses and status_board.phase(learner) is Phase.RUNNING:
         return True
     return None
 
 
-def late_due(board: StatusBoard, actor: int) -> bool | None:
+def late_due(status_board: StatusBoard, actor: int) -> bool | None:
     """Progress is due from an actor that still acts after the learner's end. After a
     stop the `Supervisor` ends actors, which is no failure."""
-    is_late = board.at_barrier[0] == END and not board.stop_requested
-    if is_late and board.phase(1 + actor) is Phase.RUNNING:
+    is_late = status_board.at_barrier[0] == END and not status_board.stop_requested
+    if is_late and status_board.phase(1 + actor) is Phase.RUNNING:
         return True
     return None
 
 
-def learner_due(board: StatusBoard, queue: UnrollQueue, learner: int) -> int | None:
+def learner_due(
+    status_board: StatusBoard, queue: UnrollQueue, learner: int
+) -> int | None:
     """Progress is due from the learner while an actor waits for it; returned unrolls
     count. While the learner pauses for an evaluation, none is due."""
     rings = queue.rings
     actor_waits = (rings["handed"] - rings["returned"] == queue.slots.shape[1]).any()
-    pauses = board.at_barrier[learner] == PAUSED
-    if not actor_waits or pauses or board.phase(learner) is not Phase.RUNNING:
+    pauses = status_board.at_barrier[learner] == PAUSED
+    if not actor_waits or pauses or status_board.phase(learner) is not Phase.RUNNING:
         return None
     return int(rings["returned"].sum())

@@ -128,9 +128,9 @@ class UnrollQueue:
 class QueueEnd:
     """Base of both ends: the rings as arrays."""
 
-    def __init__(self, queue: UnrollQueue, board: StatusBoard) -> None:
+    def __init__(self, queue: UnrollQueue, status_board: StatusBoard) -> None:
         self.weights = queue.weights
-        self._board = board
+        self._status_board = status_board
         self._rings = queue.rings
         self._max_unrolls = queue.max_unrolls
         self._unrolls = [
@@ -145,8 +145,10 @@ class QueueEnd:
 class ActorQueue(QueueEnd):
     """One actor's end."""
 
-    def __init__(self, queue: UnrollQueue, board: StatusBoard, actor: int) -> None:
-        super().__init__(queue, board)
+    def __init__(
+        self, queue: UnrollQueue, status_board: StatusBoard, actor: int
+    ) -> None:
+        super().__init__(queue, status_board)
         self._actor = actor
         self._ring = ring = self._rings[actor]
         self.acting_half: InferenceClient | None = None
@@ -163,7 +165,10 @@ class ActorQueue(QueueEnd):
     @property
     def is_over(self) -> bool:
         """Whether no more steps are needed."""
-        return bool(self._board.at_barrier[0] == END) or self._board.stop_requested
+        return (
+            bool(self._status_board.at_barrier[0] == END)
+            or self._status_board.stop_requested
+        )
 
     def wait_for_weights(self) -> bool:
         """Waits for the first published weights; False if the training ends first.
@@ -201,7 +206,8 @@ class ActorQueue(QueueEnd):
         not count. Actors that claim at the same moment may all get the last one, which
         is better than none."""
         is_dead = [
-            self._board.phase(1 + actor) in DEAD for actor in range(self.num_actors)
+            self._status_board.phase(1 + actor) in DEAD
+            for actor in range(self.num_actors)
         ]
         claimed = np.where(is_dead, self._rings["handed"], self._rings["begun"]).sum()
         if claimed >= self._max_unrolls:
@@ -239,10 +245,10 @@ class LearnerQueue(QueueEnd, UnrollSource):
     def __init__(
         self,
         queue: UnrollQueue,
-        board: StatusBoard,
+        status_board: StatusBoard,
         server: InferenceServer | None = None,
     ) -> None:
-        super().__init__(queue, board)
+        super().__init__(queue, status_board)
         self._server = server
         if server is not None:
             server.start()
@@ -274,7 +280,8 @@ class LearnerQueue(QueueEnd, UnrollSource):
     @override
     def is_exhausted(self) -> bool:
         have_ended = all(
-            self._board.phase(1 + actor) in ENDED for actor in range(self.num_actors)
+            self._status_board.phase(1 + actor) in ENDED
+            for actor in range(self.num_actors)
         )
         return have_ended and not self._waiting()
 
@@ -287,11 +294,11 @@ class LearnerQueue(QueueEnd, UnrollSource):
 
     @override
     def end(self) -> None:
-        self._board.at_barrier[0] = END
+        self._status_board.at_barrier[0] = END
 
     @override
     def pause_actors(self, paused: bool) -> None:
-        self._board.at_barrier[0] = PAUSED if paused else 0
+        self._status_board.at_barrier[0] = PAUSED if paused else 0
 
     @override
     def close(self) -> None:

@@ -163,7 +163,7 @@ class RaySource(UnrollSource, Runner):
     def __init__(
         self,
         task: SessionTask,
-        board: StatusBoard,
+        status_board: StatusBoard,
         agent: LearningAgent,
         env: VectorEnv,
         lost: Connection,
@@ -173,9 +173,9 @@ class RaySource(UnrollSource, Runner):
         self.weights = WeightStore.of(agent.learner.flats, len(env.statistics))
         self._task = task
         self._losses = lost
-        self._learner_frame = int(board.clock_slots[0])
-        self._board = board.part(range(1, 1 + self.num_actors))
-        self._frames = self._board.clock_slots
+        self._learner_frame = int(status_board.clock_slots[0])
+        self._status_board = status_board.part(range(1, 1 + self.num_actors))
+        self._frames = self._status_board.clock_slots
         self.num_slots = slots_per_actor(spec.meta)
         """Maximum number of an actor's unrolls that are pending or held by the
         learner."""
@@ -198,7 +198,7 @@ class RaySource(UnrollSource, Runner):
         self._supervisor = Supervisor(
             self,
             tasks,
-            self._board,
+            self._status_board,
             restart=replacement,
             max_restart=spec.meta.max_restart,
         )
@@ -253,7 +253,7 @@ class RaySource(UnrollSource, Runner):
 
     @override
     def poll(self) -> None:
-        if self.weights.count == 0 or self._board.stop_requested:
+        if self.weights.count == 0 or self._status_board.stop_requested:
             return
         self._send_weights()
         now = time.monotonic()
@@ -293,7 +293,7 @@ class RaySource(UnrollSource, Runner):
             actor_task, seeds, frame=frame, others=others, weights=weights
         )
         self._handles[actor] = ActorHandle(remote, beginning, taken)
-        self._board.write(actor, phase=Phase.STARTING)
+        self._status_board.write(actor, phase=Phase.STARTING)
 
     @override
     def ended(self, seconds: float) -> list[SessionEnd]:
@@ -321,7 +321,7 @@ class RaySource(UnrollSource, Runner):
         if handle.begin_ref is not None and _is_ready(handle.begin_ref):
             ray.get(handle.begin_ref)
             handle.begin_ref = None
-            self._board.write(actor, phase=Phase.READY)
+            self._status_board.write(actor, phase=Phase.READY)
         if handle.frame_ref is not None and _is_ready(handle.frame_ref):
             self._note_frame(actor, *ray.get([handle.frame_ref]))
             handle.frame_ref = None
@@ -371,7 +371,7 @@ class RaySource(UnrollSource, Runner):
         handle.plays.append((self._num_requests, request))
         self._num_requests += 1
         self._wanted += 1
-        self._board.write(actor, phase=Phase.RUNNING)
+        self._status_board.write(actor, phase=Phase.RUNNING)
 
     @property
     @override
@@ -387,10 +387,10 @@ class RaySource(UnrollSource, Runner):
 
     @override
     def end(self) -> None:
-        phase = Phase.STOPPED if self._board.stop_requested else Phase.DONE
+        phase = Phase.STOPPED if self._status_board.stop_requested else Phase.DONE
         failed = {end.session for end in self._supervisor.failed}
         for actor in set(range(self.num_actors)) - failed:
-            self._board.write(actor, phase=phase)
+            self._status_board.write(actor, phase=phase)
         self._kill_all()
 
     @override

@@ -27,11 +27,16 @@ class LocalActors(SavedFields):
     saved: ClassVar = {"actors": "_actors", "weights": "weights"}
 
     def __init__(
-        self, spec: Spec, root_seed: int, trial: int, first: int, board: StatusBoard
+        self,
+        spec: Spec,
+        root_seed: int,
+        trial: int,
+        first: int,
+        status_board: StatusBoard,
     ) -> None:
-        """`board` is the board of the training, whose first Session is the
+        """`status_board` has the Sessions of the training, of which the first is the
         learner's."""
-        self._board = board
+        self._status_board = status_board
         self.num_actors = spec.meta.max_session
         self.num_slots = slots_per_actor(spec.meta)
         slots = np.zeros(self.num_actors, np.int64)
@@ -47,7 +52,7 @@ class LocalActors(SavedFields):
                     actor * spec.env.num_envs
                 )
                 unroll_actor = UnrollActor(
-                    actor_spec, seeds, clock, weights, marks=board.marks_of(0)
+                    actor_spec, seeds, clock, weights, marks=status_board.marks_of(0)
                 )
                 self._actors.append(stack.enter_context(closing(unroll_actor)))
             self.weights = self._actors[0].weights
@@ -85,7 +90,7 @@ class LocalActors(SavedFields):
 
     def _beat(self) -> bool:
         """Shows that a step has ended; never ends an unroll."""
-        self._board.heartbeats[0] += 1
+        self._status_board.heartbeats[0] += 1
         return False
 
     @property

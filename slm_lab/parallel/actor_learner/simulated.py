@@ -10,6 +10,7 @@ from typing import ClassVar, final
 
 from typing_extensions import override
 
+from slm_lab.core.state import SavedFields
 from slm_lab.core.types import StateDict
 from slm_lab.parallel.actor_learner.serial import LocalActors
 from slm_lab.parallel.actor_learner.source import ActorSeconds, UnrollSource
@@ -19,8 +20,19 @@ from slm_lab.parallel.virtual.pace import VirtualPace
 from slm_lab.session.pace import ACTING, ENVIRONMENT, MEMORY, NANO
 
 
-class ActorTimes:
+class ActorTimes(SavedFields):
     """The virtual times of one actor, in nanoseconds, and its unrolls by number."""
+
+    saved: ClassVar = {
+        "free_at": "free_at",
+        "slot_at": "slot_at",
+        "handed_at": "handed_at",
+        "num_begun": "num_begun",
+        "num_received": "num_received",
+        "num_returned": "num_returned",
+        "waited": "waited",
+        "acted": "acted",
+    }
 
     def __init__(self, draws: Draws) -> None:
         self.draws = draws
@@ -173,7 +185,7 @@ class SimulatedSource(UnrollSource):
     def state_dict(self) -> StateDict:
         times = [
             {
-                **{name: v for name, v in vars(actor_times).items() if name != "draws"},
+                **actor_times.state_dict(),
                 "counts": dict(actor_times.draws.counts),
                 "unrolls": [
                     self._actors.unroll(actor, number).saved()
@@ -189,11 +201,9 @@ class SimulatedSource(UnrollSource):
         super().load_state_dict(state)
         for actor, saved in enumerate(state["times"]):
             times = self._times[actor]
-            fields = {**saved}
-            times.draws.counts.update(fields.pop("counts"))
-            unrolls = fields.pop("unrolls")
-            vars(times).update(fields)
-            for number, arrays in enumerate(unrolls, start=times.num_received):
+            times.load_state_dict(saved)
+            times.draws.counts.update(saved["counts"])
+            for number, arrays in enumerate(saved["unrolls"], start=times.num_received):
                 unroll = self._actors.unroll(actor, number)
                 for name, array in vars(unroll).items():
                     array[...] = arrays[name]

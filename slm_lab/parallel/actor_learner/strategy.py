@@ -53,7 +53,7 @@ class LearnerStrategy(Strategy, StartBarrier, JointCheckpoint):
         self,
         spec: Spec,
         make_source: MakeSource,
-        board: StatusBoard,
+        status_board: StatusBoard,
         _: int,
         pace: Pace | None = None,
     ) -> None:
@@ -61,10 +61,10 @@ class LearnerStrategy(Strategy, StartBarrier, JointCheckpoint):
         self._replays = spec.agent.algorithm.replays
         self._make_source = make_source
         self._of_spaces = spec.of_spaces().env.first_index - spec.env.first_index
-        self._board = board
+        self._status_board = status_board
         correction = flow.correction
         blueprint = Blueprint(
-            board.clock_slots[:1],  # counts what was learned from
+            status_board.clock_slots[:1],  # counts what was learned from
             0,
             self.columns,
             spec.meta.max_session,
@@ -88,11 +88,12 @@ class LearnerStrategy(Strategy, StartBarrier, JointCheckpoint):
 
     def _may_begin(self) -> bool:
         self._source.poll()
-        board = self._board
+        status_board = self._status_board
         starting = any(
-            board.phase(actor) in TO_BEGIN for actor in range(1, board.num_sessions)
+            status_board.phase(actor) in TO_BEGIN
+            for actor in range(1, status_board.num_sessions)
         )
-        return not starting or board.stop_requested
+        return not starting or status_board.stop_requested
 
     @override
     def resume(self) -> None:
@@ -107,7 +108,7 @@ class LearnerStrategy(Strategy, StartBarrier, JointCheckpoint):
 
     @override
     def final_state(self, copy: Callable[[], StateDict], finished: bool) -> StateDict:
-        self._board.saving[0] = 1
+        self._status_board.saving[0] = 1
         self._source.end()
         return copy()
 
@@ -128,7 +129,7 @@ class LearnerStrategy(Strategy, StartBarrier, JointCheckpoint):
         self, spec: Spec, agent: LearningAgent, env: VectorEnv, clock: Clock
     ) -> Experience:
         kind = ReplayExperience if self._replays else OnPolicyExperience
-        self._source = self._make_source(self._board, agent, env)
+        self._source = self._make_source(self._status_board, agent, env)
         self._experience = kind(
             source=self._source,
             agent=agent,
@@ -175,14 +176,14 @@ def queue_source(
     spec: Spec,
     queue: UnrollQueue,
     seeds: SessionSeeds,
-    board: StatusBoard,
+    status_board: StatusBoard,
     _: LearningAgent,
     env: VectorEnv,
 ) -> UnrollSource:
     """Actors in separate processes on one machine. `seeds` are the learner's; with
     central inference its actions are drawn from them."""
     if queue.request_records is None:
-        return LearnerQueue(queue, board)
+        return LearnerQueue(queue, status_board)
     layout = queue.layout.steps
     agent = build_agent(
         spec=spec.agent.model_copy(update={"memory": None}),
@@ -192,38 +193,42 @@ def queue_source(
         seeds=AgentSeeds(seeds.init, seeds.action, seeds.sampling),
     )
     return LearnerQueue(
-        queue, board, InferenceServer(queue.request_records, agent, queue.weights)
+        queue,
+        status_board,
+        InferenceServer(queue.request_records, agent, queue.weights),
     )
 
 
-def serial_source(task: SessionTask, board: StatusBoard, *_: object) -> UnrollSource:
+def serial_source(
+    task: SessionTask, status_board: StatusBoard, *_: object
+) -> UnrollSource:
     """Actors in the learner's process, in turn; the first uses the seeds of the
     learner's task."""
-    return SerialSource(local_actors(task, board))
+    return SerialSource(local_actors(task, status_board))
 
 
-def local_actors(task: SessionTask, board: StatusBoard) -> LocalActors:
+def local_actors(task: SessionTask, status_board: StatusBoard) -> LocalActors:
     """Actors in the learner's process; the first uses the seeds of its task."""
     return LocalActors(
         spec=task.spec.as_learned(),
         root_seed=task.root_seed,
         trial=task.trial,
         first=task.session,
-        board=board,
+        status_board=status_board,
     )
 
 
 def simulated_strategy(
-    task: SessionTask, simulation: Simulation, board: StatusBoard, _: int
+    task: SessionTask, simulation: Simulation, status_board: StatusBoard, _: int
 ) -> Strategy:
     """The strategy of a learner and its actors in virtual time, in one process."""
     spec = task.spec.as_learned()
     pace = simulation.pace_alone(0)
 
     def make_source(
-        board: StatusBoard, agent: LearningAgent, env: VectorEnv
+        status_board: StatusBoard, agent: LearningAgent, env: VectorEnv
     ) -> UnrollSource:
-        actors = local_actors(task, board)
+        actors = local_actors(task, status_board)
         frames_left = spec.env.max_frame
         unroll = spec.unroll_length * spec.env.num_envs
         return SimulatedSource(
@@ -234,13 +239,13 @@ def simulated_strategy(
             max_unrolls=-(-frames_left // unroll),
         )
 
-    return LearnerStrategy(spec, make_source, board, 0, pace=pace)
+    return LearnerStrategy(spec, make_source, status_board, 0, pace=pace)
 
 
 def ray_source(
     task: SessionTask,
     losses: Connection,
-    board: StatusBoard,
+    status_board: StatusBoard,
     agent: LearningAgent,
     env: VectorEnv,
 ) -> UnrollSource:
@@ -250,4 +255,6 @@ def ray_source(
     with importing():
         from slm_lab.parallel.actor_learner.ray_source import RaySource
 
-    return RaySource(task=task, board=board, agent=agent, env=env, lost=losses)
+    return RaySource(
+        task=task, status_board=status_board, agent=agent, env=env, lost=losses
+    )

@@ -25,7 +25,7 @@ from slm_lab.storage.intact import settle
 from slm_lab.storage.result import Ending, SessionResult
 
 MakeStrategy: TypeAlias = Callable[[StatusBoard, ProcessGroup], RankStrategy]
-"""Makes a rank's strategy from the board and its process group."""
+"""Makes a rank's strategy from the status board and its process group."""
 
 
 def strategy_in(
@@ -33,7 +33,7 @@ def strategy_in(
     kind: MakeStrategy,
     simulation: Simulation | None,
     meta: MetaSpec,
-    board: StatusBoard,
+    status_board: StatusBoard,
     rank: int,
 ) -> Strategy:
     """The strategy of a rank that communicates through shared memory."""
@@ -44,14 +44,14 @@ def strategy_in(
     if simulation is not None:
         pace = virtual = simulation.pace_alone(rank)
         group = VirtualGroup(group, virtual)
-    strategy = kind(board, group)
+    strategy = kind(status_board, group)
     strategy.pace = pace
     return strategy
 
 
 def train_ranks(
     tasks: Sequence[SessionTask],
-    board: StatusBoard,
+    status_board: StatusBoard,
     on_tick: Callable[[], None],
     kind: MakeStrategy = AllReduceStrategy,
 ) -> list[SessionResult]:
@@ -67,20 +67,25 @@ def train_ranks(
         make_strategy = partial(strategy_in, buffers, kind, simulation, meta)
         ranks = [replace(rank, make_strategy=make_strategy) for rank in ranks]
         supervisor = Supervisor(
-            Processes(board), ranks, board, vital=[r.session for r in ranks]
+            Processes(status_board),
+            ranks,
+            status_board,
+            vital=[r.session for r in ranks],
         )
-        supervisor.watch(workers, partial(rank_due, board.part(workers), buffers))
+        supervisor.watch(
+            workers, partial(rank_due, status_board.part(workers), buffers)
+        )
         return supervisor.run(on_tick)
 
-    return train_in_step(tasks, board, attempt)
+    return train_in_step(tasks, status_board, attempt)
 
 
-def rank_due(board: StatusBoard, buffers: GroupBuffers, rank: int) -> int | None:
+def rank_due(status_board: StatusBoard, buffers: GroupBuffers, rank: int) -> int | None:
     """Progress is due from a rank that starts or runs, and does not wait for another;
     entering an exchange counts."""
     arrivals = buffers.arrivals.numpy()
     waits = arrivals.min() < arrivals[rank] == arrivals.max()
-    acts = board.phase(rank) in (Phase.STARTING, Phase.RUNNING)
+    acts = status_board.phase(rank) in (Phase.STARTING, Phase.RUNNING)
     if acts and not waits:
         return int(arrivals[rank])
     return None
@@ -88,7 +93,7 @@ def rank_due(board: StatusBoard, buffers: GroupBuffers, rank: int) -> int | None
 
 def train_in_step(
     tasks: Sequence[SessionTask],
-    board: StatusBoard,
+    status_board: StatusBoard,
     attempt: Callable[[Sequence[SessionTask]], list[SessionResult]],
 ) -> list[SessionResult]:
     """Has `attempt` train ranks to the end of the budget, on one machine or a cluster.
@@ -100,7 +105,7 @@ def train_in_step(
     results = list[SessionResult]()
     why = None
     while True:
-        began_at = board.clock_slots.copy()
+        began_at = status_board.clock_slots.copy()
         try:
             if restarts:
                 fell_back = settle([task.paths for task in tasks])
@@ -124,11 +129,11 @@ def train_in_step(
             for result in results
             if result.ending is Ending.FAILED and not result.lost_others
         ]
-        if not failed or board.stop_requested:
+        if not failed or status_board.stop_requested:
             return results
         # One that was killed is the cause; others may have lost it before it was seen.
         cause = next((result for result in failed if result.was_killed), failed[0])
-        results = [_end_with(cause.session, result, board) for result in results]
+        results = [_end_with(cause.session, result, status_board) for result in results]
         if restarts == spec.meta.max_restart:
             return results
         # All failures count: if several ranks fail at once, any may be noticed first.
@@ -140,18 +145,22 @@ def train_in_step(
             return results
         restarts += 1
         for task in tasks:
-            board.write(task.session, phase=Phase.WAITING, restarts=restarts)
-            board.clock_slots[task.session] = board.at_barrier[task.session] = 0
+            status_board.write(task.session, phase=Phase.WAITING, restarts=restarts)
+            status_board.clock_slots[task.session] = status_board.at_barrier[
+                task.session
+            ] = 0
         reason = error_summary(str(cause.error))
         why = f"rank {tasks[0].workers.index(cause.session)} has ended: {reason}"
 
 
-def _end_with(failed: int, result: SessionResult, board: StatusBoard) -> SessionResult:
+def _end_with(
+    failed: int, result: SessionResult, status_board: StatusBoard
+) -> SessionResult:
     """The result of a rank after another has failed. A failing rank asks all to stop,
     so that they save the same frame. So some may have stopped before they are ended."""
     if result.ending is not Ending.INTERRUPTED:
         return result
     why = ended_with(failed)
-    board.write(result.session, phase=Phase.FAILED)
-    board.reasons[result.session] = why
+    status_board.write(result.session, phase=Phase.FAILED)
+    status_board.reasons[result.session] = why
     return replace(result, ending=Ending.FAILED, error=why, lost_others=True)

@@ -198,14 +198,14 @@ class RankStrategy(strategy.Strategy, strategy.StartBarrier, strategy.JointCheck
     always_equal: ClassVar[bool] = True
     """Whether all ranks hold the same weights after every training event."""
 
-    def __init__(self, board: StatusBoard, group: ProcessGroup) -> None:
+    def __init__(self, status_board: StatusBoard, group: ProcessGroup) -> None:
         self._group = group
-        self._saving = board.saving
+        self._saving = status_board.saving
         self._paused_at = 0.0
         """`group.seconds` at the last pause."""
         self._ballot = RankBallot(group, shares_evaluation=self.always_equal)
         leads = group.rank == 0
-        slots = board.clock_slots
+        slots = status_board.clock_slots
         columns = self.columns
         blueprint = strategy.Blueprint(
             clock_slots=slots,
@@ -359,8 +359,8 @@ class RankStrategy(strategy.Strategy, strategy.StartBarrier, strategy.JointCheck
 class AllReduceStrategy(RankStrategy):
     """A rank that averages every gradient over all ranks."""
 
-    def __init__(self, board: StatusBoard, group: ProcessGroup) -> None:
-        super().__init__(board, group)
+    def __init__(self, status_board: StatusBoard, group: ProcessGroup) -> None:
+        super().__init__(status_board, group)
         self._syncs: list[AllReduceSync] = []
 
     @override

@@ -87,16 +87,18 @@ def _stores(task: SessionTask) -> list[CheckpointStore]:
 
 
 def resumed_tasks(
-    tasks: Sequence[SessionTask], board: StatusBoard
+    tasks: Sequence[SessionTask], status_board: StatusBoard
 ) -> list[SessionTask]:
-    """The tasks of a resumed training; advances the clocks of `board` to the newest
-    saved frames. So that the total never decreases, a worker whose checkpoint lags
-    resumes like a replacement."""
-    slots = board.clock_slots.copy()
+    """The tasks of a resumed training. Advances the clocks of `status_board` to the
+    newest saved frames. So that the total never decreases, a worker whose checkpoint
+    lags resumes like a replacement."""
+    slots = status_board.clock_slots.copy()
     for file, saved in _saved(tasks[0]):
         with reading(file):
-            np.maximum(board.clock_slots, saved["frames"], out=board.clock_slots)
-    behind = board.clock_slots > slots
+            np.maximum(
+                status_board.clock_slots, saved["frames"], out=status_board.clock_slots
+            )
+    behind = status_board.clock_slots > slots
     why = "its last checkpoint is older than that of the others"
     return [
         replace(task, resume=False, replaces=why)
@@ -107,12 +109,12 @@ def resumed_tasks(
 
 
 def lost_results(
-    tasks: Sequence[SessionTask], board: StatusBoard
+    tasks: Sequence[SessionTask], status_board: StatusBoard
 ) -> list[SessionResult]:
     """The workers of a resumed training that failed before; none while any budget is
     left."""
     first = tasks[0]
-    if board.clock_slots.sum() < first.spec.env.max_frame:
+    if status_board.clock_slots.sum() < first.spec.env.max_frame:
         return []
     ours = {task.session for task in tasks}
     try:
@@ -132,7 +134,7 @@ def lost_results(
         if result.session in ours and result.ending is Ending.FAILED
     ]
     for result in lost:
-        board.write(first.workers.index(result.session), phase=Phase.FAILED)
+        status_board.write(first.workers.index(result.session), phase=Phase.FAILED)
     return lost
 
 
@@ -141,41 +143,55 @@ class Checkpoints:
     """Requests a checkpoint from the workers at intervals."""
 
     def __init__(
-        self, board: StatusBoard, interval: float, pause_share: float = PAUSE_SHARE
+        self,
+        status_board: StatusBoard,
+        interval: float,
+        pause_share: float = PAUSE_SHARE,
     ) -> None:
-        self._board = board
+        self._status_board = status_board
         self._pause_share = pause_share
         self._shortest = max(interval, SHORTEST_INTERVAL)
         self._last = time.monotonic()
 
     def tick(self) -> None:
         """Requests a checkpoint if one is due; call it a few times a second."""
-        board = self._board
+        status_board = self._status_board
         running = [
-            s for s in range(board.num_sessions) if board.phase(s) == Phase.RUNNING
+            s
+            for s in range(status_board.num_sessions)
+            if status_board.phase(s) == Phase.RUNNING
         ]
-        pending = [s for s in running if board.checkpointed[s] < board.save_requested]
-        if any(board.saving[session] for session in running):
+        pending = [
+            s
+            for s in running
+            if status_board.checkpointed[s] < status_board.save_requested
+        ]
+        if any(status_board.saving[session] for session in running):
             self._last = time.monotonic()  # how long a disk takes is known at the end
-        longest = max((int(board.paused_us[session]) for session in running), default=0)
+        longest = max(
+            (int(status_board.paused_us[session]) for session in running), default=0
+        )
         interval = max(self._shortest, longest / 1e6 / self._pause_share)
         if running and not pending and time.monotonic() - self._last >= interval:
-            board.request_save()
+            status_board.request_save()
             self._last = time.monotonic()
 
 
-def worker_due(board: StatusBoard, worker: int) -> bool | None:
+def worker_due(status_board: StatusBoard, worker: int) -> bool | None:
     """Progress is due from a worker that starts or steps, in training or in an
     evaluation."""
-    phase = board.phase(worker)
-    steps = phase is Phase.RUNNING and board.at_barrier[worker] not in (EARLY, END)
+    phase = status_board.phase(worker)
+    steps = phase is Phase.RUNNING and status_board.at_barrier[worker] not in (
+        EARLY,
+        END,
+    )
     if steps or phase is Phase.STARTING:
         return True
     return None
 
 
 def train_workers(
-    tasks: Sequence[SessionTask], board: StatusBoard, on_tick: Callable[[], None]
+    tasks: Sequence[SessionTask], status_board: StatusBoard, on_tick: Callable[[], None]
 ) -> list[SessionResult]:
     """Trains workers, one process each; replaces dead ones. Raises LabError as
     `global_state`."""
@@ -185,9 +201,9 @@ def train_workers(
     mode = first.spec.meta.distributed
     assert mode in ("shared", "synced")
     state = global_state(mode, first)
-    own_board = board.part(workers)
-    tasks = resumed_tasks(tasks, own_board) if first.resume else tasks
-    lost = lost_results(tasks, own_board) if first.resume else []
+    own_status_board = status_board.part(workers)
+    tasks = resumed_tasks(tasks, own_status_board) if first.resume else tasks
+    lost = lost_results(tasks, own_status_board) if first.resume else []
     gone = {result.session for result in lost}
     spec = worker_spec(first.spec, mode)
     simulation = Simulation.of(meta, first.root_seed)
@@ -198,17 +214,17 @@ def train_workers(
         replace(task, spec=spec, make_strategy=make_strategy) for task in tasks
     ]
     supervisor = Supervisor(
-        Processes(board),
+        Processes(status_board),
         [task for task in shared_tasks if task.session not in gone],
-        board,
+        status_board,
         restart=replacement,
         max_restart=meta.max_restart,
     )
-    supervisor.watch(workers, partial(worker_due, own_board))
+    supervisor.watch(workers, partial(worker_due, own_status_board))
     pause_share = PAUSE_SHARE
     if simulation is not None:
         pause_share = 1.0  # workers wait for each other in any case
-    checkpoints = Checkpoints(own_board, meta.save_interval, pause_share)
+    checkpoints = Checkpoints(own_status_board, meta.save_interval, pause_share)
 
     def tick() -> None:
         checkpoints.tick()
@@ -221,7 +237,7 @@ def train_workers(
         if result.ending is Ending.INTERRUPTED and result.error
     ]
     if late:
-        note = _save_for_late(state, first, own_board)
+        note = _save_for_late(state, first, own_status_board)
         results = [
             replace(result, error=note) if result in late else result
             for result in results
@@ -229,11 +245,13 @@ def train_workers(
     return [*lost, *results]
 
 
-def _save_for_late(state: GlobalState, task: SessionTask, board: StatusBoard) -> str:
+def _save_for_late(
+    state: GlobalState, task: SessionTask, status_board: StatusBoard
+) -> str:
     """Saves the shared state in place of workers that were killed before they could;
     returns what to report of them."""
     paths = task.run_dir.shared_by_training(task.trial, task.workers.start)
-    frames = board.clock_slots.tolist()
+    frames = status_board.clock_slots.tolist()
     late = f"its step did not end within {STOP_SECONDS:g} s of the stop"
     try:
         saved = {"frames": frames, **state.state_dict()}

@@ -6,10 +6,11 @@ one is due. So it changes nothing in what they learn, and a resumed training rep
 uninterrupted one."""
 
 from collections.abc import Callable
-from typing import final
+from typing import ClassVar, final
 
 from typing_extensions import override
 
+from slm_lab.core.state import SavedFields
 from slm_lab.core.types import StateDict
 from slm_lab.parallel.hogwild.pauses import WorkerPauses
 from slm_lab.parallel.virtual.turns import Turns
@@ -25,12 +26,13 @@ workers read newer weights than they would without it, so meetings must be rare.
 
 
 @final
-class WorkerMeetings(StartBarrier, JointCheckpoint):
+class WorkerMeetings(SavedFields, StartBarrier, JointCheckpoint):
     """The meetings of one of W workers, which has taken `steps()` optimizer steps.
     `merge` adds what this worker knows to the shared state, `adopt` makes it equal to
     that. `pauses` does what needs no order: it waits for the start, and copies the
     state."""
 
+    saved: ClassVar = {"next_meeting": "next_time"}
     saves_at_rows = False
     ends_jointly = True
 
@@ -38,7 +40,7 @@ class WorkerMeetings(StartBarrier, JointCheckpoint):
         self,
         pauses: WorkerPauses,
         turns: Turns,
-        board: StatusBoard,
+        status_board: StatusBoard,
         worker: int,
         merge: Callable[[], None],
         adopt: Callable[[], None],
@@ -46,13 +48,13 @@ class WorkerMeetings(StartBarrier, JointCheckpoint):
     ) -> None:
         self._pauses = pauses
         self._turns = turns
-        self._board = board
+        self._status_board = status_board
         self._worker = worker
         self._merge = merge
         self._adopt = adopt
         self._steps = steps
-        self._least = BETWEEN_MEETINGS // board.num_sessions
-        self._joined = board.save_requested
+        self._least = BETWEEN_MEETINGS // status_board.num_sessions
+        self._joined = status_board.save_requested
         """The last joint checkpoint that this worker has made, or came too late for."""
         self._has_ended = False
         self.next_time = self._least
@@ -75,24 +77,24 @@ class WorkerMeetings(StartBarrier, JointCheckpoint):
 
     @override
     def ask(self) -> None:
-        if self._worker == 0 and self._board.save_requested == self._joined:
-            self._board.request_save()
+        if self._worker == 0 and self._status_board.save_requested == self._joined:
+            self._status_board.request_save()
 
     @override
     def joint_state(self, copy: Callable[[], StateDict]) -> StateDict | None:
-        wanted = self._turns.meet(self._board.save_requested)
+        wanted = self._turns.meet(self._status_board.save_requested)
         self._turns.take()
         self._merge()
         slowest = self._turns.meet(self._turns.clock // max(self._steps(), 1))
         self.next_time += max(self._least, STEPS_BETWEEN_MEETINGS * slowest)
         self._adopt()
         state = None
-        if wanted > self._joined and not self._board.stop_requested:
+        if wanted > self._joined and not self._status_board.stop_requested:
             others_have_it = self._worker > 0
             state = self._pauses.copy(copy, others_have_it)
         self._turns.meet()
         self._joined = wanted
-        self._board.checkpointed[self._worker] = wanted
+        self._status_board.checkpointed[self._worker] = wanted
         self._turns.take()
         return state
 

@@ -41,12 +41,12 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
     saves_at_rows = False
 
     def __init__(
-        self, board: StatusBoard, worker: int, copy_shared: Callable[[], None]
+        self, status_board: StatusBoard, worker: int, copy_shared: Callable[[], None]
     ) -> None:
-        self._board = board
+        self._status_board = status_board
         self._me = worker
         self._copy_shared = copy_shared
-        self._joined = board.save_requested
+        self._joined = status_board.save_requested
         """The last joint checkpoint that this worker joined or missed."""
         self._has_failed = False
         """Whether not all paused for the last one. Then this worker asks for no more,
@@ -58,21 +58,22 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
     def wait_for_start(self) -> None:
         """Prevents one worker from spending the budget alone. A late worker does not
         wait."""
-        self._board.write(self._me, phase=Phase.READY)
+        self._status_board.write(self._me, phase=Phase.READY)
         _wait(self._may_begin, START_SECONDS)
 
     def _may_begin(self) -> bool:
         phases = {
-            self._board.phase(worker) for worker in range(self._board.num_sessions)
+            self._status_board.phase(worker)
+            for worker in range(self._status_board.num_sessions)
         }
         return Phase.RUNNING in phases or not {Phase.WAITING, Phase.STARTING} & phases
 
     @override
     def resume(self) -> None:
-        board = self._board
-        wanted = self._board.save_requested
-        barriers = board.at_barrier
-        done = board.checkpointed
+        status_board = self._status_board
+        wanted = self._status_board.save_requested
+        barriers = status_board.at_barrier
+        done = status_board.checkpointed
         _wait(
             lambda: (
                 not any(
@@ -80,53 +81,61 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
                 )
             )
         )
-        wanted = board.save_requested
-        over = bool((board.checkpointed == wanted).any())
-        board.checkpointed[self._me] = self._joined = wanted if over else wanted - 1
-        board.at_barrier[self._me] = 0
+        wanted = status_board.save_requested
+        over = bool((status_board.checkpointed == wanted).any())
+        status_board.checkpointed[self._me] = self._joined = (
+            wanted if over else wanted - 1
+        )
+        status_board.at_barrier[self._me] = 0
 
     @override
     def pause(self) -> None:
-        self._board.checkpointed[self._me] = self._board.at_barrier[self._me] = PAUSED
+        self._status_board.checkpointed[self._me] = self._status_board.at_barrier[
+            self._me
+        ] = PAUSED
 
     @property
     @override
     def is_requested(self) -> bool:
-        return self._board.save_requested > self._joined
+        return self._status_board.save_requested > self._joined
 
     @override
     def ask(self) -> None:
-        board = self._board
+        status_board = self._status_board
         is_first = not any(worker < self._me for worker in self._running())
-        if is_first and not self._has_failed and board.save_requested == self._joined:
-            board.request_save()
+        if (
+            is_first
+            and not self._has_failed
+            and status_board.save_requested == self._joined
+        ):
+            status_board.request_save()
 
     @override
     def joint_state(self, copy: Callable[[], StateDict]) -> StateDict | None:
-        board = self._board
+        status_board = self._status_board
         me = self._me
         began = time.perf_counter()
-        self._joined = wanted = board.save_requested
-        board.at_barrier[me] = wanted
+        self._joined = wanted = status_board.save_requested
+        status_board.at_barrier[me] = wanted
         state = self._copy_when_all_pause(wanted, copy)
         self._has_failed = state is None
         if state is None:
             # first, so that no other worker counts it as paused
-            board.at_barrier[me] = 0
+            status_board.at_barrier[me] = 0
             logger.warning(
                 "no checkpoint: not all workers paused within %.3g s", self._patience
             )
-        board.checkpointed[me] = wanted
+        status_board.checkpointed[me] = wanted
         if state is not None:
-            barriers = board.at_barrier
-            done = board.checkpointed
+            barriers = status_board.at_barrier
+            done = status_board.checkpointed
             _wait(
                 lambda: all(
                     done[o] >= wanted or barriers[o] == END for o in self._running()
                 )
             )
-        board.at_barrier[me] = 0
-        board.paused_us[me] = int(1e6 * (time.perf_counter() - began))
+        status_board.at_barrier[me] = 0
+        status_board.paused_us[me] = int(1e6 * (time.perf_counter() - began))
         return state
 
     @override
@@ -134,24 +143,24 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
         """Copies the state at the end. A worker that did not wait for all others marks
         itself EARLY before it copies. Later workers do not rely on its copy, so the
         last copy always holds all shared state."""
-        board = self._board
+        status_board = self._status_board
         me = self._me
-        board.at_barrier[me] = END
+        status_board.at_barrier[me] = END
         seconds = PAUSE_SECONDS
-        if board.user_waits:
+        if status_board.user_waits:
             seconds = STOP_PAUSE_SECONDS
-        if not (finished or board.stop_requested):
+        if not (finished or status_board.stop_requested):
             seconds = 0.0  # this worker has failed; the others go on
         all_pause = _wait(lambda: self._all_pause(END), seconds)
-        board.saving[me] = 1
+        status_board.saving[me] = 1
         if all_pause:
             state = self.copy(
-                copy, any(board.checkpointed[o] != EARLY for o in self._before())
+                copy, any(status_board.checkpointed[o] != EARLY for o in self._before())
             )
-            board.checkpointed[me] = END
+            status_board.checkpointed[me] = END
         else:
             logger.warning("saved at the end, though not all workers paused by then")
-            board.checkpointed[me] = EARLY
+            status_board.checkpointed[me] = EARLY
             state = self.copy(copy, another_has_it=False)
         return state
 
@@ -160,18 +169,18 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
     ) -> StateDict | None:
         """A copy of the state, made while all workers pause. None if a worker resumed
         meanwhile: its clock ticks before it changes a weight."""
-        board = self._board
+        status_board = self._status_board
         _wait(
             lambda: self._all_pause(wanted) or self._some_resumed(wanted),
             self._patience,
         )
-        frames = board.clock_slots.copy()
+        frames = status_board.clock_slots.copy()
         if not self._all_pause(wanted):
             return None
         state = self.copy(
-            copy, any(board.at_barrier[o] == wanted for o in self._before())
+            copy, any(status_board.at_barrier[o] == wanted for o in self._before())
         )
-        if (board.clock_slots == frames).all():
+        if (status_board.clock_slots == frames).all():
             return state
         return None
 
@@ -180,27 +189,28 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
         return max(PAUSE_SECONDS, self.event_seconds)
 
     def _running(self) -> list[int]:
-        workers = range(self._board.num_sessions)
+        workers = range(self._status_board.num_sessions)
         return [
             w
             for w in workers
-            if w != self._me and self._board.phase(w) is Phase.RUNNING
+            if w != self._me and self._status_board.phase(w) is Phase.RUNNING
         ]
 
     def _before(self) -> list[int]:
         return [worker for worker in self._running() if worker < self._me]
 
     def _all_pause(self, wanted: int) -> bool:
-        board = self._board
+        status_board = self._status_board
         return all(
-            board.at_barrier[other] >= min(wanted, PAUSED) for other in self._running()
+            status_board.at_barrier[other] >= min(wanted, PAUSED)
+            for other in self._running()
         )
 
     def _some_resumed(self, wanted: int) -> bool:
         """Whether a worker has completed the checkpoint or given it up."""
-        board = self._board
+        status_board = self._status_board
         return any(
-            board.checkpointed[o] >= wanted > board.at_barrier[o]
+            status_board.checkpointed[o] >= wanted > status_board.at_barrier[o]
             for o in self._running()
         )
 

@@ -4,7 +4,7 @@ memory."""
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import ClassVar, Literal, final
 
 import numpy as np
 import torch
@@ -155,45 +155,50 @@ class HogwildStrategy(Strategy, Ballot):
     """One of W workers. They do not vote; each sees when another has reached the target
     return."""
 
+    saved: ClassVar = {**Strategy.saved, "reported_opt_step": "_opt_step"}
+    merged: ClassVar = ("_meetings",)
+    optional: ClassVar = (*Strategy.optional, "reported_opt_step")  # older ones lack it
     columns = ("staleness_mean", "staleness_p50", "staleness_p95", "updates_per_s")
 
     def __init__(
         self,
         state: GlobalState,
-        board: StatusBoard,
+        status_board: StatusBoard,
         session: int,
         pace: Pace | None = None,
         simulation: Simulation | None = None,
     ) -> None:
         """`pace` measures real time; a `simulation` has a pace of its own."""
-        self._pauses = WorkerPauses(board, session, self._pull)
+        self._pauses = WorkerPauses(status_board, session, self._pull)
         pauses: WorkerPauses | WorkerMeetings = self._pauses
         self._meetings: WorkerMeetings | None = None
         """The meetings of the workers; None in real time."""
         if simulation is not None:
-            turns = simulation.turns(board, session)
+            turns = simulation.turns(status_board, session)
             pace = simulation.pace(turns, session)
             pauses = self._meetings = WorkerMeetings(
                 pauses=self._pauses,
                 turns=turns,
-                board=board,
+                status_board=status_board,
                 worker=session,
                 merge=self._merge,
                 adopt=self._adopt,
                 steps=lambda: self._agent.learner.opt_step,
             )
         super().__init__(
-            Blueprint(board.clock_slots, session, self.columns),
+            Blueprint(status_board.clock_slots, session, self.columns),
             pauses,
             self,
             checkpoint=pauses,
             pace=pace,
         )
-        self._board = board
+        self._status_board = status_board
         self._session = session
         self._state = state
         self._total = state.statistics.numpy()
         self._refreshed = time.perf_counter()
+        self._opt_step = 0
+        """The optimizer steps that rows have reported."""
         self._unreported: dict[str, list[int]] = {}
         """The staleness of steps that no row had reported before a resume, by
         network."""
@@ -201,15 +206,15 @@ class HogwildStrategy(Strategy, Ballot):
     @property
     @override
     def solved(self) -> bool:
-        return bool(self._board.solved.any())
+        return bool(self._status_board.solved.any())
 
     @override
     def declare_solved(self) -> None:
-        self._board.solved[self._session] = 1
+        self._status_board.solved[self._session] = 1
 
     @override
     def stop_peers(self) -> None:
-        self._board.request_stop(user_waits=False)
+        self._status_board.request_stop(user_waits=False)
 
     @override
     def join(self, agent: LearningAgent, env: VectorEnv) -> None:
@@ -243,7 +248,7 @@ class HogwildStrategy(Strategy, Ballot):
     def _is_first(self) -> bool:
         """Whether all workers of lower numbers have ended for good."""
         return all(
-            self._board.phase(worker) in ENDED for worker in range(self._session)
+            self._status_board.phase(worker) in ENDED for worker in range(self._session)
         )
 
     @override
@@ -310,25 +315,17 @@ class HogwildStrategy(Strategy, Ballot):
 
     @override
     def state_dict(self) -> StateDict:
-        """Resets, and update counts, which order checkpoints by age. Also what no row
-        has reported yet and, in virtual time, the next meeting."""
-        state = {
+        """Adds resets, and update counts, which order checkpoints by age. Also adds the
+        staleness that no row has reported yet."""
+        return {
             **super().state_dict(),
             **self._state.counts,
             "staleness": {
                 name: list(sync.staleness) for name, sync in self._syncs.items()
             },
-            "reported_opt_step": self._opt_step,
         }
-        if self._meetings is not None:
-            state["next_meeting"] = self._meetings.next_time
-        return state
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
-        if "staleness" in state:  # older ones lack it
-            self._unreported = state["staleness"]
-            self._opt_step = int(state["reported_opt_step"])
-        if self._meetings is not None:
-            self._meetings.next_time = int(state["next_meeting"])
+        self._unreported = state.get("staleness", {})  # older ones lack it

@@ -69,7 +69,7 @@ class NodeSession:
         look_in_working_directory(folder)
         _remove_stale_folders()
         self._root = Path(tempfile.mkdtemp(prefix=f"slm_lab_{os.getpid()}_"))
-        self._board: StatusBoard | None = None
+        self._status_board: StatusBoard | None = None
         self._task: SessionTask | None = None
         self._stamps: dict[str, tuple[int, int]] = {}
         """Size and modification time (ns) of each file that the Trial's parent has."""
@@ -95,20 +95,20 @@ class NodeSession:
         task = replace(task, run_dir=RunDir(self._root, task.run_dir.spec_name))
         self._manifest = read_manifest(task.paths.manifest)
         self._stamps = self._files(self._manifest)
-        self._board = StatusBoard.allocate(CONTEXT, task.num_sessions)
+        self._status_board = StatusBoard.allocate(CONTEXT, task.num_sessions)
         self._task = task
-        return run_session(task, self._board)
+        return run_session(task, self._status_board)
 
     def news(self, stop: bool) -> NodeUpdate | None:
         """The changes since the last request; None before the Session starts. `stop`
         requests it to save and end."""
-        board = self._board
+        status_board = self._status_board
         task = self._task
-        if board is None or task is None:
+        if status_board is None or task is None:
             return None
         if stop:
-            board.request_stop()
-        record = board.records[task.session : task.session + 1].copy()
+            status_board.request_stop()
+        record = status_board.records[task.session : task.session + 1].copy()
         # first: the files that it names are complete
         manifest = read_manifest(task.paths.manifest)
         stamps = self._files(manifest)
@@ -162,7 +162,7 @@ def strategy_at(
     kind: MakeStrategy,
     host: str,
     port: int,
-    board: StatusBoard,
+    status_board: StatusBoard,
     rank: int,
     size: int,
     limit: float,
@@ -171,7 +171,7 @@ def strategy_at(
     waits."""
     address = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
     return kind(
-        board,
+        status_board,
         GlooGroup(
             host=host, port=port, rank=rank, size=size, seconds=limit, own_ip=address
         ),
@@ -179,17 +179,17 @@ def strategy_at(
 
 
 def train_seeds(
-    tasks: Sequence[SessionTask], board: StatusBoard, on_tick: Callable[[], None]
+    tasks: Sequence[SessionTask], status_board: StatusBoard, on_tick: Callable[[], None]
 ) -> list[SessionResult]:
     """Trains independent Sessions, as many at a time as the cluster has room for. One
     that lost its node resumes from a checkpoint, up to `max_restart` times. Raises
     LabError without a cluster."""
     meta = tasks[0].spec.meta
-    with connected(str(meta.cluster), lambda: board.stop_requested):
+    with connected(str(meta.cluster), lambda: status_board.stop_requested):
         supervisor = supervision.Supervisor(
-            ClusterSessions(board),
+            ClusterSessions(status_board),
             tasks,
-            board,
+            status_board,
             restart=supervision.resumed,
             max_restart=meta.max_restart,
             stop_seconds=supervision.CLUSTER_STOP_SECONDS,
@@ -199,7 +199,7 @@ def train_seeds(
 
 def train_ranks(
     tasks: Sequence[SessionTask],
-    board: StatusBoard,
+    status_board: StatusBoard,
     on_tick: Callable[[], None],
     kind: MakeStrategy = AllReduceStrategy,
 ) -> list[SessionResult]:
@@ -207,28 +207,30 @@ def train_ranks(
     `kind` makes the strategy of each rank. Raises LabError if there is no cluster."""
 
     def attempt(ranks: Sequence[SessionTask]) -> list[SessionResult]:
-        with reserved(ranks, board, on_tick) as group:
+        with reserved(ranks, status_board, on_tick) as group:
             supervisor = supervision.Supervisor(
-                ClusterSessions(board, group, len(ranks), kind),
+                ClusterSessions(status_board, group, len(ranks), kind),
                 ranks,
-                board,
+                status_board,
                 stop_seconds=supervision.CLUSTER_STOP_SECONDS,
                 vital=[rank.session for rank in ranks],
             )
             return supervisor.run(on_tick)
 
-    with connected(str(tasks[0].spec.meta.cluster), lambda: board.stop_requested):
-        return train_in_step(tasks, board, attempt)
+    with connected(
+        str(tasks[0].spec.meta.cluster), lambda: status_board.stop_requested
+    ):
+        return train_in_step(tasks, status_board, attempt)
 
 
 @contextmanager
 def reserved(
-    ranks: Sequence[SessionTask], board: StatusBoard, on_tick: Callable[[], None]
+    ranks: Sequence[SessionTask], status_board: StatusBoard, on_tick: Callable[[], None]
 ) -> Iterator[PlacementGroup]:
     """Resources for all ranks of a training, which can only start together. Waits until
     there is room for all, or a stop is requested. Raises LabError if the cluster is too
     small. After the loss of a node it first waits for a replacement. The stage of the
-    board names what it waits for."""
+    status board names what it waits for."""
     needs = _resources(ranks[0])
     count = len(ranks)
     patience = NEW_NODE_SECONDS
@@ -239,7 +241,7 @@ def reserved(
 
     def poll_room() -> bool:
         on_tick()
-        return board.stop_requested or bool(
+        return status_board.stop_requested or bool(
             ray.wait([ready], timeout=supervision.TICK)[0]
         )
 
@@ -250,19 +252,19 @@ def reserved(
         while not poll_room():
             missing = missing_resources(count, "ranks", needs)
             if missing is None:
-                board.stage = (
+                status_board.stage = (
                     f"waiting for room on the cluster for {count_text(count, 'rank')}"
                 )
             elif patience:
-                board.stage = (
+                status_board.stage = (
                     f"waiting up to {patience:g} s for another node: {missing}"
                 )
             if missing is not None and not wait_until(may_fit, patience, nap=0.0):
                 raise LabError(missing)
-        board.stage = ""
+        status_board.stage = ""
         yield group
     finally:
-        board.stage = ""
+        status_board.stage = ""
         remove_placement_group(group)
 
 
@@ -283,12 +285,12 @@ class ClusterSessions(supervision.Runner):
 
     def __init__(
         self,
-        board: StatusBoard,
+        status_board: StatusBoard,
         group: PlacementGroup | None = None,
         num_ranks: int = 1,
         kind: MakeStrategy = AllReduceStrategy,
     ) -> None:
-        self._board = board
+        self._status_board = status_board
         self._group = group
         self._num_ranks = num_ranks
         self._kind = kind
@@ -349,7 +351,9 @@ class ClusterSessions(supervision.Runner):
             if handle.news is not None and ray.wait([handle.news], timeout=0)[0]:
                 self._take_news(handle)
             if is_time and handle.news is None:
-                handle.news = handle.remote.news.remote(self._board.stop_requested)
+                handle.news = handle.remote.news.remote(
+                    self._status_board.stop_requested
+                )
         return [self._collect(sessions[run]) for run in done]
 
     @override
@@ -375,9 +379,9 @@ class ClusterSessions(supervision.Runner):
         if news is None:
             return
         session = task.session
-        restarts = self._board.read(session).restarts  # its node does not know
-        self._board.records[session : session + 1] = news.record
-        self._board.write(session, restarts=restarts)
+        restarts = self._status_board.read(session).restarts  # its node does not know
+        self._status_board.records[session : session + 1] = news.record
+        self._status_board.write(session, restarts=restarts)
         for name, content in news.files.items():
             write_atomically(task.run_dir.root / name, content)
         if news.manifest is not None:

@@ -1,7 +1,7 @@
 """The pace of a worker in virtual time: what its work costs is drawn, not measured."""
 
 from collections.abc import Sequence
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 from typing_extensions import override
@@ -17,6 +17,7 @@ class VirtualPace(Pace):
     """Spends drawn seconds on each stretch of work, `slowdown` times as many, and then
     waits for its turn."""
 
+    saved: ClassVar = {"busy": "_busy", "seconds": "seconds"}
     is_virtual = True
 
     def __init__(self, draws: Draws, turns: Turns, slowdown: float) -> None:
@@ -78,16 +79,14 @@ class VirtualPace(Pace):
     @override
     def state_dict(self) -> StateDict:
         return {
+            **super().state_dict(),
             "clock": self._turns.clock,
-            "busy": self._busy,
             "counts": dict(self._draws.counts),
-            "seconds": dict(self.seconds),
         }
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
         """The saved clock is set once this worker joins the others."""
+        super().load_state_dict(state)
         self._saved_clock = int(state["clock"])
-        self._busy = int(state["busy"])
         self._draws.counts.update(state["counts"])
-        self.seconds.update(state["seconds"])

@@ -44,13 +44,13 @@ class Simulation:
             seed=seed,
         )
 
-    def turns(self, board: StatusBoard, worker: int) -> Turns:
-        """The turns of one worker; `board` has the W workers."""
+    def turns(self, status_board: StatusBoard, worker: int) -> Turns:
+        """The turns of one worker; `status_board` has the W workers."""
         return Turns(
             memory=self.memory,
             worker=worker,
-            is_alive=lambda other: board.phase(other) in RUN,
-            is_stopping=lambda: board.stop_requested,
+            is_alive=lambda other: status_board.phase(other) in RUN,
+            is_stopping=lambda: status_board.stop_requested,
         )
 
     def pace_alone(self, worker: int) -> VirtualPace:
@@ -69,10 +69,10 @@ class Simulation:
 
 
 def lone_strategy(
-    meta: MetaSpec, seed: int, board: StatusBoard, session: int
+    meta: MetaSpec, seed: int, status_board: StatusBoard, session: int
 ) -> Strategy:
     """The strategy of an independent Session, in virtual time if `meta` says so."""
-    strategy = independent(board, session)
+    strategy = independent(status_board, session)
     strategy.pace = real_pace(meta)
     simulation = Simulation.of(meta, seed)
     if simulation is not None:

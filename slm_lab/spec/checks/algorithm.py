@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 from slm_lab.core.errors import Problem
 from slm_lab.core.registry import MEMORIES
 from slm_lab.spec.blocks import Blocks, Check, findings
-from slm_lab.spec.checks.nets import NET_CHECKS, batches_of_one_sample
+from slm_lab.spec.checks.nets import NET_CHECKS, check_batch_norm
 from slm_lab.spec.scale import divided, shares
 from slm_lab.spec.schema import bounds
 from slm_lab.spec.schema.algorithm import CONTINUOUS, DISCRETE, AlgorithmSpec
@@ -60,9 +60,9 @@ def action_space_problems(
             Problem("agent.algorithm.action_policy", message, algorithm.action_policy)
         ]
     return [
-        *_entropy_penalty(algorithm, space),
-        *_mean_noise(algorithm, space),
-        *_missing_bounds(algorithm, has_low, has_high),
+        *_check_entropy_penalty(algorithm, space),
+        *_check_mean_noise(algorithm, space),
+        *_check_bounds(algorithm, has_low, has_high),
     ]
 
 
@@ -72,7 +72,9 @@ def _spaces_of(pdtypes: Collection[str]) -> str:
     return " and ".join(kind.replace("_", "-") for kind in kinds)
 
 
-def _entropy_penalty(algorithm: AlgorithmSpec, space: ActionKind) -> Iterator[Problem]:
+def _check_entropy_penalty(
+    algorithm: AlgorithmSpec, space: ActionKind
+) -> Iterator[Problem]:
     # The entropy of continuous actions is estimated from one sample. Its square would
     # also penalise the variance of this estimate.
     if algorithm.entropy_penalty > 0 and space != "discrete":
@@ -83,14 +85,14 @@ def _entropy_penalty(algorithm: AlgorithmSpec, space: ActionKind) -> Iterator[Pr
         yield Problem(path, message, algorithm.entropy_penalty)
 
 
-def _mean_noise(algorithm: AlgorithmSpec, space: ActionKind) -> Iterator[Problem]:
+def _check_mean_noise(algorithm: AlgorithmSpec, space: ActionKind) -> Iterator[Problem]:
     if algorithm.mean_noise > 0 and space != "box":
         message = f"is for continuous actions, not for {space.replace('_', '-')} ones"
         path = "agent.algorithm.rpo_alpha"
         yield Problem(path, f"{message}; remove it", algorithm.mean_noise)
 
 
-def _missing_bounds(
+def _check_bounds(
     algorithm: AlgorithmSpec, has_low: bool, has_high: bool
 ) -> Iterator[Problem]:
     """Rejects settings that need action bounds if the environment has none."""
@@ -120,7 +122,7 @@ def contradictions(blocks: Blocks) -> list[Problem]:
     return findings(blocks, REFUSING, CONTRADICTIONS)
 
 
-def _actions_fit(blocks: Blocks) -> Iterator[Problem]:
+def _check_actions(blocks: Blocks) -> Iterator[Problem]:
     algorithm = known(blocks.algorithm)
     pdtype = algorithm.action_pdtype
     if algorithm.PDTYPES is not None and pdtype not in algorithm.PDTYPES:
@@ -143,7 +145,7 @@ def _actions_fit(blocks: Blocks) -> Iterator[Problem]:
         yield Problem(path, message, policy)
 
 
-def _exploration_is_a_probability(blocks: Blocks) -> Iterator[Problem]:
+def _check_exploration(blocks: Blocks) -> Iterator[Problem]:
     algorithm = known(blocks.algorithm)
     schedule = known(algorithm.explore_var_spec)
     if algorithm.action_policy != "epsilon_greedy":
@@ -174,7 +176,7 @@ def _usable_pdtypes(able: frozenset[str], pdtype: str) -> str:
     return f"use default, or {'; '.join(listed)}"
 
 
-def _memory_fits(blocks: Blocks) -> Iterator[Problem]:
+def _check_memory(blocks: Blocks) -> Iterator[Problem]:
     algorithm = known(blocks.algorithm)
     memory = blocks.memory
     if algorithm.MEMORY is None or "memory" in blocks.malformed:
@@ -190,7 +192,7 @@ def _memory_fits(blocks: Blocks) -> Iterator[Problem]:
         yield Problem("agent.memory.name", message, memory.name)
 
 
-def _rollouts_are_short(blocks: Blocks) -> Iterator[Problem]:
+def _check_rollout_size(blocks: Blocks) -> Iterator[Problem]:
     algorithm = known(blocks.algorithm)
     if algorithm.ROLLOUT_KEY is None or not blocks.counts_steps:
         return
@@ -212,14 +214,14 @@ def _rollouts_are_short(blocks: Blocks) -> Iterator[Problem]:
         )
 
 
-def _copies_are_few(blocks: Blocks) -> Iterator[Problem]:
+def _check_env_processes(blocks: Blocks) -> Iterator[Problem]:
     env = known(blocks.env)
     message = bounds.ENV_PROCESSES.refusal(env.num_envs)
     if message and env.vectorization_mode == "async":
         yield Problem("env.num_envs", message, env.num_envs)
 
 
-def _learner_learns_from_unrolls(blocks: Blocks) -> Iterator[Problem]:
+def _check_learner(blocks: Blocks) -> Iterator[Problem]:
     """Rejects algorithms that do not learn from unrolls of a fixed length."""
     algorithm = known(blocks.algorithm)
     meta = known(blocks.meta)
@@ -245,7 +247,7 @@ def _learner_learns_from_unrolls(blocks: Blocks) -> Iterator[Problem]:
     yield Problem("agent.algorithm.name", message, algorithm.name)
 
 
-def _unrolls_fill_the_memory(blocks: Blocks) -> Iterator[Problem]:
+def _check_memory_of_unrolls(blocks: Blocks) -> Iterator[Problem]:
     algorithm = known(blocks.algorithm)
     memory = known(blocks.memory)
     model = known(algorithm.UNROLLS)
@@ -264,7 +266,7 @@ def _unrolls_fill_the_memory(blocks: Blocks) -> Iterator[Problem]:
     yield Problem("agent.memory.name", message, memory.name)
 
 
-def _unrolls_hold_replayed_steps(blocks: Blocks) -> Iterator[Problem]:
+def _check_unroll_length(blocks: Blocks) -> Iterator[Problem]:
     """Steps that are replayed together must be in one unroll: unrolls of actors
     alternate."""
     algorithm = known(blocks.algorithm)
@@ -288,7 +290,7 @@ def _unrolls_hold_replayed_steps(blocks: Blocks) -> Iterator[Problem]:
             yield Problem(f"{ACTORS}.unroll_length", message, unroll_length)
 
 
-def _correction_has_advantages(blocks: Blocks) -> Iterator[Problem]:
+def _check_correction(blocks: Blocks) -> Iterator[Problem]:
     algorithm = known(blocks.algorithm)
     correction = known(blocks.meta).actor_learner.correction
     if not blocks.has_actors or algorithm.HAS_ADVANTAGES or not correction.corrects:
@@ -301,21 +303,21 @@ def _correction_has_advantages(blocks: Blocks) -> Iterator[Problem]:
 
 
 CHECKS: tuple[Check, ...] = (
-    _actions_fit,
-    _exploration_is_a_probability,
-    _memory_fits,
-    _rollouts_are_short,
-    _copies_are_few,
-    _learner_learns_from_unrolls,
-    _unrolls_fill_the_memory,
-    _unrolls_hold_replayed_steps,
-    _correction_has_advantages,
-    batches_of_one_sample,
+    _check_actions,
+    _check_exploration,
+    _check_memory,
+    _check_rollout_size,
+    _check_env_processes,
+    _check_learner,
+    _check_memory_of_unrolls,
+    _check_unroll_length,
+    _check_correction,
+    check_batch_norm,
     *NET_CHECKS,
 )
 
 
-def _ranks_have_their_share(blocks: Blocks) -> Iterator[Problem]:
+def _check_shares(blocks: Blocks) -> Iterator[Problem]:
     meta = known(blocks.meta)
     count = meta.max_session
     if not meta.mode.has_ranks or count == 1:
@@ -365,4 +367,4 @@ def blocks_of_a_rank(blocks: Blocks) -> Blocks:
     return replace(blocks, algorithm=algorithm, memory=memory, env=env)
 
 
-CONTRADICTIONS = (*CHECKS, _ranks_have_their_share)
+CONTRADICTIONS = (*CHECKS, _check_shares)

@@ -27,7 +27,7 @@ OF_THE_HEAD = (
 """Keys that a critic may have for its own head although it shares the body."""
 
 
-def _arc_is_there(blocks: Blocks) -> Iterator[Problem]:
+def _check_arc(blocks: Blocks) -> Iterator[Problem]:
     for path, net in blocks.nets.items():
         variants = set(net.variants)
         if blocks.critic_net is not None:
@@ -37,7 +37,7 @@ def _arc_is_there(blocks: Blocks) -> Iterator[Problem]:
             yield Problem(f"{path}.arc", "is missing: the body of a TorchArcNet")
 
 
-def batches_of_one_sample(blocks: Blocks) -> Iterator[Problem]:
+def check_batch_norm(blocks: Blocks) -> Iterator[Problem]:
     """Rejects batch norm with rollouts of one sample, which have no standard deviation.
     The length of whole episodes is unknown here."""
     algorithm = known(blocks.algorithm)
@@ -55,7 +55,7 @@ def batches_of_one_sample(blocks: Blocks) -> Iterator[Problem]:
     yield Problem(path, message, 1)
 
 
-def _dueling_needs_q_values(blocks: Blocks) -> Iterator[Problem]:
+def _check_dueling(blocks: Blocks) -> Iterator[Problem]:
     algorithm = known(blocks.algorithm)
     net = known(blocks.net)
     has_q = algorithm.MEMORY is None or algorithm.ACTS_ON_Q
@@ -66,7 +66,7 @@ def _dueling_needs_q_values(blocks: Blocks) -> Iterator[Problem]:
         yield Problem("agent.net.type", message, net.type)
 
 
-def _nets_are_those_of_the_algorithm(blocks: Blocks) -> Iterator[Problem]:
+def _check_required_nets(blocks: Blocks) -> Iterator[Problem]:
     algorithm = known(blocks.algorithm)
     if algorithm.NEEDS_NET and blocks.net is None and "net" not in blocks.malformed:
         yield Problem("agent.net", f"is missing: {algorithm.name} needs a net")
@@ -77,15 +77,15 @@ def _nets_are_those_of_the_algorithm(blocks: Blocks) -> Iterator[Problem]:
         yield Problem("agent.critic_net", message)
 
 
-def _shared_body_has_one_optimizer(blocks: Blocks) -> Iterator[Problem]:
+def _check_shared_body(blocks: Blocks) -> Iterator[Problem]:
     net = known(blocks.net)
-    if not net.shared or _critic_is(blocks, "none", "apart"):
+    if not net.shared or _has_critic(blocks, "none", "apart"):
         return
     if blocks.critic_net is not None:
         message = "cannot be given with agent.net.shared: actor and critic are one net"
         yield Problem("agent.critic_net", message)
     message = "differs from the actor's, but a shared net has one optimizer; remove it"
-    yield from _unlike_the_actors(net, message)
+    yield from _differing_optimizer_keys(net, message)
     # shared says why critic_obs needs a body of its own
     may_have = {*OF_THE_HEAD, "obs"}
     for key in sorted(set(net.role_keys("critic")) - may_have):
@@ -93,12 +93,12 @@ def _shared_body_has_one_optimizer(blocks: Blocks) -> Iterator[Problem]:
         yield Problem(f"agent.net.critic_{key}", message, net.variants[f"critic_{key}"])
 
 
-def _critic_is(blocks: Blocks, *kinds: str) -> bool:
+def _has_critic(blocks: Blocks, *kinds: str) -> bool:
     """Whether the algorithm is known to have such a critic."""
     return blocks.algorithm is not None and blocks.algorithm.CRITIC in kinds
 
 
-def _tails_are_one_for_each_output(blocks: Blocks) -> Iterator[Problem]:
+def _check_tails(blocks: Blocks) -> Iterator[Problem]:
     agent = known(blocks.agent)
     problems: dict[str, Problem] = {}
     for block, net, role in built_nets(agent):
@@ -112,17 +112,17 @@ def _tails_are_one_for_each_output(blocks: Blocks) -> Iterator[Problem]:
     yield from problems.values()
 
 
-def _same_optimizer_means_same(blocks: Blocks) -> Iterator[Problem]:
+def _check_same_optimizer(blocks: Blocks) -> Iterator[Problem]:
     net = known(blocks.net)
     if not net.shared and net.use_same_optim:
         message = (
             "differs from the actor's, but use_same_optim is true; remove one of the "
             "two"
         )
-        yield from _unlike_the_actors(net, message)
+        yield from _differing_optimizer_keys(net, message)
 
 
-def _unlike_the_actors(net: NetSpec, message: str) -> Iterator[Problem]:
+def _differing_optimizer_keys(net: NetSpec, message: str) -> Iterator[Problem]:
     """A problem for each optimizer key of the critic whose value, in full, is not the
     actor's."""
     actor = net.for_role("actor").model_dump(mode="json")
@@ -133,14 +133,14 @@ def _unlike_the_actors(net: NetSpec, message: str) -> Iterator[Problem]:
             yield Problem(f"agent.net.{variant}", message, net.variants[variant])
 
 
-def _each_role_has_an_optimizer(blocks: Blocks) -> Iterator[Problem]:
+def _check_role_optimizers(blocks: Blocks) -> Iterator[Problem]:
     net = known(blocks.net)
     written_keys = set(net.model_fields_set) | set(net.variants)
     one_for_both = net.shared or net.use_same_optim or "optim_spec" in written_keys
     if one_for_both or blocks.critic_net is not None:
         return
     roles = [("actor", "critic")]
-    if not _critic_is(blocks, "none"):
+    if not _has_critic(blocks, "none"):
         roles.append(("critic", "actor"))
     for role, other in roles:
         if (
@@ -153,7 +153,7 @@ def _each_role_has_an_optimizer(blocks: Blocks) -> Iterator[Problem]:
             yield Problem(f"agent.net.{role}_optim_spec", message)
 
 
-def _polyak_has_a_coefficient(blocks: Blocks) -> Iterator[Problem]:
+def _check_polyak_coef(blocks: Blocks) -> Iterator[Problem]:
     """Rejects polyak averaging with coefficient 0, in the net that target networks
     copy."""
     algorithm = known(blocks.algorithm)
@@ -170,7 +170,7 @@ def _polyak_has_a_coefficient(blocks: Blocks) -> Iterator[Problem]:
         yield Problem(f"{path}.{key}", message, followed.polyak_coef)
 
 
-def _sharing_needs_global_optimizers(blocks: Blocks) -> Iterator[Problem]:
+def _check_global_optimizers(blocks: Blocks) -> Iterator[Problem]:
     meta = known(blocks.meta)
     if not meta.mode.lock_free:
         return
@@ -185,7 +185,7 @@ def _sharing_needs_global_optimizers(blocks: Blocks) -> Iterator[Problem]:
             yield Problem(f"{path}.name", message, optim.name)
 
 
-def _recurrent_critics_are_alike(blocks: Blocks) -> Iterator[Problem]:
+def _check_recurrent_critic(blocks: Blocks) -> Iterator[Problem]:
     net = known(blocks.net)
     path = "agent.net"
     critic_net = net
@@ -209,7 +209,7 @@ def _recurrent_critics_are_alike(blocks: Blocks) -> Iterator[Problem]:
         yield Problem(f"{path}.{key}", message, critic.sequence_length)
 
 
-def _nets_have_weights_that_fit(blocks: Blocks) -> Iterator[Problem]:
+def _check_weight_count(blocks: Blocks) -> Iterator[Problem]:
     for path, net in blocks.nets.items():
         weights = max(of_role.hidden_weights() for of_role in net.for_roles)
         message = WEIGHTS.refusal(weights)
@@ -220,15 +220,15 @@ def _nets_have_weights_that_fit(blocks: Blocks) -> Iterator[Problem]:
 
 
 NET_CHECKS = (
-    _arc_is_there,
-    _dueling_needs_q_values,
-    _nets_are_those_of_the_algorithm,
-    _shared_body_has_one_optimizer,
-    _tails_are_one_for_each_output,
-    _same_optimizer_means_same,
-    _each_role_has_an_optimizer,
-    _polyak_has_a_coefficient,
-    _sharing_needs_global_optimizers,
-    _recurrent_critics_are_alike,
-    _nets_have_weights_that_fit,
+    _check_arc,
+    _check_dueling,
+    _check_required_nets,
+    _check_shared_body,
+    _check_tails,
+    _check_same_optimizer,
+    _check_role_optimizers,
+    _check_polyak_coef,
+    _check_global_optimizers,
+    _check_recurrent_critic,
+    _check_weight_count,
 )

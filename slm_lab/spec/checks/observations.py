@@ -43,9 +43,9 @@ def observation_problems(
     has_input = agent.algorithm.CRITIC == "apart" and not discrete
     problems: dict[str, Problem] = {}
     for path, net, role in built_nets(agent):
-        of_net = list(_problems_of(path, net, role, layout))
+        of_net = list(_check_net(path, net, role, layout))
         if role == "critic" and has_input and not of_net:
-            of_net = list(_action_problems(path, net, layout))
+            of_net = list(_check_action(path, net, layout))
         problems |= {problem.path: problem for problem in of_net}
     return list(problems.values())
 
@@ -77,7 +77,7 @@ def action_fault(net: NetSpec, layout: ObservationLayout) -> tuple[str, str] | N
     return None
 
 
-def _action_problems(
+def _check_action(
     path: str, net: NetSpec, layout: ObservationLayout
 ) -> Iterator[Problem]:
     of_role = net.for_role("critic")
@@ -105,7 +105,7 @@ def vector_fault(net: str, shape: Shape) -> str | None:
     )
 
 
-def _problems_of(
+def _check_net(
     path: str, net: NetSpec, role: Role, layout: ObservationLayout
 ) -> Iterator[Problem]:
     if sees_parts(net.for_role(role), layout):

@@ -79,23 +79,23 @@ def encoder_shape(layout: ObservationLayout, part: Part) -> tuple[int, ...]:
 
 def part_problems(net: NetSpec, layout: ObservationLayout) -> Iterator[Problem]:
     """The problems of the net of a role with the parts of an observation."""
-    yield from _unknown_names(net, layout)
-    yield from _second_states(net)
+    yield from _check_names(net, layout)
+    yield from _check_recurrent_encoders(net)
     seen = parts_seen(net, layout)
     encoders = encoders_of(net, layout)
     for name, encoder in encoders.items():
         place = f"{net.path_of('parts')}.{name}"
         if name not in net.parts:
             place = net.block
-        yield from _encoder_problems(place, encoder, layout, seen[name])
-    yield from _wide_indices(net.path_of("parts"), seen, encoders)
+        yield from _check_encoder(place, encoder, layout, seen[name])
+    yield from _check_index_widths(net.path_of("parts"), seen, encoders)
     has_image = any(part.is_image for part in seen.values())
     if net.NEEDS_IMAGES and seen and not has_image:
         message = f"takes images, and there is none among {', '.join(seen)}; use MLPNet"
         yield Problem(net.path_of("type"), message, net.type)
 
 
-def _second_states(net: NetSpec) -> Iterator[Problem]:
+def _check_recurrent_encoders(net: NetSpec) -> Iterator[Problem]:
     """Recurrent encoders, if the net or another encoder is recurrent too."""
     names = [name for name, encoder in net.parts.items() if encoder.RECURRENT]
     first = "the net itself"
@@ -110,7 +110,7 @@ def _second_states(net: NetSpec) -> Iterator[Problem]:
 WIDEST_ONE_HOT = 65_536
 
 
-def _wide_indices(
+def _check_index_widths(
     path: str, seen: Mapping[str, Part], encoders: Mapping[str, EncoderBlock]
 ) -> Iterator[Problem]:
     """Indices whose one-hots would be longer than any layer should see. `path` is the
@@ -127,7 +127,7 @@ def _wide_indices(
             yield Problem(f"{path}.{name}", message)
 
 
-def _unknown_names(net: NetSpec, layout: ObservationLayout) -> Iterator[Problem]:
+def _check_names(net: NetSpec, layout: ObservationLayout) -> Iterator[Problem]:
     obs = net.path_of("obs")
     parts = net.path_of("parts")
     known = layout.names or (WHOLE,)
@@ -138,7 +138,7 @@ def _unknown_names(net: NetSpec, layout: ObservationLayout) -> Iterator[Problem]
         **{f"{obs}.{index}": name for index, name in enumerate(net.obs or ())},
         **{f"{parts}.{name}": name for name in net.parts},
     }
-    yield from _named_twice(obs, net.obs or ())
+    yield from _check_repeated_names(obs, net.obs or ())
     for place, name in places.items():
         if name not in known:
             yield Problem(place, unknown_part(layout), name)
@@ -146,7 +146,7 @@ def _unknown_names(net: NetSpec, layout: ObservationLayout) -> Iterator[Problem]
             yield Problem(place, f"is not seen; add it to {obs}", name)
 
 
-def _named_twice(path: str, names: Sequence[str]) -> Iterator[Problem]:
+def _check_repeated_names(path: str, names: Sequence[str]) -> Iterator[Problem]:
     for index, name in enumerate(names):
         if name in names[:index]:
             yield Problem(f"{path}.{index}", "is there twice; remove one", name)
@@ -161,7 +161,7 @@ def unknown_part(layout: ObservationLayout) -> str:
     return f"the observation has no such part; it has {', '.join(layout.names)}"
 
 
-def _encoder_problems(
+def _check_encoder(
     path: str, encoder: EncoderBlock, layout: ObservationLayout, part: Part
 ) -> Iterator[Problem]:
     if encoder.type == EMBEDDING and not part.sizes:

@@ -37,7 +37,7 @@ def unused_keys(blocks: Blocks) -> list[Problem]:
     return notes
 
 
-def _nothing_to_learn(blocks: Blocks) -> Iterator[Problem]:
+def _check_unused_nets(blocks: Blocks) -> Iterator[Problem]:
     algorithm = known(blocks.algorithm)
     paths = list(blocks.nets)
     if blocks.memory is not None:
@@ -46,7 +46,7 @@ def _nothing_to_learn(blocks: Blocks) -> Iterator[Problem]:
         yield from (Problem(path, f"{algorithm.name} learns nothing") for path in paths)
 
 
-def _blocks_of_modes(blocks: Blocks) -> Iterator[Problem]:
+def _check_unused_modes(blocks: Blocks) -> Iterator[Problem]:
     """Keys of `meta.<word>` if `distributed` names another mode."""
     meta = known(blocks.meta)
     for word in MODES.names():
@@ -61,7 +61,7 @@ def _blocks_of_modes(blocks: Blocks) -> Iterator[Problem]:
                 yield Problem(path, f'distributed is not "{word}"')
 
 
-def _keys_of_a_critic(blocks: Blocks) -> Iterator[Problem]:
+def _check_unused_critic_keys(blocks: Blocks) -> Iterator[Problem]:
     algorithm = known(blocks.algorithm)
     if not algorithm.has_one_net:
         return
@@ -71,16 +71,16 @@ def _keys_of_a_critic(blocks: Blocks) -> Iterator[Problem]:
             yield Problem(f"agent.net.critic_{key}", message)
 
 
-def _targets(blocks: Blocks) -> Iterator[Problem]:
+def _check_unused_target_keys(blocks: Blocks) -> Iterator[Problem]:
     for path, net in blocks.nets.items():
         for key in TARGET_KEYS:
             for changed in net.changed(key):
-                reason = _no_target(blocks, net, changed)
+                reason = _reason_without_target(blocks, net, changed)
                 if reason:
                     yield Problem(f"{path}.{changed}", reason)
 
 
-def _no_target(blocks: Blocks, net: NetSpec, key: str) -> str:
+def _reason_without_target(blocks: Blocks, net: NetSpec, key: str) -> str:
     """Why a key of target networks has no effect; "" if it has one, or if this is
     unknown."""
     algorithm = known(blocks.algorithm)
@@ -99,7 +99,12 @@ def _no_target(blocks: Blocks, net: NetSpec, key: str) -> str:
     return ""
 
 
-UNUSED_KEYS = (_nothing_to_learn, _blocks_of_modes, _keys_of_a_critic, _targets)
+UNUSED_KEYS = (
+    _check_unused_nets,
+    _check_unused_modes,
+    _check_unused_critic_keys,
+    _check_unused_target_keys,
+)
 
 
 def suspicious_settings(blocks: Blocks) -> list[Problem]:
@@ -107,7 +112,7 @@ def suspicious_settings(blocks: Blocks) -> list[Problem]:
     return findings(blocks, (), SUSPICIOUS)
 
 
-def _nothing_is_explored(blocks: Blocks) -> Iterator[Problem]:
+def _check_exploration(blocks: Blocks) -> Iterator[Problem]:
     algorithm = known(blocks.algorithm)
     greedy = algorithm.action_pdtype in ("default", "Argmax")
     greedy = greedy and algorithm.action_policy == "default"
@@ -128,7 +133,7 @@ def _nothing_is_explored(blocks: Blocks) -> Iterator[Problem]:
             yield Problem(path, "and stays 0, so nothing is explored", 0)
 
 
-def _best_agent_may_be_reset(blocks: Blocks) -> Iterator[Problem]:
+def _check_best_agent(blocks: Blocks) -> Iterator[Problem]:
     """Warns if returns of the networks before a reset choose the best agent."""
     frequency = known(blocks.algorithm).frames_between_resets
     if frequency is not None and known(blocks.meta).rigorous_eval == 0:
@@ -139,7 +144,7 @@ def _best_agent_may_be_reset(blocks: Blocks) -> Iterator[Problem]:
         yield Problem("agent.algorithm.reset_frequency", message, frequency)
 
 
-def _net_sees_raw_observations(blocks: Blocks) -> Iterator[Problem]:
+def _check_normalised_obs(blocks: Blocks) -> Iterator[Problem]:
     """Warns if a net lacks the statistics of observations that are a part of it."""
     env = known(blocks.env)
     for path, net in blocks.nets.items():
@@ -151,7 +156,7 @@ def _net_sees_raw_observations(blocks: Blocks) -> Iterator[Problem]:
             yield Problem(f"{path}.type", message, net.type)
 
 
-def _targets_lag_behind(blocks: Blocks) -> Iterator[Problem]:
+def _check_target_copies(blocks: Blocks) -> Iterator[Problem]:
     """Warns if a target network hardly ever differs from the net that it copies."""
     agent = known(blocks.agent)
     num_envs = known(blocks.env).num_envs
@@ -176,7 +181,7 @@ def _targets_lag_behind(blocks: Blocks) -> Iterator[Problem]:
     yield Problem(path, message, net.update_frequency)
 
 
-def _targets_hardly_lag(blocks: Blocks) -> Iterator[Problem]:
+def _check_target_averages(blocks: Blocks) -> Iterator[Problem]:
     """Warns of averages that keep less of the target than they take from the net."""
     agent = known(blocks.agent)
     if not agent.algorithm.HAS_TARGETS:
@@ -201,7 +206,7 @@ def _algorithm_of_one(blocks: Blocks) -> AlgorithmSpec:
     return known(algorithm)
 
 
-def _crossq_goes_without_its_norm(blocks: Blocks) -> Iterator[Problem]:
+def _check_crossq_norm(blocks: Blocks) -> Iterator[Problem]:
     agent = known(blocks.agent)
     if not agent.algorithm.ALWAYS_NORMALISES:
         return
@@ -214,7 +219,7 @@ def _crossq_goes_without_its_norm(blocks: Blocks) -> Iterator[Problem]:
         yield Problem(f"agent.{agent.net_key('critic')}.arc", message)
 
 
-def _nothing_is_learned(blocks: Blocks) -> Iterator[Problem]:
+def _check_first_event(blocks: Blocks) -> Iterator[Problem]:
     """Warns if the budget ends before the first training event, as far as the spec
     shows it."""
     env = known(blocks.env)
@@ -232,7 +237,7 @@ def _nothing_is_learned(blocks: Blocks) -> Iterator[Problem]:
         yield Problem("env.max_frame", message, env.max_frame)
 
 
-def _nothing_is_published(blocks: Blocks) -> Iterator[Problem]:
+def _check_publish_frequency(blocks: Blocks) -> Iterator[Problem]:
     """Warns if actors never get new weights. Checks only training events of a fixed
     size."""
     algorithm = known(blocks.algorithm)
@@ -268,7 +273,7 @@ def has_few_rows(env: EnvSpec, meta: MetaSpec) -> bool:
     return meta.share_of(env.max_frame) // frequency < FEW_ROWS
 
 
-def _rows_are_few(blocks: Blocks) -> Iterator[Problem]:
+def _check_row_count(blocks: Blocks) -> Iterator[Problem]:
     env = known(blocks.env)
     meta = known(blocks.meta)
     frequency = known(meta.log_frequency)
@@ -281,13 +286,13 @@ def _rows_are_few(blocks: Blocks) -> Iterator[Problem]:
 
 
 SUSPICIOUS = (
-    _nothing_is_explored,
-    _best_agent_may_be_reset,
-    _net_sees_raw_observations,
-    _targets_lag_behind,
-    _targets_hardly_lag,
-    _crossq_goes_without_its_norm,
-    _nothing_is_learned,
-    _nothing_is_published,
-    _rows_are_few,
+    _check_exploration,
+    _check_best_agent,
+    _check_normalised_obs,
+    _check_target_copies,
+    _check_target_averages,
+    _check_crossq_norm,
+    _check_first_event,
+    _check_publish_frequency,
+    _check_row_count,
 )

@@ -20,7 +20,7 @@ from pydantic_core import CoreSchema
 from slm_lab.spec.modes import MODES
 from slm_lab.spec.schema.block import spec_error
 from slm_lab.spec.schema.bounds import KEPT, LIST, STEPS_PER_FRAME, UpperBound
-from slm_lab.spec.schema.messages import not_among
+from slm_lab.spec.schema.messages import choice_message
 
 
 def _whole(value: Any) -> Any:
@@ -95,7 +95,7 @@ def _seconds_of_networks(value: Any) -> Any:
 def _word_of_a_mode(value: Any) -> Any:
     if value is False or (isinstance(value, str) and value in MODES.names()):
         return value
-    known = not_among(value, [False, *MODES.names()])
+    known = choice_message(value, [False, *MODES.names()])
     if isinstance(value, str) and MODES.nearest(value) is None:
         known += (
             "; for another mode install the package that has it, or name it with "

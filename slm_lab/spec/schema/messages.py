@@ -65,7 +65,7 @@ def reword(
     if kind == "extra_forbidden":
         return unknown_name("key", key, file_keys)
     if kind == "literal_error" and field is not None:
-        return not_among(details["input"], _literal_values(field.annotation))
+        return choice_message(details["input"], _literal_values(field.annotation))
     if kind in TYPES:
         nullable = field is not None and type(None) in get_args(field.annotation)
         return (
@@ -115,7 +115,7 @@ def unknown_name(
     return f"unknown {kind}; known: {', '.join(known)}"
 
 
-def not_among(written: object, allowed: Sequence[object]) -> str:
+def choice_message(written: object, allowed: Sequence[object]) -> str:
     """ "must be one of …", with the nearest allowed word if there is one."""
     words = [value for value in allowed if isinstance(value, str)]
     nearest = None

@@ -38,7 +38,7 @@ from slm_lab.spec.schema.fields import (
     SecondsOfNetworks,
     SpecOrRatio,
 )
-from slm_lab.spec.schema.messages import not_among, show, unknown_name
+from slm_lab.spec.schema.messages import choice_message, show, unknown_name
 from slm_lab.spec.schema.rules import NoEffect, Refused
 from slm_lab.spec.schema.scheduler import SchedulerSpec
 
@@ -86,7 +86,7 @@ def _word_as_correction(value: Any) -> Any:
     words = get_args(CorrectionName)
     if isinstance(value, str):
         if value not in words:
-            raise spec_error(not_among(value, words))
+            raise spec_error(choice_message(value, words))
         return {"name": value}
     if not isinstance(value, Mapping | BaseModel):
         raise spec_error(
@@ -292,7 +292,7 @@ class SimulateSpec(Block):
 
 
 def _as_simulation(value: Any) -> Any:
-    """true is a block of defaults."""
+    """The block that a value stands for; true is a block of defaults."""
     if value is True:
         return {}
     if value is False:

@@ -159,7 +159,7 @@ class PPOSpec(MinibatchLearningSpec):
 
     @field_validator("normalize_advantages", mode="before")
     @classmethod
-    def _true_is_standardize(cls, value: Any) -> Any:
+    def _standardize_if_true(cls, value: Any) -> Any:
         if isinstance(value, bool):
             if value:
                 return "standardize"

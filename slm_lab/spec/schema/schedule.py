@@ -64,7 +64,7 @@ class ScheduleSpec(Block):
         return self.name in DECAYS
 
     def build(self) -> Schedule:
-        """Its values by frame."""
+        """The schedule that has its values by frame."""
         return Schedule(
             start_val=self.start_val,
             end_val=self.end_val,

@@ -23,7 +23,7 @@ class TorchEntry(NamedTuple):
     """A class of torch: its arguments, or the reason why a spec cannot use it."""
 
     arguments: Mapping[str, Any]
-    """Their defaults; `...` for a required one."""
+    """The default of each argument; `...` for a required one."""
     refused: str | None
 
     def json_schema(self, name: str) -> dict[str, Any]:

@@ -159,7 +159,7 @@ class RowResult:
         return sorted(judged, key=_is_not_comparable)
 
     def seeds(self, zero: float = 0.0, unit: float = 1.0, second: float = 0.0) -> Seeds:
-        """Its trainings with returns as one curve. The values are less `zero`, in units
+        """The trainings with returns as one curve. The values are less `zero`, in units
         of `unit`. They are over frames, or over training time in units of `second`."""
         drawn = [record for record in self.finished if record.curve.frame]
         finals = np.array([record.final_return for record in drawn], np.float64)
@@ -208,7 +208,7 @@ class RowResult:
 
 
 def _deviation(values: FloatArray) -> float:
-    """Over seeds (S,); 0 for a single one."""
+    """The standard deviation over seeds (S,); 0 for a single one."""
     if len(values) < 2:
         return 0.0
     return float(values.std(ddof=1))

@@ -21,7 +21,7 @@ from slm_lab.spec.modes import MODES, mode_of
 from slm_lab.spec.override import Setting
 from slm_lab.spec.parse import Parsed
 from slm_lab.spec.schema.agent import optimizer_paths
-from slm_lab.spec.schema.messages import not_among
+from slm_lab.spec.schema.messages import choice_message
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.studies.compare.plan import Plan, Variant, consecutive_seeds
 from slm_lab.studies.requirements import check_machine, check_spaces
@@ -89,7 +89,7 @@ def _modes(request: CompareRequest) -> Sequence[str]:
             message = "this is the baseline and always included; leave it out"
             raise UsageError(f"--modes false: {message}")
         if mode not in MODES.names():
-            raise UsageError(f"--modes {mode}: {not_among(mode, MODES.names())}")
+            raise UsageError(f"--modes {mode}: {choice_message(mode, MODES.names())}")
     if request.modes is None:
         return MODES.names()
     return request.modes

@@ -71,7 +71,7 @@ class CompareRun(PlannedTrainings):
         self,
         opens: Callable[[Planned], None] = lambda planned: None,
         trains: Callable[[Planned, PreparedRun], TrialResult] = lambda planned, run: (
-            run.start(lambda board: None)
+            run.start(lambda status_board: None)
         ),
     ) -> None:
         """Runs what is left to run. Calls `opens` before each training, and `trains` to

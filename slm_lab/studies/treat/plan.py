@@ -63,7 +63,7 @@ class Treatment(NamedTuple):
     frames: int
     """The total frames of each remedy, after the beginning of the illness."""
     remedies: tuple[TriedRemedy, ...]
-    """In the order of the plan's variants."""
+    """The remedies in the order of the plan's variants."""
 
     @classmethod
     def of(cls, plan: Plan) -> "Treatment":

@@ -46,8 +46,8 @@ def run_and_suspend(folder, actor):
         (run_dir.root / part).mkdir(parents=True)
     hung = []
 
-    def hang(board):
-        if not hung and board.clock_slots[actor] > 1500:
+    def hang(status_board):
+        if not hung and status_board.clock_slots[actor] > 1500:
             hung.append(session_of(os.getpid(), actor))
             hung[0].suspend()
 

@@ -202,8 +202,8 @@ def test_a_hanging_rank_is_detected_and_all_ranks_restart(folder):
     run_dir = empty_run(folder)
     hung = []
 
-    def hang(board):
-        if not hung and board.clock_slots[1] > 750:
+    def hang(status_board):
+        if not hung and status_board.clock_slots[1] > 750:
             hung.append(session_of(os.getpid(), 1))
             hung[0].suspend()
 

@@ -174,7 +174,7 @@ def test_a_hanging_rank_is_not_waited_for_beyond_the_timeout(
     spec = load_spec(folder / "spec.json", NAME)
     frozen = []
 
-    def freeze(board):
+    def freeze(status_board):
         if not frozen and manifest_exists(folder):
             frozen.append(rank_on_a_node(1))
             frozen[0].suspend()

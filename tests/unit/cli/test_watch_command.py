@@ -30,29 +30,35 @@ def test_a_board_shows_the_last_row_of_each_session_while_it_trains(tmp_path):
     run = write_run(tmp_path, ppo(meta__max_session=2), rows=5)
     rows = run.session(0, 0).rows.read_text().splitlines()
     lock = RunLock(run.root)
-    board = board_of(tmp_path)
-    board.look()
+    status_board = board_of(tmp_path)
+    status_board.look()
     known = dict(zip(rows[0].split(","), rows[-1].split(","), strict=True))
-    progress = board.read(0)
+    progress = status_board.read(0)
     assert (progress.phase, progress.frame) == (Phase.RUNNING, int(known["frame"]))
     assert progress.fps == float(known["fps"])
-    assert board.is_training
+    assert status_board.is_training
     with run.session(0, 0).rows.open("a") as file:
         file.write(rows[-1].replace(known["frame"], "9999", 1) + "\n")
-    board.look()
-    assert board.read(0).frame == 9999
+    status_board.look()
+    assert status_board.read(0).frame == 9999
     lock.release()
-    board.look()
-    assert (board.is_training, board.read(0).phase) == (False, Phase.STOPPED)
+    status_board.look()
+    assert (status_board.is_training, status_board.read(0).phase) == (
+        False,
+        Phase.STOPPED,
+    )
 
 
 def test_a_session_without_rows_starts(tmp_path):
     run = write_run(tmp_path, rows=0)
     lock = RunLock(run.root)
-    board = board_of(tmp_path)
-    board.look()
-    assert (board.read(0).phase, board.read(0).frame) == (Phase.STARTING, 0)
-    assert board.flow(0) is None
+    status_board = board_of(tmp_path)
+    status_board.look()
+    assert (status_board.read(0).phase, status_board.read(0).frame) == (
+        Phase.STARTING,
+        0,
+    )
+    assert status_board.flow(0) is None
     lock.release()
 
 
@@ -60,9 +66,9 @@ def test_ended_sessions_are_shown_as_they_ended(tmp_path):
     write_ended(
         tmp_path, "small", ppo(meta__max_session=2), endings=("finished", "failed")
     )
-    board = board_of(tmp_path)
-    board.look()
-    assert [board.read(session).phase for session in (0, 1)] == [
+    status_board = board_of(tmp_path)
+    status_board.look()
+    assert [status_board.read(session).phase for session in (0, 1)] == [
         Phase.DONE,
         Phase.FAILED,
     ]

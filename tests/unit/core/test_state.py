@@ -1,6 +1,6 @@
 """A class lists what a checkpoint holds of it."""
 
-from collections import deque
+from collections import Counter, defaultdict, deque
 from typing import ClassVar
 
 import numpy as np
@@ -205,3 +205,29 @@ def test_an_optional_key_may_be_missing():
     assert limited.state_dict()["limit"] == 5
     limited.load_state_dict(Inner(1).state_dict())
     assert limited.limit == 5
+
+
+class Sparse(SavedFields):
+    saved: ClassVar = {"count": "count"}
+    merged: ClassVar = ("part",)
+
+    def __init__(self, part=None):
+        self.count = 1
+        self.part = part
+
+
+def test_a_merged_part_that_is_not_there_adds_no_key():
+    assert Sparse().state_dict() == {"count": 1}
+    assert Sparse(Inner(0)).state_dict().keys() == {"count", "parts", "names"}
+    whole = Sparse()
+    whole.load_state_dict(Sparse(Inner(0)).state_dict())
+    assert whole.part is None
+
+
+@pytest.mark.parametrize("empty", [{}, Counter(), defaultdict(int)])
+def test_a_dict_keeps_its_type(empty):
+    part = Part(empty)
+    part.load_state_dict({"count": {"a": 2}})
+    assert type(part._count) is type(empty)
+    assert part._count == {"a": 2}
+    assert not empty  # others may hold it

@@ -15,67 +15,69 @@ from slm_lab.storage.result import Ending, SessionResult
 from tests.faults.lab import wait_until
 
 
-def finish(task, raw_board, connection, parent):
+def finish(task, raw_status_board, connection, parent):
     connection.send(SessionResult(task.session, Ending.FINISHED, 10))
 
 
-def leave(task, raw_board, connection, parent):
+def leave(task, raw_status_board, connection, parent):
     sys.exit(0)
 
 
-def hang_after_the_result(task, raw_board, connection, parent):
+def hang_after_the_result(task, raw_status_board, connection, parent):
     connection.send(SessionResult(task.session, Ending.FINISHED, 10))
     signal.pause()
 
 
-def break_the_pipe(task, raw_board, connection, parent):
+def break_the_pipe(task, raw_status_board, connection, parent):
     """A length that no content follows, as of a process killed in the middle of a
     send."""
     os.write(connection.fileno(), b"\x00\x00\x10\x00half")
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def wait_for_the_stop(task, raw_board, connection, parent):
-    board = StatusBoard(raw_board, task.num_sessions)
-    board.write(task.session, phase=Phase.RUNNING)
-    wait_until(lambda: board.stop_requested)
+def wait_for_the_stop(task, raw_status_board, connection, parent):
+    status_board = StatusBoard(raw_status_board, task.num_sessions)
+    status_board.write(task.session, phase=Phase.RUNNING)
+    wait_until(lambda: status_board.stop_requested)
     connection.send(SessionResult(task.session, Ending.INTERRUPTED, 5))
 
 
-def hang(task, raw_board, connection, parent):
-    StatusBoard(raw_board, task.num_sessions).write(task.session, phase=Phase.RUNNING)
+def hang(task, raw_status_board, connection, parent):
+    StatusBoard(raw_status_board, task.num_sessions).write(
+        task.session, phase=Phase.RUNNING
+    )
     signal.pause()
 
 
-def die_after_frames(task, raw_board, connection, parent):
+def die_after_frames(task, raw_status_board, connection, parent):
     """Makes one frame more than its predecessor, of whose death it knows."""
-    board = StatusBoard(raw_board, task.num_sessions)
-    assert bool(task.replaces) == bool(board.clock_slots[task.session])
-    board.clock_slots[task.session] += 1
+    status_board = StatusBoard(raw_status_board, task.num_sessions)
+    assert bool(task.replaces) == bool(status_board.clock_slots[task.session])
+    status_board.clock_slots[task.session] += 1
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def die_then_fail_to_begin(task, raw_board, connection, parent):
+def die_then_fail_to_begin(task, raw_status_board, connection, parent):
     """The first makes a frame and dies; those that replace it cannot even begin."""
     if not task.replaces:
-        StatusBoard(raw_board, task.num_sessions).clock_slots[task.session] += 1
+        StatusBoard(raw_status_board, task.num_sessions).clock_slots[task.session] += 1
         os.kill(os.getpid(), signal.SIGKILL)
-    fail_at_once(task, raw_board, connection, parent)
+    fail_at_once(task, raw_status_board, connection, parent)
 
 
-def die_at_once(task, raw_board, connection, parent):
+def die_at_once(task, raw_status_board, connection, parent):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def fail_at_once(task, raw_board, connection, parent):
+def fail_at_once(task, raw_status_board, connection, parent):
     connection.send(SessionResult(task.session, Ending.FAILED, 0, "it cannot begin"))
     sys.exit(1)
 
 
-def begin(task, raw_board, connection, parent):
-    board = StatusBoard(raw_board, task.num_sessions)
-    board.clock_slots[task.session] = 7
-    board.write(task.session, phase=Phase.STARTING)
+def begin(task, raw_status_board, connection, parent):
+    status_board = StatusBoard(raw_status_board, task.num_sessions)
+    status_board.clock_slots[task.session] = 7
+    status_board.write(task.session, phase=Phase.STARTING)
     signal.pause()
 
 

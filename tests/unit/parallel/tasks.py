@@ -32,13 +32,13 @@ def worker_tasks(folder, spec, count):
 
 def processes_that(acts, folder, **limits):
     """Processes of which each does one of the acts, if `act` is their target; and their
-    board."""
-    board = StatusBoard.allocate(CONTEXT, len(acts))
+    status board."""
+    status_board = StatusBoard.allocate(CONTEXT, len(acts))
     tasks = worker_tasks(folder, parse(ppo()), len(acts))
     tasks = [
         replace(t, imports=(what.__name__,))
         for t, what in zip(tasks, acts, strict=True)
     ]
     return Supervisor(
-        Processes(board), tasks, board, restart=replacement, **limits
-    ), board
+        Processes(status_board), tasks, status_board, restart=replacement, **limits
+    ), status_board

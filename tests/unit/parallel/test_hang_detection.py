@@ -50,12 +50,12 @@ class Running:
     sessions = range(3)
 
     def __init__(self):
-        self.board = StatusBoard.allocate(CONTEXT, 3, COPIES)
+        self.status_board = StatusBoard.allocate(CONTEXT, 3, COPIES)
         for session in range(3):
-            self.board.write(session, phase=Phase.RUNNING)
+            self.status_board.write(session, phase=Phase.RUNNING)
 
     def step(self):
-        self.board.clock_slots[self.silent] += 1
+        self.status_board.clock_slots[self.silent] += 1
 
     @property
     def seconds(self):
@@ -64,16 +64,16 @@ class Running:
         return self.fixed
 
     def be(self, phase, restarts=0):
-        self.board.write(self.silent, phase=phase, restarts=restarts)
+        self.status_board.write(self.silent, phase=phase, restarts=restarts)
 
     def beat(self):
-        self.board.heartbeats[self.silent] += 1
+        self.status_board.heartbeats[self.silent] += 1
 
     def mark(self, slot, number):
-        getattr(self.board, slot)[self.silent] = number
+        getattr(self.status_board, slot)[self.silent] = number
 
     def copies(self, *marks):
-        self.board.marks[self.silent] = marks
+        self.status_board.marks[self.silent] = marks
 
 
 class Independent(Running):
@@ -81,10 +81,10 @@ class Independent(Running):
 
     def __init__(self):
         super().__init__()
-        self.due = partial(session_due, self.board, self.sessions)
+        self.due = partial(session_due, self.status_board, self.sessions)
 
     def others(self):
-        self.board.clock_slots[[0, 2]] += 1
+        self.status_board.clock_slots[[0, 2]] += 1
 
 
 class Worker(Running):
@@ -92,10 +92,10 @@ class Worker(Running):
 
     def __init__(self):
         super().__init__()
-        self.due = partial(worker_due, self.board)
+        self.due = partial(worker_due, self.status_board)
 
     def others(self):
-        self.board.clock_slots[[0, 2]] += 1
+        self.status_board.clock_slots[[0, 2]] += 1
 
 
 class Rank(Running):
@@ -104,7 +104,7 @@ class Rank(Running):
     def __init__(self):
         super().__init__()
         self.place = GroupBuffers.of(3)
-        self.due = partial(rank_due, self.board, self.place)
+        self.due = partial(rank_due, self.status_board, self.place)
         self.place.arrivals[[0, 2]] += 1
 
     def others(self):
@@ -133,11 +133,11 @@ class Actor(Running):
             requests=None,
             max_unrolls=100,
         )
-        self.due = partial(actor_due, self.board, self.queue)
+        self.due = partial(actor_due, self.status_board, self.queue)
         self.sessions = range(1, 3)
 
     def others(self):
-        self.board.clock_slots[2] += 1
+        self.status_board.clock_slots[2] += 1
 
     def fill(self, actor=0):
         rings = self.queue.rings
@@ -151,9 +151,9 @@ class LateActor(Actor):
 
     def __init__(self):
         super().__init__()
-        self.due = partial(late_due, self.board)
-        self.board.write(2, phase=Phase.DONE)
-        LearnerQueue(self.queue, self.board).end()
+        self.due = partial(late_due, self.status_board)
+        self.status_board.write(2, phase=Phase.DONE)
+        LearnerQueue(self.queue, self.status_board).end()
 
 
 class Learner(Actor):
@@ -164,7 +164,7 @@ class Learner(Actor):
 
     def __init__(self):
         super().__init__()
-        self.due = partial(learner_due, self.board, self.queue)
+        self.due = partial(learner_due, self.status_board, self.queue)
         self.sessions = range(1)
         self.fill(1)
 
@@ -183,7 +183,7 @@ class EvaluatingLearner(Learner):
 
     def __init__(self):
         super().__init__()
-        self.due = partial(evaluation_due, self.board)
+        self.due = partial(evaluation_due, self.status_board)
         self.mark("at_barrier", PAUSED)
 
 
@@ -221,7 +221,7 @@ NOT_DUE = {
         "has not started": partial(Running.be, phase=Phase.WAITING),
         "has ended": partial(Running.be, phase=Phase.DONE),
     },
-    EvaluatingLearner: {"trains": lambda self: self.board.at_barrier.fill(0)},
+    EvaluatingLearner: {"trains": lambda self: self.status_board.at_barrier.fill(0)},
     Actor: {
         "waits for a slot": Actor.fill,
         "has not started": partial(Running.be, phase=Phase.WAITING),
@@ -231,12 +231,14 @@ NOT_DUE = {
     },
     LateActor: {
         "has ended": partial(Running.be, phase=Phase.DONE),
-        "user stops": lambda self: self.board.request_stop(),
-        "learner continues": lambda self: self.board.at_barrier.fill(0),
+        "user stops": lambda self: self.status_board.request_stop(),
+        "learner continues": lambda self: self.status_board.at_barrier.fill(0),
     },
     Learner: {
         "no actor waits": lambda self: self.queue.ring_bytes.zero_(),
-        "pauses": lambda self: LearnerQueue(self.queue, self.board).pause_actors(True),
+        "pauses": lambda self: LearnerQueue(self.queue, self.status_board).pause_actors(
+            True
+        ),
         "starts": partial(Running.be, phase=Phase.STARTING),
     },
 }
@@ -259,7 +261,7 @@ def watch(monkeypatch):
 
     def of(case, limits=LIMITS, reasons=False):
         detector = HangDetector(
-            board=case.board,
+            status_board=case.status_board,
             sessions=case.sessions,
             due=case.due,
             limits=limits,
@@ -381,7 +383,7 @@ def test_an_observer_that_was_suspended_blames_no_process(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(hang_detector, "time", clock)
     case = Worker()
-    detector = HangDetector(case.board, case.sessions, case.due, LIMITS)
+    detector = HangDetector(case.status_board, case.sessions, case.due, LIMITS)
     detector.hung()
     for _ in range(CHECKS_TO_HANG):
         clock.now += 100 * case.seconds
@@ -402,7 +404,7 @@ def test_an_evaluation_and_a_checkpoint_show_that_a_rank_makes_progress(tmp_path
     first, second = run_ranks(spec, tmp_path, 2)
     steps = read_rows(first.paths.eval_rows)["episode_length"].sum()
     evaluating, waiting = (
-        rank.board.heartbeats[rank.index] for rank in (first, second)
+        rank.status_board.heartbeats[rank.index] for rank in (first, second)
     )
     assert evaluating > steps > 0
     assert 0 < waiting < 10

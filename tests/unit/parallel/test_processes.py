@@ -69,14 +69,14 @@ def is_server(process):
 
 @pytest.mark.medium
 def test_results_come_in_the_order_of_the_tasks_with_their_exit_codes(make):
-    launcher, board = make(finish, leave, break_the_pipe)
+    launcher, status_board = make(finish, leave, break_the_pipe)
     first, second, third = launcher.run(nothing)
     assert (first.ending, first.frame, first.exit_code) == (Ending.FINISHED, 10, 0)
     assert (second.ending, second.exit_code) == (Ending.FAILED, 0)
     assert "ended early" in second.error
     assert (third.ending, third.exit_code) == (Ending.FAILED, -signal.SIGKILL)
     assert "signal 9" in third.error
-    assert [board.read(s).phase for s in (1, 2)] == [Phase.FAILED] * 2
+    assert [status_board.read(s).phase for s in (1, 2)] == [Phase.FAILED] * 2
 
 
 @pytest.mark.medium
@@ -98,24 +98,24 @@ def test_a_process_that_hangs_after_its_result_is_killed_and_has_finished(
 
 
 def test_after_a_stop_running_processes_end_and_waiting_ones_never_start(make):
-    launcher, board = make(wait_for_the_stop, finish, max_parallel=1)
+    launcher, status_board = make(wait_for_the_stop, finish, max_parallel=1)
 
     def stop_once_it_runs():
-        if board.read(0).phase is Phase.RUNNING:
-            board.request_stop()
+        if status_board.read(0).phase is Phase.RUNNING:
+            status_board.request_stop()
 
     results = launcher.run(stop_once_it_runs)
     assert [result.ending for result in results] == [Ending.INTERRUPTED] * 2
-    assert board.read(1).phase is Phase.STOPPED
+    assert status_board.read(1).phase is Phase.STOPPED
 
 
 @pytest.mark.medium
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, ValueError])
 def test_no_process_is_left_after_any_exception(make, error):
-    launcher, board = make(hang, hang)
+    launcher, status_board = make(hang, hang)
 
     def fail_once_it_runs():
-        if board.read(0).phase is Phase.RUNNING:
+        if status_board.read(0).phase is Phase.RUNNING:
             raise error
 
     with pytest.raises(error):
@@ -129,7 +129,7 @@ def test_where_a_limit_keeps_a_process_from_starting_its_session_fails_in_one_li
     make, monkeypatch, vital
 ):
     """The other one trains to its end, if it can without it."""
-    launcher, board = make(finish, hang, max_parallel=2, vital=vital)
+    launcher, status_board = make(finish, hang, max_parallel=2, vital=vital)
     start_one = processes.start
 
     def fail_at_the_second(process):
@@ -143,7 +143,7 @@ def test_where_a_limit_keeps_a_process_from_starting_its_session_fails_in_one_li
     assert "could not be started: no more processes" in results[1].error
     assert "ulimit -u" in results[1].error
     assert len(results[1].error.splitlines()) == 1
-    assert board.reasons[1] == results[1].error
+    assert status_board.reasons[1] == results[1].error
     assert results[0].ending is (Ending.FAILED if vital else Ending.FINISHED)
     assert left_behind() == []
 

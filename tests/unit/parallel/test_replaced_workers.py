@@ -34,7 +34,7 @@ def make(monkeypatch, tmp_path):
 @pytest.mark.medium
 def test_a_killed_worker_is_replaced_as_often_as_allowed(make):
     """Each adds a frame before it dies; each sees how its predecessor died."""
-    launcher, board = make(die_after_frames, finish, max_restart=2)
+    launcher, status_board = make(die_after_frames, finish, max_restart=2)
     dead, whole = launcher.run(nothing)
     assert (dead.ending, dead.exit_code, dead.restarts) == (
         Ending.FAILED,
@@ -43,7 +43,7 @@ def test_a_killed_worker_is_replaced_as_often_as_allowed(make):
     )
     assert (whole.ending, whole.restarts) == (Ending.FINISHED, 0)
     assert dead.frame == 3
-    assert board.read(0).restarts == 2
+    assert status_board.read(0).restarts == 2
 
 
 @pytest.mark.medium
@@ -75,11 +75,11 @@ def test_a_worker_that_has_stepped_is_replaced_though_its_replacement_cannot_beg
 @pytest.mark.medium
 def test_only_a_worker_that_is_not_replaced_has_failed(make):
     """The learner waits for the unrolls of all others."""
-    launcher, board = make(die_after_frames, finish, max_restart=2)
+    launcher, status_board = make(die_after_frames, finish, max_restart=2)
     seen = set()
     launcher.run(
         lambda: seen.add(
-            (board.read(0).restarts, *(each.session for each in launcher.failed))
+            (status_board.read(0).restarts, *(each.session for each in launcher.failed))
         )
     )
     assert (2, 0) in seen
@@ -94,8 +94,11 @@ def test_only_a_worker_that_is_not_replaced_has_failed(make):
 def test_a_worker_that_hangs_is_killed_and_replaced_and_the_reason_is_reported(
     make, why, reported
 ):
-    launcher, board = make(hang, max_restart=1)
-    sign = lambda _: "constant" if board.phase(0) is Phase.RUNNING else None  # noqa: E731
+    launcher, status_board = make(hang, max_restart=1)
+
+    def sign(_):
+        return "constant" if status_board.phase(0) is Phase.RUNNING else None
+
     launcher.watch([0], sign, why, limit=0.1)
     (hung,) = launcher.run(nothing)
     assert (hung.ending, hung.restarts) == (Ending.FAILED, 1)
@@ -107,54 +110,54 @@ def test_a_worker_that_waits_for_a_disk_does_not_hang(make, monkeypatch):
     monkeypatch.setattr(
         processes.Processes, "waits_for_disk", lambda self, session: True
     )
-    launcher, board = make(hang, stop_seconds=0.0)
+    launcher, status_board = make(hang, stop_seconds=0.0)
     launcher.watch([0], lambda _: "constant", limit=0.1)
     ticks = []
 
     def tick():
-        ticks.append(board.phase(0))
+        ticks.append(status_board.phase(0))
         if ticks[-5:] == [Phase.RUNNING] * 5:
-            board.request_stop()
+            status_board.request_stop()
 
     (stopped,) = launcher.run(tick)
     assert stopped.ending is Ending.INTERRUPTED
 
 
 def test_no_worker_is_replaced_after_a_stop_request(make):
-    launcher, board = make(die_after_frames, max_restart=5)
-    board.request_stop()
+    launcher, status_board = make(die_after_frames, max_restart=5)
+    status_board.request_stop()
     (stopped,) = launcher.run(nothing)
     assert (stopped.ending, stopped.restarts) == (Ending.INTERRUPTED, 0)
 
 
 def test_after_a_stop_a_worker_that_has_not_begun_is_ended_at_once(make):
-    launcher, board = make(begin, max_restart=5, stop_seconds=TIMEOUT)
-    (stopped,) = launcher.run(stop_once(board, Phase.STARTING))
+    launcher, status_board = make(begin, max_restart=5, stop_seconds=TIMEOUT)
+    (stopped,) = launcher.run(stop_once(status_board, Phase.STARTING))
     assert (stopped.ending, stopped.frame) == (Ending.INTERRUPTED, 7)
-    assert board.phase(0) is Phase.STOPPED
+    assert status_board.phase(0) is Phase.STOPPED
 
 
 @pytest.mark.medium
 @pytest.mark.parametrize("vital", [(), (0,)])
 def test_after_a_stop_a_worker_that_hangs_is_ended_in_time(make, vital):
     """Also a rank, without which none can continue."""
-    launcher, board = make(hang, max_restart=5, stop_seconds=0.1, vital=vital)
-    (stopped,) = launcher.run(stop_once(board, Phase.RUNNING))
+    launcher, status_board = make(hang, max_restart=5, stop_seconds=0.1, vital=vital)
+    (stopped,) = launcher.run(stop_once(status_board, Phase.RUNNING))
     assert (stopped.ending, stopped.restarts) == (Ending.INTERRUPTED, 0)
 
 
 @pytest.mark.medium
 @pytest.mark.parametrize("saves", [False, True])
 def test_after_a_stop_a_saving_or_scheduler_stopped_worker_is_not_killed(make, saves):
-    launcher, board = make(hang, stop_seconds=0.0)
+    launcher, status_board = make(hang, stop_seconds=0.0)
     ticks = []
 
     def tick():
-        if board.phase(0) is Phase.RUNNING:
-            board.saving[0] = saves
-            board.request_stop(user_waits=saves)
-        if board.stop_requested:
-            ticks.append(board.phase(0))
+        if status_board.phase(0) is Phase.RUNNING:
+            status_board.saving[0] = saves
+            status_board.request_stop(user_waits=saves)
+        if status_board.stop_requested:
+            ticks.append(status_board.phase(0))
         if len(ticks) == 3:
             raise KeyboardInterrupt  # the second Ctrl-C
 
@@ -162,26 +165,26 @@ def test_after_a_stop_a_saving_or_scheduler_stopped_worker_is_not_killed(make, s
         launcher.run(tick)
     assert ticks == [Phase.RUNNING] * 3
     waits = "waiting for the disk of Session 0; Ctrl-C again ends at once"
-    assert board.stage == (waits if saves else "")
+    assert status_board.stage == (waits if saves else "")
 
 
 @pytest.mark.medium
 def test_the_time_of_a_step_after_a_stop_begins_when_a_slow_disk_has_its_checkpoint(
     make,
 ):
-    launcher, board = make(hang, stop_seconds=1.0)
+    launcher, status_board = make(hang, stop_seconds=1.0)
     began = []
     freed = []
     ticks = []
 
     def tick():
         ticks.append(time.monotonic())
-        if board.phase(0) is Phase.RUNNING and not began:
-            board.saving[0] = 1
-            board.request_stop()
+        if status_board.phase(0) is Phase.RUNNING and not began:
+            status_board.saving[0] = 1
+            status_board.request_stop()
             began.append(ticks[-1])
         elif began and not freed and ticks[-1] - began[0] > 1.5:
-            board.saving[0] = 0
+            status_board.saving[0] = 0
             freed.append(ticks[-1])
 
     (stopped,) = launcher.run(tick)
@@ -189,9 +192,9 @@ def test_the_time_of_a_step_after_a_stop_begins_when_a_slow_disk_has_its_checkpo
     assert ticks[-1] - freed[0] > 0.5, "it was not killed at once"
 
 
-def stop_once(board, phase):
+def stop_once(status_board, phase):
     def tick():
-        if board.phase(0) is phase:
-            board.request_stop()
+        if status_board.phase(0) is phase:
+            status_board.request_stop()
 
     return tick

@@ -155,7 +155,7 @@ def serial():
         root_seed=0,
         trial=0,
         first=0,
-        board=StatusBoard.allocate(CONTEXT, 1),
+        status_board=StatusBoard.allocate(CONTEXT, 1),
     )
     source = SerialSource(actors)
     source.begin()

@@ -26,7 +26,7 @@ def _threads_as_before():
 
 
 @pytest.fixture
-def board():
+def status_board():
     return StatusBoard.allocate(CONTEXT, 2)
 
 
@@ -53,7 +53,7 @@ def log_of(task):
     ("gpu", "count", "taken"), [("auto", 2, [1]), ("auto", 1, []), (False, 2, [])]
 )
 def test_sessions_take_turns_at_the_gpus_where_there_are_several(
-    task, board, monkeypatch, gpu, count, taken
+    task, status_board, monkeypatch, gpu, count, taken
 ):
     """Needs no GPU: it checks the calls of torch, and the nets are on the CPU."""
     asked = []
@@ -61,7 +61,7 @@ def test_sessions_take_turns_at_the_gpus_where_there_are_several(
     monkeypatch.setattr(torch.cuda, "set_device", asked.append)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     spec = parse(ppo(env__max_frame=256, meta__max_session=2, agent__net__gpu=gpu))
-    assert run_session(replace(task, spec=spec), board).ending is Ending.FINISHED
+    assert run_session(replace(task, spec=spec), status_board).ending is Ending.FINISHED
     assert asked == taken
 
 
@@ -71,12 +71,14 @@ def failing(monkeypatch):
 
     def fail_with(error, closed=None):
         class FailingSession:
-            def __init__(self, spec, index, seeds, paths, board, *args, **options):
-                self.board = board
+            def __init__(
+                self, spec, index, seeds, paths, status_board, *args, **options
+            ):
+                self.status_board = status_board
                 self.index = index
 
             def run(self):
-                self.board.clock_slots[self.index] = 64
+                self.status_board.clock_slots[self.index] = 64
                 raise error
 
             def close(self):
@@ -88,39 +90,43 @@ def failing(monkeypatch):
     return fail_with
 
 
-def test_a_session_that_comes_to_its_end_is_a_finished_result(task, board):
-    result = run_session(task, board)
+def test_a_session_that_comes_to_its_end_is_a_finished_result(task, status_board):
+    result = run_session(task, status_board)
     assert result.error is None
     assert (result.session, result.ending) == (SESSION, Ending.FINISHED)
     assert result.frame == 256
-    assert board.read(SESSION).phase is Phase.DONE
-    assert board.read(0).phase is Phase.WAITING
+    assert status_board.read(SESSION).phase is Phase.DONE
+    assert status_board.read(0).phase is Phase.WAITING
     log = task.run_dir.session(0, SESSION).log.read_text()
     assert "starting at frame 0" in log
     assert "finished at frame 256" in log
 
 
-def test_numbers_too_small_for_a_normal_float_are_zero_in_a_session(task, board):
+def test_numbers_too_small_for_a_normal_float_are_zero_in_a_session(task, status_board):
     tiny = torch.full((8,), 1e-30)
     assert (tiny * 1e-9).count_nonzero() == 8
-    run_session(task, board)
+    run_session(task, status_board)
     assert (tiny * 1e-9).count_nonzero() == 0
 
 
-def test_a_session_asked_to_stop_is_an_interrupted_result(task, board):
-    board.request_stop()
-    result = run_session(task, board)
+def test_a_session_asked_to_stop_is_an_interrupted_result(task, status_board):
+    status_board.request_stop()
+    result = run_session(task, status_board)
     assert (result.ending, result.frame, result.error) == (Ending.INTERRUPTED, 0, None)
-    assert board.read(SESSION).phase is Phase.STOPPED
+    assert status_board.read(SESSION).phase is Phase.STOPPED
 
 
-def test_an_exception_becomes_a_failed_result_with_its_traceback(task, board, failing):
+def test_an_exception_becomes_a_failed_result_with_its_traceback(
+    task, status_board, failing
+):
     failing(ZeroDivisionError("a bug"))
-    result = run_session(task, board)
+    result = run_session(task, status_board)
     assert (result.session, result.ending, result.frame) == (SESSION, Ending.FAILED, 64)
     assert result.error.startswith("Traceback")
     assert result.error.endswith("ZeroDivisionError: a bug")
-    assert board.read(SESSION).phase is Phase.WAITING  # the parent may replace it
+    assert (
+        status_board.read(SESSION).phase is Phase.WAITING
+    )  # the parent may replace it
 
 
 @pytest.mark.parametrize(
@@ -133,10 +139,10 @@ def test_an_exception_becomes_a_failed_result_with_its_traceback(task, board, fa
     ids=lambda error: type(error).__name__,
 )
 def test_a_lab_error_becomes_a_failed_result_with_its_message_only(
-    task, board, failing, error
+    task, status_board, failing, error
 ):
     failing(error)
-    result = run_session(task, board)
+    result = run_session(task, status_board)
     assert result.ending is Ending.FAILED
     assert result.error == str(error)
     assert "Traceback" not in result.error
@@ -144,37 +150,37 @@ def test_a_lab_error_becomes_a_failed_result_with_its_message_only(
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("a bug"), LabError("what to do")])
 def test_the_log_of_the_session_has_the_traceback_of_any_failure(
-    task, board, failing, error
+    task, status_board, failing, error
 ):
     failing(error)
-    run_session(task, board)
+    run_session(task, status_board)
     log = log_of(task)
     assert f"Session {SESSION} failed" in log
     assert "Traceback (most recent call last)" in log
     assert f"{type(error).__name__}: {error}" in log
 
 
-def test_an_error_without_a_message_is_still_an_error(task, board, failing):
+def test_an_error_without_a_message_is_still_an_error(task, status_board, failing):
     failing(LabError())
-    assert run_session(task, board).error is not None
+    assert run_session(task, status_board).error is not None
 
 
-def test_a_session_that_fails_is_closed(task, board, failing):
+def test_a_session_that_fails_is_closed(task, status_board, failing):
     closed = []
     failing(RuntimeError("x"), closed)
-    run_session(task, board)
+    run_session(task, status_board)
     assert closed == [SESSION]
 
 
-def test_the_log_is_closed_after_any_ending(task, board, failing):
+def test_the_log_is_closed_after_any_ending(task, status_board, failing):
     before = list(logging.getLogger("slm_lab").handlers)
     failing(RuntimeError("x"))
-    run_session(task, board)
+    run_session(task, status_board)
     assert logging.getLogger("slm_lab").handlers == before
 
 
 def test_warnings_of_the_lab_go_to_the_log_of_the_session(
-    task, board, monkeypatch, failing
+    task, status_board, monkeypatch, failing
 ):
     failing(LabError("x"))
     monkeypatch.setattr(
@@ -182,16 +188,16 @@ def test_warnings_of_the_lab_go_to_the_log_of_the_session(
         "set_num_threads",
         lambda n: logging.getLogger("slm_lab.agent").warning("told"),
     )
-    run_session(task, board)
+    run_session(task, status_board)
     assert "WARNING slm_lab.agent: told" in log_of(task)
 
 
 def test_a_plug_in_that_does_not_import_is_a_failed_session_that_names_it(
-    task, board, monkeypatch
+    task, status_board, monkeypatch
 ):
     monkeypatch.setattr(sys, "path", list(sys.path))
     wrong = SessionTask(**{**vars(task), "imports": ("no_such_plug_in",)})
-    result = run_session(wrong, board)
+    result = run_session(wrong, status_board)
     assert result.ending is Ending.FAILED
     assert result.error == "--import no_such_plug_in: No module named 'no_such_plug_in'"
 

@@ -161,11 +161,11 @@ def test_all_ranks_save_where_the_environment_of_one_fails(
         "meta__save_interval": 10_000,
     }
     spec = parse(ppo(env__name="Breakable-v0", meta__distributed="all_reduce", **keys))
-    board = StatusBoard.allocate(CONTEXT, 2)
+    status_board = StatusBoard.allocate(CONTEXT, 2)
     place = GroupBuffers.of(2)
 
     def run(index):
-        rank = make_session(spec, tmp_path, rank=Rank(index, board, place))
+        rank = make_session(spec, tmp_path, rank=Rank(index, status_board, place))
         try:
             return rank.run(), rank
         except ValueError as error:

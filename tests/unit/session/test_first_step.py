@@ -11,7 +11,7 @@ def test_a_run_stopped_before_its_first_step_resumes_like_an_uninterrupted_one(
     spec = parse(ppo())
     whole = run_session(spec, tmp_path / "whole")
     session = make_session(spec, tmp_path / "stopped")
-    session.board.request_stop()
+    session.status_board.request_stop()
     session.run()
     session.close()
     assert session.clock.frame == 0

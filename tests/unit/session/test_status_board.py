@@ -19,9 +19,9 @@ NUMBERS = PROGRESS_FIELDS[2:]
 
 def play_session(raw, num_sessions, session):
     """What a Session's process does with its board."""
-    board = StatusBoard(raw, num_sessions)
-    board.write(session, phase=Phase.RUNNING, fps=1000.5 + session, best=-1e300)
-    Clock(board.clock_slots, session, 2**62).set(2**53 + 1 + session)
+    status_board = StatusBoard(raw, num_sessions)
+    status_board.write(session, phase=Phase.RUNNING, fps=1000.5 + session, best=-1e300)
+    Clock(status_board.clock_slots, session, 2**62).set(2**53 + 1 + session)
 
 
 def ask_for_a_stop(raw, num_sessions):
@@ -38,7 +38,7 @@ def run_in_spawned_processes(target, *arguments):
 
 
 def test_a_fresh_board_has_waiting_sessions_without_numbers():
-    board = StatusBoard.allocate(CONTEXT, 3)
+    status_board = StatusBoard.allocate(CONTEXT, 3)
     waiting = SessionProgress(
         phase=Phase.WAITING,
         frame=0,
@@ -47,21 +47,23 @@ def test_a_fresh_board_has_waiting_sessions_without_numbers():
         recent_return=None,
         best=None,
     )
-    assert [board.read(session) for session in range(3)] == [waiting] * 3
-    assert not board.stop_requested
+    assert [status_board.read(session) for session in range(3)] == [waiting] * 3
+    assert not status_board.stop_requested
 
 
 @pytest.mark.medium
 def test_the_parent_sees_what_spawned_sessions_write():
-    board = StatusBoard.allocate(CONTEXT, 3)
-    run_in_spawned_processes(play_session, (board.raw, 3, 0), (board.raw, 3, 2))
+    status_board = StatusBoard.allocate(CONTEXT, 3)
+    run_in_spawned_processes(
+        play_session, (status_board.raw, 3, 0), (status_board.raw, 3, 2)
+    )
     for session in (0, 2):
-        seen = board.read(session)
+        seen = status_board.read(session)
         assert seen.phase is Phase.RUNNING
         assert (seen.fps, seen.best) == (1000.5 + session, -1e300)
         assert seen.recent_return is None
         assert seen.frame == 2**53 + 1 + session
-    assert board.read(1) == SessionProgress(
+    assert status_board.read(1) == SessionProgress(
         phase=Phase.WAITING,
         frame=0,
         restarts=0,
@@ -69,17 +71,17 @@ def test_the_parent_sees_what_spawned_sessions_write():
         recent_return=None,
         best=None,
     )
-    assert not board.stop_requested
+    assert not status_board.stop_requested
 
 
 def test_a_stop_asked_for_in_another_process_is_seen_here_and_changes_nothing_else():
-    board = StatusBoard.allocate(CONTEXT, 2)
-    board.write(1, phase=Phase.DONE, fps=1.0, recent_return=3.0, best=4.0)
-    board.clock_slots[1] = 5
-    before = [board.read(session) for session in range(2)]
-    run_in_spawned_processes(ask_for_a_stop, (board.raw, 2))
-    assert board.stop_requested
-    assert [board.read(session) for session in range(2)] == before
+    status_board = StatusBoard.allocate(CONTEXT, 2)
+    status_board.write(1, phase=Phase.DONE, fps=1.0, recent_return=3.0, best=4.0)
+    status_board.clock_slots[1] = 5
+    before = [status_board.read(session) for session in range(2)]
+    run_in_spawned_processes(ask_for_a_stop, (status_board.raw, 2))
+    assert status_board.stop_requested
+    assert [status_board.read(session) for session in range(2)] == before
 
 
 writes = st.tuples(
@@ -91,38 +93,38 @@ writes = st.tuples(
 @settings(deadline=None)  # shared memory is mapped from a file
 @given(st.lists(writes, max_size=20))
 def test_a_session_reads_as_it_last_wrote_and_none_stays_none(history):
-    board = StatusBoard.allocate(CONTEXT, 4)
+    status_board = StatusBoard.allocate(CONTEXT, 4)
     expected = [dict.fromkeys(NUMBERS) for _ in range(4)]
     for session, numbers in history:
-        board.write(session, **numbers)
+        status_board.write(session, **numbers)
         expected[session].update(numbers)
     for session in range(4):
-        assert board.read(session) == SessionProgress(
+        assert status_board.read(session) == SessionProgress(
             Phase.WAITING, 0, 0, **expected[session]
         )
 
 
 def test_a_number_that_is_nan_reads_as_none():
-    board = StatusBoard.allocate(CONTEXT, 1)
-    board.write(0, fps=float("nan"), best=1.0)
-    board.write(0, best=None)
-    assert (board.read(0).fps, board.read(0).best) == (None, None)
+    status_board = StatusBoard.allocate(CONTEXT, 1)
+    status_board.write(0, fps=float("nan"), best=1.0)
+    status_board.write(0, best=None)
+    assert (status_board.read(0).fps, status_board.read(0).best) == (None, None)
 
 
 @pytest.mark.parametrize("phase", Phase)
 def test_every_phase_reads_back(phase):
-    board = StatusBoard.allocate(CONTEXT, 1)
-    board.write(0, phase=phase)
-    assert board.read(0).phase is phase
+    status_board = StatusBoard.allocate(CONTEXT, 1)
+    status_board.write(0, phase=phase)
+    assert status_board.read(0).phase is phase
 
 
 def test_actor_statistics_of_a_learner_read_back_and_others_have_none():
-    board = StatusBoard.allocate(CONTEXT, 2)
-    board.write(
+    status_board = StatusBoard.allocate(CONTEXT, 2)
+    status_board.write(
         1, eps=2.5, policy_lag=1.0, actor_wait_share=0.25, learner_wait_share=None
     )
-    assert board.flow(0) is None
-    flow = board.flow(1)
+    assert status_board.flow(0) is None
+    flow = status_board.flow(1)
     assert flow is not None
     assert flow[:3] == (2.5, 1.0, 0.25)
     assert np.isnan(flow.learner_wait_share)

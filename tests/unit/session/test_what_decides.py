@@ -74,9 +74,9 @@ def test_a_training_ends_when_the_recent_return_reaches_stop_return(tmp_path):
 
 def test_the_live_line_shows_what_the_agent_returns_now(tmp_path):
     session = make_session(
-        scripted(), tmp_path, on_row=lambda s: shown.append(board.read(0))
+        scripted(), tmp_path, on_row=lambda s: shown.append(status_board.read(0))
     )
-    shown, board = [], session.board
+    shown, status_board = [], session.status_board
     session.run()
     session.close()
     returns = {progress.frame: progress.recent_return for progress in shown}

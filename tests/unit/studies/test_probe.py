@@ -137,18 +137,18 @@ class Seen:
 
 
 def test_a_run_is_measured_between_training_events(monkeypatch):
-    board = Seen(monkeypatch)
+    status_board = Seen(monkeypatch)
     meter = SpeedMeter(4.0, slice(None), learns=True)
     for second in range(1, 20):
-        board.now = float(second)
-        board.clock_slots[0] += 50
+        status_board.now = float(second)
+        status_board.clock_slots[0] += 50
         # after 150 frames, 2 s in the environment and 0.5 s of learning
         if second % 3 == 0:
-            board.event(0, 0.25, 2.0, 0.0, 0.5)
-        meter(board)
-        if board.stops:
+            status_board.event(0, 0.25, 2.0, 0.0, 0.5)
+        meter(status_board)
+        if status_board.stops:
             break
-    assert board.now == 9  # events at 3, 6 and 9
+    assert status_board.now == 9  # events at 3, 6 and 9
     assert meter.speed.frames_per_s == pytest.approx(50)
     shares = {
         "acting": 1 / 12,
@@ -164,17 +164,17 @@ def test_a_run_is_measured_between_training_events(monkeypatch):
     ("slow", "stops", "begins"), [(8.0, 10, 1), (9.0, 20, 10), (np.inf, 20, 10)]
 )
 def test_a_first_rollout_counts_if_it_takes_long(monkeypatch, slow, stops, begins):
-    board = Seen(monkeypatch)
+    status_board = Seen(monkeypatch)
     meter = SpeedMeter(4.0, slice(None), learns=True, slow=slow)
     for second in range(21):
-        board.now = float(second)
-        board.clock_slots[0] = second**2  # the first frames are seen after 1 s
+        status_board.now = float(second)
+        status_board.clock_slots[0] = second**2  # the first frames are seen after 1 s
         if second in (10, 20):
-            board.event(0, 0.0, 6.0, 0.0, 3.0)
-        meter(board)
-        if board.stops:
+            status_board.event(0, 0.0, 6.0, 0.0, 3.0)
+        meter(status_board)
+        if status_board.stops:
             break
-    assert board.now == stops
+    assert status_board.now == stops
     seconds = stops - begins
     assert meter.speed.frames_per_s == pytest.approx((stops**2 - begins**2) / seconds)
     shares = {"environment": 6 / seconds, "update": 3 / seconds, REST: 1 - 9 / seconds}
@@ -275,18 +275,18 @@ def test_more_environments_come_with_as_many_gradient_steps(
 def test_all_workers_must_learn_before_they_are_measured_and_a_learner_counts_alone(
     monkeypatch,
 ):
-    board = Seen(monkeypatch, sessions=2)
+    status_board = Seen(monkeypatch, sessions=2)
     both, learner = (
         SpeedMeter(0.5, counted, learns=True) for counted in (slice(None), slice(1))
     )
     for second in range(1, 9):
-        board.now = float(second)
-        board.clock_slots[:] = 100 * second, 10 * second
-        board.event(0, 0.0, 0.0, 0.0, 0.0)
+        status_board.now = float(second)
+        status_board.clock_slots[:] = 100 * second, 10 * second
+        status_board.event(0, 0.0, 0.0, 0.0, 0.0)
         if second > 4:
-            board.event(1, 0.0, 0.0, 0.0, 0.0)
-        both(board)
-        learner(board)
+            status_board.event(1, 0.0, 0.0, 0.0, 0.0)
+        both(status_board)
+        learner(status_board)
         assert learner.is_over == (second >= 2)
         assert both.is_over == (second >= 6)
     assert both.speed.frames_per_s == pytest.approx(110)
@@ -296,19 +296,19 @@ def test_all_workers_must_learn_before_they_are_measured_and_a_learner_counts_al
 def test_each_session_is_measured_over_its_own_rollouts_and_the_first_shows_its_shares(
     monkeypatch,
 ):
-    board = Seen(monkeypatch, sessions=2)
+    status_board = Seen(monkeypatch, sessions=2)
     meter = SpeedMeter(5.0, slice(None), learns=True)
     for second in range(1, 20):
-        board.now = float(second)
+        status_board.now = float(second)
         if second % 3:  # two seconds of playing, one of learning
-            board.clock_slots[0] += 15
+            status_board.clock_slots[0] += 15
         else:
-            board.event(0, 0.6, 1.2, 0.0, 1.2)
+            status_board.event(0, 0.6, 1.2, 0.0, 1.2)
         if second % 4 in (2, 3):  # the other learns for two seconds
-            board.clock_slots[1] += 20
+            status_board.clock_slots[1] += 20
         elif second % 4 == 1:
-            board.event(1, 0.0, 1.0, 0.0, 0.0)
-        meter(board)
+            status_board.event(1, 0.0, 1.0, 0.0, 0.0)
+        meter(status_board)
     assert meter.speed.frames_per_s == pytest.approx(10 + 10)
     shares = {
         "acting": 0.2,
@@ -321,25 +321,25 @@ def test_each_session_is_measured_over_its_own_rollouts_and_the_first_shows_its_
 
 
 def test_an_agent_that_learns_nothing_is_measured_by_its_frames(monkeypatch):
-    board = Seen(monkeypatch)
+    status_board = Seen(monkeypatch)
     meter = SpeedMeter(2.0, slice(None), learns=False)
     for second in range(6):
-        board.now = float(second)
-        board.clock_slots[0] = 30 * second
-        meter(board)
+        status_board.now = float(second)
+        status_board.clock_slots[0] = 30 * second
+        meter(status_board)
     assert meter.is_over
     assert meter.speed == (pytest.approx(30), {})
 
 
 def test_a_run_without_events_is_given_up(monkeypatch):
-    board = Seen(monkeypatch)
+    status_board = Seen(monkeypatch)
     meter = SpeedMeter(5.0, slice(None), learns=True)
-    meter(board)
-    assert not board.stops
-    board.now = 151.0
-    meter(board)
+    meter(status_board)
+    assert not status_board.stops
+    status_board.now = 151.0
+    meter(status_board)
     assert meter.is_late
-    assert board.stops
+    assert status_board.stops
 
 
 class Runs:

@@ -150,7 +150,7 @@ def test_a_finished_training_starts_no_process_and_its_actors_share_its_frames(
         (session, Ending.FINISHED) for session in range(4)
     ]
     assert [each.frame for each in results] == [1000, 333, 333, 334]
-    assert {trial.board.phase(session) for session in range(4)} == {Phase.DONE}
+    assert {trial.status_board.phase(session) for session in range(4)} == {Phase.DONE}
 
 
 def test_of_two_runs_only_the_unfinished_one_continues_with_all_its_processes(
@@ -163,10 +163,10 @@ def test_of_two_runs_only_the_unfinished_one_continues_with_all_its_processes(
     )
     started = []
 
-    def launch(tasks, board, on_tick):
+    def launch(tasks, status_board, on_tick):
         started.extend(task.session for task in tasks)
         assert {task.workers for task in tasks} == {range(3, 6)}
-        assert board.clock_slots.tolist() == [1000, 500, 500, 500, 250, 250]
+        assert status_board.clock_slots.tolist() == [1000, 500, 500, 500, 250, 250]
         return []
 
     monkeypatch.setattr(module, "load_target", lambda name: launch)
@@ -179,12 +179,12 @@ def stages_of(run_dir, monkeypatch, ending, frame, stop=False):
     this."""
     shown = []
     task = TrialTask(spec_of(False, 1), run_dir, 0, one_of_many=True)
-    trial = Trial(task, on_tick=lambda board: shown.append(board.stage))
+    trial = Trial(task, on_tick=lambda status_board: shown.append(status_board.stage))
 
     def train(on_tick):
         on_tick()
         if stop:
-            trial.board.request_stop()
+            trial.status_board.request_stop()
         return [SessionResult(0, ending, frame)]
 
     monkeypatch.setattr(trial, "train", train)

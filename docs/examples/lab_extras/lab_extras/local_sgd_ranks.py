@@ -27,9 +27,9 @@ class LocalSGDStrategy(RankStrategy):
     always_equal: ClassVar[bool] = False
 
     def __init__(
-        self, sync_every: int, board: StatusBoard, group: ProcessGroup
+        self, sync_every: int, status_board: StatusBoard, group: ProcessGroup
     ) -> None:
-        super().__init__(board, group)
+        super().__init__(status_board, group)
         self._sync_every = sync_every
         self._events = 0
 
@@ -52,20 +52,20 @@ class LocalSGDStrategy(RankStrategy):
 
 
 def train(
-    tasks: Sequence[SessionTask], board: StatusBoard, on_tick: Callable[[], None]
+    tasks: Sequence[SessionTask], status_board: StatusBoard, on_tick: Callable[[], None]
 ) -> list[SessionResult]:
     """The `Launcher` of the mode: ranks as those of "all_reduce", with another
     strategy."""
-    return train_ranks(tasks, board, on_tick, _kind(tasks))
+    return train_ranks(tasks, status_board, on_tick, _kind(tasks))
 
 
 def train_on_cluster(
-    tasks: Sequence[SessionTask], board: StatusBoard, on_tick: Callable[[], None]
+    tasks: Sequence[SessionTask], status_board: StatusBoard, on_tick: Callable[[], None]
 ) -> list[SessionResult]:
-    """The same on the nodes of a Ray cluster, where this package is installed, too."""
+    """The `Launcher` on the nodes of a Ray cluster, which have this package, too."""
     from slm_lab.parallel.ray.launch import train_ranks as train_on_nodes
 
-    return train_on_nodes(tasks, board, on_tick, _kind(tasks))
+    return train_on_nodes(tasks, status_board, on_tick, _kind(tasks))
 
 
 def _kind(tasks: Sequence[SessionTask]) -> MakeStrategy:

@@ -35,19 +35,19 @@ def clock(monkeypatch):
 
 
 def board_of(*phases, frame=0):
-    board = StatusBoard.allocate(CONTEXT, len(phases))
+    status_board = StatusBoard.allocate(CONTEXT, len(phases))
     for session, phase in enumerate(phases):
-        board.write(session, phase=phase, recent_return=-1234.5, best=-200.1)
-        board.clock_slots[session] = frame
-    return board
+        status_board.write(session, phase=phase, recent_return=-1234.5, best=-200.1)
+        status_board.clock_slots[session] = frame
+    return status_board
 
 
-def alone(board):
+def alone(status_board):
     """Every Session is a separate training."""
-    return MetaSpec(max_session=board.num_sessions)
+    return MetaSpec(max_session=status_board.num_sessions)
 
 
-def drawn(board, *changes, width=100, height=25, meta=None, **console):
+def drawn(status_board, *changes, width=100, height=25, meta=None, **console):
     """The text of everything that is written to a terminal of this size, at first and
     after each of the changes."""
     out = io.StringIO()
@@ -59,17 +59,17 @@ def drawn(board, *changes, width=100, height=25, meta=None, **console):
         color_system=None,
         **console,
     )
-    with SessionsTable(terminal, meta or alone(board), MAX_FRAME) as display:
-        display.update(board)
+    with SessionsTable(terminal, meta or alone(status_board), MAX_FRAME) as display:
+        display.update(status_board)
         for change in changes:
             change()
-            display.update(board)
+            display.update(status_board)
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
 
 
-def shown(board, width, height=25, meta=None, **console):
+def shown(status_board, width, height=25, meta=None, **console):
     """The text on a terminal of this size, without a change."""
-    return drawn(board, width=width, height=height, meta=meta, **console)
+    return drawn(status_board, width=width, height=height, meta=meta, **console)
 
 
 def line_of(text, name):
@@ -79,16 +79,16 @@ def line_of(text, name):
     return re.split(r"\s{2,}", line.strip())
 
 
-def logged(board, *changes, meta=None):
+def logged(status_board, *changes, meta=None):
     """The lines that are written where there is no terminal, after each of the
     changes."""
     out = io.StringIO()
     console = Console(file=out, width=80)
-    with SessionsTable(console, meta or alone(board), MAX_FRAME) as display:
-        display.update(board)
+    with SessionsTable(console, meta or alone(status_board), MAX_FRAME) as display:
+        display.update(status_board)
         for change in changes:
             change()
-            display.update(board)
+            display.update(status_board)
     lines = [TIME.fullmatch(line) for line in out.getvalue().splitlines()]
     assert all(lines), "each line begins with the time of day"
     return [line[1] for line in lines]
@@ -106,8 +106,8 @@ def test_on_80_columns_no_number_and_no_word_is_cut(phase):
 
 
 def test_sessions_that_share_a_budget_are_summed_up():
-    board = board_of(Phase.RUNNING, Phase.RUNNING, frame=3_000_000)
-    text = shown(board, 80, meta=TOGETHER)
+    status_board = board_of(Phase.RUNNING, Phase.RUNNING, frame=3_000_000)
+    text = shown(status_board, 80, meta=TOGETHER)
     (line,) = (line for line in text.splitlines() if "together" in line)
     assert "6,000,000 / 10M" in line
     assert "together" not in shown(board_of(Phase.RUNNING), 80)
@@ -147,48 +147,50 @@ def test_only_the_current_one_of_several_trainings_is_shown(phases, run, session
 def test_the_time_left_of_all_counts_what_waits_and_not_what_has_failed(
     phases, frames, total, clock
 ):
-    board = board_of(*phases)
+    status_board = board_of(*phases)
     runs = np.array(phases) == Phase.RUNNING
-    board.clock_slots[:] = np.array(frames) - 1000 * runs
+    status_board.clock_slots[:] = np.array(frames) - 1000 * runs
 
     def a_second():
         clock.now += 1
-        board.clock_slots[:] = frames
+        status_board.clock_slots[:] = frames
 
     *_, line = (
-        line for line in drawn(board, a_second).splitlines() if line.startswith("all")
+        line
+        for line in drawn(status_board, a_second).splitlines()
+        if line.startswith("all")
     )
     assert re.split(r"\s{2,}", line.strip())[-3:] == total
 
 
 def test_a_log_of_workers_has_the_time_left_of_their_training(clock):
     """Both make a thousand frames a second."""
-    board = board_of(Phase.RUNNING, Phase.RUNNING)
+    status_board = board_of(Phase.RUNNING, Phase.RUNNING)
 
     def five_seconds():
         clock.now += 5
-        board.clock_slots[:] += 5000
+        status_board.clock_slots[:] += 5000
 
-    lines = logged(board, five_seconds, meta=TOGETHER)
+    lines = logged(status_board, five_seconds, meta=TOGETHER)
     assert [line.rpartition(", ")[2] for line in lines[2:]] == ["1:23:15 left"] * 2
 
 
 def test_the_sum_of_frames_is_that_of_the_current_run():
-    board = board_of(
+    status_board = board_of(
         Phase.DONE, Phase.DONE, Phase.RUNNING, Phase.WAITING, frame=3_000_000
     )
-    text = shown(board, 80, meta=TOGETHER_TWICE)
+    text = shown(status_board, 80, meta=TOGETHER_TWICE)
     assert "6,000,000 / 10M" in text
 
 
 def with_learner(learned, *played, phase=Phase.RUNNING):
     """A learner and its actors, by their frames; an actor has no returns."""
-    board = StatusBoard.allocate(CONTEXT, 1 + len(played))
+    status_board = StatusBoard.allocate(CONTEXT, 1 + len(played))
     for session, frame in enumerate((learned, *played)):
-        board.write(session, phase=phase)
-        board.clock_slots[session] = frame
-    board.write(0, recent_return=12.5, best=20.1)
-    return board
+        status_board.write(session, phase=phase)
+        status_board.clock_slots[session] = frame
+    status_board.write(0, recent_return=12.5, best=20.1)
+    return status_board
 
 
 def test_only_the_learner_has_a_budget_and_returns():
@@ -205,9 +207,9 @@ def test_only_the_learner_has_a_budget_and_returns():
     "phase", [Phase.WAITING, Phase.DONE, Phase.FAILED, Phase.STOPPED]
 )
 def test_an_actor_shows_its_phase_as_any_session_does(phase):
-    board = with_learner(0, 5, 7, phase=phase)
-    board.write(2, restarts=3)
-    text = shown(board, 80, meta=ACTORS)
+    status_board = with_learner(0, 5, 7, phase=phase)
+    status_board.write(2, restarts=3)
+    text = shown(status_board, 80, meta=ACTORS)
     assert (
         line_of(text, "actor 0")[-1] == line_of(text, "learner")[-1] == PHASES[phase][0]
     )
@@ -216,13 +218,13 @@ def test_an_actor_shows_its_phase_as_any_session_does(phase):
 
 def test_the_remaining_time_is_that_of_the_learner(clock):
     """Its actors are at the end of the budget while it is still at its beginning."""
-    board = with_learner(0, MAX_FRAME, MAX_FRAME)
+    status_board = with_learner(0, MAX_FRAME, MAX_FRAME)
 
     def a_second():
         clock.now += 1
-        board.clock_slots[:] += [1000, 3000, 2000]
+        status_board.clock_slots[:] += [1000, 3000, 2000]
 
-    lines = logged(board, *[a_second] * 5, meta=ACTORS)
+    lines = logged(status_board, *[a_second] * 5, meta=ACTORS)
     assert lines == [
         "learner: started",
         "actor 0: started",
@@ -235,13 +237,13 @@ def test_the_remaining_time_is_that_of_the_learner(clock):
 
 
 def test_a_log_names_the_run_of_a_learner_and_its_actors(clock):
-    board = with_learner(*[0] * 6, phase=Phase.WAITING)
+    status_board = with_learner(*[0] * 6, phase=Phase.WAITING)
 
     def end_all():
         for session in range(6):
-            board.write(session, phase=Phase.DONE)
+            status_board.write(session, phase=Phase.DONE)
 
-    lines = logged(board, end_all, meta=ACTORS_TWICE)
+    lines = logged(status_board, end_all, meta=ACTORS_TWICE)
     names = [line.partition(":")[0] for line in lines]
     assert names == [
         f"{who} of run {run}"
@@ -251,8 +253,8 @@ def test_a_log_names_the_run_of_a_learner_and_its_actors(clock):
 
 
 def test_only_the_current_one_of_several_learners_is_shown():
-    board = with_learner(MAX_FRAME, 1, 2, 4_000_000, 3, 4)
-    text = shown(board, 80, meta=ACTORS_TWICE)
+    status_board = with_learner(MAX_FRAME, 1, 2, 4_000_000, 3, 4)
+    text = shown(status_board, 80, meta=ACTORS_TWICE)
     assert "run 2 of 2" in text
     assert "4,000,000 / 10M" in text
     assert line_of(text, "actor 1")[1] == "4"
@@ -267,14 +269,14 @@ def test_actors_that_play_in_turn_with_the_learner_are_one_session():
 
 
 def test_a_restarted_session_shows_how_often():
-    board = board_of(Phase.RUNNING, Phase.RUNNING)
-    board.write(1, restarts=2)
-    text = shown(board, 100)
+    status_board = board_of(Phase.RUNNING, Phase.RUNNING)
+    status_board.write(1, restarts=2)
+    text = shown(status_board, 100)
     assert "Session 1 (restarted 2×)" in text
     assert "Session 0 (" not in text
-    assert logged(board, lambda: board.write(1, phase=Phase.DONE))[-1].endswith(
-        "(restarted 2×)"
-    )
+    assert logged(status_board, lambda: status_board.write(1, phase=Phase.DONE))[
+        -1
+    ].endswith("(restarted 2×)")
 
 
 @pytest.mark.parametrize("width", [*range(1, 12), 20, 40, 60, 71, 72, 79, 81, 120, 300])
@@ -288,10 +290,10 @@ def test_more_sessions_than_the_terminal_has_lines_are_no_failure():
 
 
 def test_the_final_live_display_has_no_note():
-    board = board_of(Phase.DONE, Phase.STOPPED, frame=MAX_FRAME)
-    board.stage = "drawing the graphs"
-    text = shown(board, width=80)
-    assert board.stage not in text.rpartition("frames/s")[2]
+    status_board = board_of(Phase.DONE, Phase.STOPPED, frame=MAX_FRAME)
+    status_board.stage = "drawing the graphs"
+    text = shown(status_board, width=80)
+    assert status_board.stage not in text.rpartition("frames/s")[2]
 
 
 def test_a_dumb_terminal_gets_log_lines(monkeypatch):
@@ -300,29 +302,29 @@ def test_a_dumb_terminal_gets_log_lines(monkeypatch):
 
 
 def test_a_log_has_the_start_and_the_end_of_a_session(clock):
-    board = board_of(Phase.WAITING, Phase.STARTING)
+    status_board = board_of(Phase.WAITING, Phase.STARTING)
 
     def run():
-        board.write(0, phase=Phase.RUNNING)
+        status_board.write(0, phase=Phase.RUNNING)
 
     def done():
-        board.write(0, phase=Phase.DONE)
-        board.clock_slots[0] = MAX_FRAME
+        status_board.write(0, phase=Phase.DONE)
+        status_board.clock_slots[0] = MAX_FRAME
 
-    assert logged(board, run, run, done, done) == [
+    assert logged(status_board, run, run, done, done) == [
         "Session 0: started",
         "Session 0: 10,000,000 / 10M frames, return -1,234, best -200, done",
     ]
 
 
 def test_a_log_has_lines_ever_more_seldom_with_speed_and_time_left(clock):
-    board = board_of(Phase.RUNNING)
+    status_board = board_of(Phase.RUNNING)
 
     def a_second():
         clock.now += 1
-        board.clock_slots[0] += 1000
+        status_board.clock_slots[0] += 1000
 
-    lines = logged(board, *[a_second] * 36)
+    lines = logged(status_board, *[a_second] * 36)
     assert lines[0] == "Session 0: started"
     frames = [line.split()[2] for line in lines[1:]]
     assert frames == ["5,000", "15,000", "35,000"]
@@ -331,24 +333,26 @@ def test_a_log_has_lines_ever_more_seldom_with_speed_and_time_left(clock):
 
 
 def test_a_log_leaves_out_unknown_numbers(clock):
-    board = board_of(Phase.RUNNING)
-    board.write(0, recent_return=None, best=None)
+    status_board = board_of(Phase.RUNNING)
+    status_board.write(0, recent_return=None, best=None)
 
     def five_seconds_of_acting_nowhere():
         clock.now += 5
 
-    lines = logged(board, *[five_seconds_of_acting_nowhere] * 2)
+    lines = logged(status_board, *[five_seconds_of_acting_nowhere] * 2)
     assert set(lines) == {"Session 0: started", "Session 0: 0 / 10M frames"}
 
 
 def test_a_log_announces_stopping_and_each_stage_once(clock):
-    board = board_of(Phase.RUNNING)
+    status_board = board_of(Phase.RUNNING)
 
     def draw():
-        board.write(0, phase=Phase.STOPPED)
-        board.stage = "drawing the graphs"
+        status_board.write(0, phase=Phase.STOPPED)
+        status_board.stage = "drawing the graphs"
 
-    lines = logged(board, board.request_stop, board.request_stop, draw, draw)
+    lines = logged(
+        status_board, status_board.request_stop, status_board.request_stop, draw, draw
+    )
     assert lines.count(STOPPING) == lines.count("drawing the graphs") == 1
     assert lines[-1] == "drawing the graphs"
 
@@ -356,38 +360,38 @@ def test_a_log_announces_stopping_and_each_stage_once(clock):
 @pytest.mark.parametrize("phase", [Phase.FAILED, Phase.DONE, Phase.STOPPED])
 def test_sessions_that_are_over_announce_nothing_by_themselves(phase, clock):
     """They may restart, or have failed before their first step."""
-    board = board_of(phase)
-    (line,) = logged(board, lambda: None)
+    status_board = board_of(phase)
+    (line,) = logged(status_board, lambda: None)
     assert line.startswith("Session 0: 0 / 10M frames")
 
 
 @pytest.mark.parametrize("on_a_terminal", [True, False])
 def test_the_reason_of_a_failure_is_printed_once_and_at_once(on_a_terminal):
-    board = board_of(Phase.RUNNING, Phase.RUNNING, frame=400)
+    status_board = board_of(Phase.RUNNING, Phase.RUNNING, frame=400)
     why = "Traceback (most recent call last):\n  File x\nValueError: the pole broke\n"
 
     def fail():
-        board.write(1, phase=Phase.FAILED)
-        board.reasons[1] = why
+        status_board.write(1, phase=Phase.FAILED)
+        status_board.reasons[1] = why
 
     if on_a_terminal:
         fail()
-        text = shown(board, width=80)
+        text = shown(status_board, width=80)
     else:
-        text = "\n".join(logged(board, fail, lambda: None))
+        text = "\n".join(logged(status_board, fail, lambda: None))
     assert text.count("Session 1: ValueError: the pole broke") == 1
     assert "Traceback" not in text
 
 
 def test_another_reason_of_the_same_worker_is_printed_again():
-    board = board_of(Phase.RUNNING, Phase.RUNNING, frame=400)
+    status_board = board_of(Phase.RUNNING, Phase.RUNNING, frame=400)
 
     def die(how):
-        return lambda: board.reasons.update(
+        return lambda: status_board.reasons.update(
             {1: f"the process was killed by signal {how}"}
         )
 
-    lines = logged(board, die(9), die(9), die(11), meta=TOGETHER)
+    lines = logged(status_board, die(9), die(9), die(11), meta=TOGETHER)
     assert [line for line in lines if "was killed" in line] == [
         "Session 1: the process was killed by signal 9",
         "Session 1: the process was killed by signal 11",

@@ -123,7 +123,7 @@ class FakeRay:
 
 
 class Lab:
-    """A source with its board, and the results of lost actors that its parent
+    """A source with its status board, and the results of lost actors that its parent
     receives."""
 
     def __init__(self, ray, actors, max_frame, frame, max_restart, **flow):
@@ -137,8 +137,8 @@ class Lab:
         spec = parse(raw)
         self.ray = ray
         self.lost = []
-        self.board = StatusBoard.allocate(CONTEXT, 1 + actors)
-        self.board.clock_slots[0] = frame
+        self.status_board = StatusBoard.allocate(CONTEXT, 1 + actors)
+        self.status_board.clock_slots[0] = frame
         task = SessionTask(
             spec=spec,
             run_dir=RunDir(Path(), "s"),
@@ -152,7 +152,7 @@ class Lab:
         env = SimpleNamespace(statistics=np.zeros(0))
         losses = SimpleNamespace(send=self.lost.append)
         self.source = RaySource(
-            task=task, board=self.board, agent=agent, env=env, lost=losses
+            task=task, status_board=self.status_board, agent=agent, env=env, lost=losses
         )
 
     @property
@@ -187,7 +187,10 @@ class Lab:
         return [len(actor.play.calls) for actor in self.actors]
 
     def phases(self):
-        return [self.board.phase(1 + actor) for actor in range(self.source.num_actors)]
+        return [
+            self.status_board.phase(1 + actor)
+            for actor in range(self.source.num_actors)
+        ]
 
 
 def replace_ray(monkeypatch):

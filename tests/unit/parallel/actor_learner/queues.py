@@ -20,7 +20,7 @@ STEPS = memory_layout((3,), horizon=2, num_envs=2)
 
 
 class Lab:
-    """A queue with its board, and the processes at its ends."""
+    """A queue with its status board, and the processes at its ends."""
 
     def __init__(self, actors=ACTORS, slots=SLOTS, max_unrolls=1000):
         layout = UnrollLayout(STEPS, 0)
@@ -34,18 +34,18 @@ class Lab:
             requests=None,
             max_unrolls=max_unrolls,
         )
-        self.board = StatusBoard.allocate(CONTEXT, 1 + actors)
-        self.learner = LearnerQueue(self.queue, self.board)
+        self.status_board = StatusBoard.allocate(CONTEXT, 1 + actors)
+        self.learner = LearnerQueue(self.queue, self.status_board)
         self.actors = [self.begun(actor) for actor in range(actors)]
 
     def begun(self, actor):
         """A process of an actor, the first or the next one."""
-        end = ActorQueue(self.queue, self.board, actor)
-        self.board.write(1 + actor, phase=Phase.RUNNING)
+        end = ActorQueue(self.queue, self.status_board, actor)
+        self.status_board.write(1 + actor, phase=Phase.RUNNING)
         return end
 
     def over(self, actor, phase):
-        self.board.write(1 + actor, phase=phase)
+        self.status_board.write(1 + actor, phase=phase)
 
     def hand_over(self, actor, at=0.0):
         """A whole unroll."""

@@ -128,7 +128,7 @@ def test_an_actor_gives_up_on_an_idle_learner_after_a_timeout(clock, wait, monke
 def test_a_wait_ends_when_no_more_steps_are_needed(clock, wait, end):
     lab = Lab()
     act = wait(lab)
-    stop = lab.board.request_stop
+    stop = lab.status_board.request_stop
     if end == "learner":
         stop = lab.learner.end
     clock.meanwhile = lambda: clock.now == 2 and stop()

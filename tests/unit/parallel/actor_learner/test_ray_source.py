@@ -88,7 +88,7 @@ def test_actors_receive_the_frames_of_the_others(lab):
     lab.receive()
     lab.source.give_back(1)
     assert lab.actors[1].play.calls[-1].given == (FRAMES // 2,)
-    assert list(lab.board.clock_slots) == [0, FRAMES // 2, FRAMES]
+    assert list(lab.status_board.clock_slots) == [0, FRAMES // 2, FRAMES]
     lab.actors[0].is_lost()
     lab.poll()
     lab.poll()
@@ -110,7 +110,7 @@ def test_a_dead_actor_is_replaced_up_to_max_restart_and_the_others_continue(lab)
     (lost,) = lab.lost
     assert (lost.session, lost.restarts) == (1, 1)
     assert "its node or its process was lost" in lost.error
-    assert lab.board.read(2).restarts == 1
+    assert lab.status_board.read(2).restarts == 1
     lab.actors[0].has_played()
     assert lab.receive() == (0, 0)
 
@@ -185,7 +185,7 @@ def test_an_actor_that_steps_or_waits_for_the_learner_does_not_hang(lab):
 def test_after_a_stop_no_actor_is_started(lab):
     lab = lab()
     lab.begin()
-    lab.board.request_stop()
+    lab.status_board.request_stop()
     lab.actors[0].is_lost()
     assert lab.source.receive(0.0) is None
     lab.poll()

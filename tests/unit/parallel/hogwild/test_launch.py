@@ -34,24 +34,24 @@ def test_a_checkpoint_is_requested_when_the_last_one_is_done_and_old_enough(
 ):
     now = [100.0]
     monkeypatch.setattr(launch.time, "monotonic", lambda: now[0])
-    board = StatusBoard.allocate(CONTEXT, 2)
-    checkpoints = Checkpoints(board, 10.0)
+    status_board = StatusBoard.allocate(CONTEXT, 2)
+    checkpoints = Checkpoints(status_board, 10.0)
 
     def requested_at(moment):
         now[0] = moment
         checkpoints.tick()
-        return board.save_requested
+        return status_board.save_requested
 
     assert requested_at(150) == 0, "no worker runs"
-    board.write(0, phase=Phase.RUNNING)
+    status_board.write(0, phase=Phase.RUNNING)
     assert requested_at(150) == 1
     assert requested_at(170) == 1, "no worker has made the first"
-    board.checkpointed[0] = 1
+    status_board.checkpointed[0] = 1
     assert requested_at(159) == 1
     assert requested_at(160) == 2
-    board.checkpointed[0] = 2
-    board.paused_us[0] = 500_000
-    board.paused_us[1] = 900_000  # of one that does not run any more
+    status_board.checkpointed[0] = 2
+    status_board.paused_us[0] = 500_000
+    status_board.paused_us[1] = 900_000  # of one that does not run any more
     assert requested_at(209) == 2, "half a second of standing still is paid off in 50"
     assert requested_at(210) == 3
 
@@ -63,41 +63,41 @@ def test_while_a_worker_writes_a_checkpoint_to_a_slow_disk_no_other_is_requested
     between."""
     now = [0.0]
     monkeypatch.setattr(launch.time, "monotonic", lambda: now[0])
-    board = StatusBoard.allocate(CONTEXT, 1)
-    board.write(0, phase=Phase.RUNNING)
-    checkpoints = Checkpoints(board, 10.0)
+    status_board = StatusBoard.allocate(CONTEXT, 1)
+    status_board.write(0, phase=Phase.RUNNING)
+    checkpoints = Checkpoints(status_board, 10.0)
     now[0] = 10.0
     checkpoints.tick()
-    assert board.save_requested == 1
-    board.checkpointed[0] = board.saving[0] = 1
+    assert status_board.save_requested == 1
+    status_board.checkpointed[0] = status_board.saving[0] = 1
     for now[0] in (15.0, 25.0, 40.0):
         checkpoints.tick()
-    assert board.save_requested == 1
-    board.saving[0] = 0
+    assert status_board.save_requested == 1
+    status_board.saving[0] = 0
     now[0] = 40.1  # it is about to note how long that took
     checkpoints.tick()
-    board.paused_us[0] = 30_000_000
+    status_board.paused_us[0] = 30_000_000
     now[0] = 40 + 30 / launch.PAUSE_SHARE - 1
     checkpoints.tick()
-    assert board.save_requested == 1
+    assert status_board.save_requested == 1
     now[0] += 1
     checkpoints.tick()
-    assert board.save_requested == 2
+    assert status_board.save_requested == 2
 
 
 @pytest.mark.parametrize(("interval", "due"), [(0, 1.0), (30, 30.0)])
 def test_workers_pause_at_most_once_a_second(monkeypatch, interval, due):
     now = [0.0]
     monkeypatch.setattr(launch.time, "monotonic", lambda: now[0])
-    board = StatusBoard.allocate(CONTEXT, 1)
-    board.write(0, phase=Phase.RUNNING)
-    checkpoints = Checkpoints(board, interval)
+    status_board = StatusBoard.allocate(CONTEXT, 1)
+    status_board.write(0, phase=Phase.RUNNING)
+    checkpoints = Checkpoints(status_board, interval)
     now[0] = due - 0.01
     checkpoints.tick()
-    assert board.save_requested == 0
+    assert status_board.save_requested == 0
     now[0] = due
     checkpoints.tick()
-    assert board.save_requested == 1
+    assert status_board.save_requested == 1
 
 
 def saved_with(paths, state, frames, value, updates):
@@ -179,26 +179,26 @@ def test_a_lost_worker_is_not_replaced_if_nothing_is_left_to_train(
         update={"env": SPEC.env.model_copy(update={"max_frame": 160})}
     )
     tasks = worker_tasks(tmp_path, spec, 3)
-    board = StatusBoard.allocate(CONTEXT, 3)
-    board.clock_slots[:] = frames
-    assert lost_results(tasks, board) == [], "it has never ended before"
+    status_board = StatusBoard.allocate(CONTEXT, 3)
+    status_board.clock_slots[:] = frames
+    assert lost_results(tasks, status_board) == [], "it has never ended before"
     metrics = RunDir(Path(tmp_path), spec.name).trial_metrics_file(0)
     write_json(metrics, {"sessions": [vars(result) for result in BEFORE]})
-    assert [each.session for each in lost_results(tasks, board)] == failed
-    assert lost_results(tasks[1:], board) == []
+    assert [each.session for each in lost_results(tasks, status_board)] == failed
+    assert lost_results(tasks[1:], status_board) == []
 
 
 def test_a_worker_with_an_older_checkpoint_continues_at_the_frames_of_the_others(
     tmp_path, monkeypatch
 ):
-    board = StatusBoard.allocate(CONTEXT, 3)
-    board.clock_slots[:] = [400, 300, 0]
+    status_board = StatusBoard.allocate(CONTEXT, 3)
+    status_board.clock_slots[:] = [400, 300, 0]
     saved = [{"frames": [350, 300, 20]}, {"frames": [400, 300, 50]}]
     monkeypatch.setattr(
         launch, "_saved", lambda *where: iter([(tmp_path, each) for each in saved])
     )
-    tasks = resumed_tasks(worker_tasks(tmp_path, SPEC, 3), board)
-    assert board.clock_slots.tolist() == [400, 300, 50]
+    tasks = resumed_tasks(worker_tasks(tmp_path, SPEC, 3), status_board)
+    assert status_board.clock_slots.tolist() == [400, 300, 50]
     assert [task.resume for task in tasks] == [True, True, False]
     assert tasks[2].replaces is not None
 

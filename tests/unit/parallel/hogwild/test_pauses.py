@@ -1,4 +1,4 @@
-"""Hogwild! workers on one board: paused together, started late, ended, replaced."""
+"""Hogwild! workers of one training: paused together, started late, ended, replaced."""
 
 import threading
 from contextlib import contextmanager
@@ -34,17 +34,17 @@ def session(tmp_path_factory):
 
 @pytest.fixture
 def workers(session):
-    """A board, and the strategies of W workers that run."""
+    """A status board, and the strategies of W workers that run."""
 
     def make(count):
-        board = StatusBoard.allocate(CONTEXT, count)
+        status_board = StatusBoard.allocate(CONTEXT, count)
         state = GlobalState.of("synced", session.agent, session.env, count)
-        made = [HogwildStrategy(state, board, worker) for worker in range(count)]
+        made = [HogwildStrategy(state, status_board, worker) for worker in range(count)]
         for worker, strategy in enumerate(made):
             strategy.join(session.agent, session.env)
             strategy.barrier.resume()
-            board.write(worker, phase=Phase.RUNNING)
-        return board, made
+            status_board.write(worker, phase=Phase.RUNNING)
+        return status_board, made
 
     return make
 
@@ -86,37 +86,37 @@ def thread(target):
 
 
 def test_workers_begin_when_all_are_ready(workers):
-    board, made = workers(3)
-    board.write(0, phase=Phase.STARTING)
-    board.write(1, phase=Phase.STARTING)
-    board.write(2, phase=Phase.FAILED)
+    status_board, made = workers(3)
+    status_board.write(0, phase=Phase.STARTING)
+    status_board.write(1, phase=Phase.STARTING)
+    status_board.write(2, phase=Phase.FAILED)
     began = []
 
     def begin():
         made[0].barrier.wait_for_start()
-        began.append(board.phase(1))
+        began.append(status_board.phase(1))
 
     with thread(begin):
-        wait_until(lambda: board.phase(0) is Phase.READY)
+        wait_until(lambda: status_board.phase(0) is Phase.READY)
         assert began == []
         made[1].barrier.wait_for_start()
     assert began == [Phase.READY]
 
 
 def test_a_replacement_worker_does_not_wait_for_others_to_start(workers):
-    board, made = workers(3)
-    board.write(0, phase=Phase.STARTING)
-    board.write(2, phase=Phase.WAITING)
+    status_board, made = workers(3)
+    status_board.write(0, phase=Phase.STARTING)
+    status_board.write(2, phase=Phase.WAITING)
     made[0].barrier.wait_for_start()
-    assert board.phase(2) is Phase.WAITING
+    assert status_board.phase(2) is Phase.WAITING
 
 
 def test_a_worker_that_never_starts_is_waited_for_up_to_a_timeout(workers, monkeypatch):
     monkeypatch.setattr(module, "START_SECONDS", 0.05)
-    board, made = workers(2)
-    board.write(1, phase=Phase.STARTING)
+    status_board, made = workers(2)
+    status_board.write(1, phase=Phase.STARTING)
     made[0].barrier.wait_for_start()
-    assert board.phase(0) is Phase.READY
+    assert status_board.phase(0) is Phase.READY
 
 
 def test_copies_are_made_only_while_all_workers_pause(workers, monkeypatch):
@@ -124,7 +124,7 @@ def test_copies_are_made_only_while_all_workers_pause(workers, monkeypatch):
     monkeypatch.setattr(
         module, "PAUSE_SECONDS", 2 * TIMEOUT
     )  # the machine may pause this process for long
-    board, made = workers(3)
+    status_board, made = workers(3)
     words = np.zeros(3, dtype=np.int64)
     checkpoints = 20
     seen = []
@@ -137,29 +137,29 @@ def test_copies_are_made_only_while_all_workers_pause(workers, monkeypatch):
 
                 def copy():
                     assert (words % 2 == 0).all()
-                    seen.append((board.save_requested, tuple(words)))
+                    seen.append((status_board.save_requested, tuple(words)))
                     return state()
 
                 assert strategy.checkpoint.joint_state(copy) is not None
                 rounds += 1
-            board.clock_slots[me] += 1
+            status_board.clock_slots[me] += 1
             words[me] += 1  # odd: in the middle of a step
             words[me] += 1
 
     with thread(lambda: work(0)), thread(lambda: work(1)), thread(lambda: work(2)):
         for checkpoint in range(1, checkpoints + 1):
-            board.request_save()
-            wait_until(lambda: board.checkpointed.min() == checkpoint)  # noqa: B023
+            status_board.request_save()
+            wait_until(lambda: status_board.checkpointed.min() == checkpoint)  # noqa: B023
     assert len(seen) == 3 * checkpoints
     assert len(set(seen)) == checkpoints, "those of one checkpoint saw the same words"
-    assert board.at_barrier.tolist() == [0, 0, 0]
-    assert (board.paused_us > 0).all()
+    assert status_board.at_barrier.tolist() == [0, 0, 0]
+    assert (status_board.paused_us > 0).all()
 
 
 def test_the_optimizer_state_is_in_the_copy_of_the_first_running_worker(workers):
-    board, made = workers(3)
-    board.write(0, phase=Phase.FAILED)
-    board.request_save()
+    status_board, made = workers(3)
+    status_board.write(0, phase=Phase.FAILED)
+    status_board.request_save()
     states = {}
 
     def save(me):
@@ -173,37 +173,37 @@ def test_the_optimizer_state_is_in_the_copy_of_the_first_running_worker(workers)
 
 @pytest.mark.parametrize("phase", [p for p in Phase if p is not Phase.RUNNING])
 def test_a_worker_that_does_not_run_is_not_waited_for(workers, phase):
-    board, made = workers(2)
-    board.write(1, phase=phase)
-    board.request_save()
+    status_board, made = workers(2)
+    status_board.write(1, phase=phase)
+    status_board.request_save()
     assert made[0].checkpoint.joint_state(state) is not None
     assert made[0].checkpoint.final_state(state, True) is not None
-    assert board.paused_us[0] < 1e6
+    assert status_board.paused_us[0] < 1e6
 
 
 def test_if_one_worker_misses_the_barrier_none_saves_and_all_continue(
     workers, impatient
 ):
     """A late worker finds that the first has continued, and does not wait for it."""
-    board, made = workers(2)
-    board.request_save()
+    status_board, made = workers(2)
+    status_board.request_save()
     assert made[0].checkpoint.joint_state(pytest.fail) is None
     assert not made[0].checkpoint.is_requested
-    began = board.paused_us[0]
+    began = status_board.paused_us[0]
     assert began >= 0.05e6
     assert made[1].checkpoint.joint_state(pytest.fail) is None
-    assert board.paused_us[1] < began
-    assert board.checkpointed.tolist() == [1, 1]
-    assert board.at_barrier.tolist() == [0, 0]
+    assert status_board.paused_us[1] < began
+    assert status_board.checkpointed.tolist() == [1, 1]
+    assert status_board.at_barrier.tolist() == [0, 0]
 
 
 def test_a_copy_during_which_a_worker_steps_is_discarded(workers):
-    board, made = workers(2)
-    board.write(1, phase=Phase.STARTING)
-    board.request_save()
+    status_board, made = workers(2)
+    status_board.write(1, phase=Phase.STARTING)
+    status_board.request_save()
 
     def copy():
-        board.clock_slots[1] += 1  # it started to run unnoticed
+        status_board.clock_slots[1] += 1  # it started to run unnoticed
         return state()
 
     assert made[0].checkpoint.joint_state(copy) is None
@@ -212,14 +212,14 @@ def test_a_copy_during_which_a_worker_steps_is_discarded(workers):
 def test_a_worker_that_starts_during_a_checkpoint_waits_until_the_others_have_copied(
     workers,
 ):
-    board, made = workers(2)
-    board.write(1, phase=Phase.STARTING)
-    board.request_save()
+    status_board, made = workers(2)
+    status_board.write(1, phase=Phase.STARTING)
+    status_board.request_save()
     entered = threading.Event()
 
     def begin_late():
         made[1].barrier.resume()
-        board.write(1, phase=Phase.RUNNING)
+        status_board.write(1, phase=Phase.RUNNING)
         entered.set()
 
     def copy():
@@ -232,16 +232,16 @@ def test_a_worker_that_starts_during_a_checkpoint_waits_until_the_others_have_co
     assert made[0].checkpoint.joint_state(copy) is not None
     assert entered.wait(TIMEOUT)
     assert not made[1].checkpoint.is_requested, "this checkpoint is over"
-    board.request_save()
+    status_board.request_save()
     assert made[1].checkpoint.is_requested
 
 
 def test_a_worker_that_starts_after_a_checkpoint_request_takes_part(workers):
-    board, made = workers(2)
-    board.write(1, phase=Phase.STARTING)
-    board.request_save()
+    status_board, made = workers(2)
+    status_board.write(1, phase=Phase.STARTING)
+    status_board.request_save()
     made[1].barrier.resume()
-    board.write(1, phase=Phase.RUNNING)
+    status_board.write(1, phase=Phase.RUNNING)
     assert made[1].checkpoint.is_requested
     with thread(lambda: made[1].checkpoint.joint_state(state)):
         assert made[0].checkpoint.joint_state(state) is not None
@@ -250,37 +250,37 @@ def test_a_worker_that_starts_after_a_checkpoint_request_takes_part(workers):
 def test_the_replacement_of_a_worker_that_died_at_its_end_starts_with_a_clean_state(
     workers,
 ):
-    board, made = workers(2)
-    board.at_barrier[1] = board.checkpointed[1] = END
+    status_board, made = workers(2)
+    status_board.at_barrier[1] = status_board.checkpointed[1] = END
     made[1].barrier.resume()
-    assert board.at_barrier[1] == 0
-    assert board.checkpointed[1] == board.save_requested == 0
+    assert status_board.at_barrier[1] == 0
+    assert status_board.checkpointed[1] == status_board.save_requested == 0
 
 
 def test_a_paused_worker_is_not_waited_for_and_takes_part_after_it_resumes(workers):
-    board, made = workers(2)
+    status_board, made = workers(2)
     made[1].barrier.pause()
-    assert board.at_barrier[1] == PAUSED
-    board.request_save()
+    assert status_board.at_barrier[1] == PAUSED
+    status_board.request_save()
     assert made[0].checkpoint.joint_state(state) is not None
-    assert board.paused_us[0] < 1e6
+    assert status_board.paused_us[0] < 1e6
     made[1].barrier.resume()
     assert not made[1].checkpoint.is_requested
-    board.request_save()
+    status_board.request_save()
     assert made[1].checkpoint.is_requested
 
 
 def test_a_finishing_worker_and_a_checkpointing_worker_do_not_deadlock(workers):
-    board, made = workers(2)
-    board.request_save()
+    status_board, made = workers(2)
+    status_board.request_save()
     ends = []
     with thread(lambda: ends.append(made[1].checkpoint.final_state(state, True))):
-        wait_until(lambda: board.at_barrier[1] == END)
+        wait_until(lambda: status_board.at_barrier[1] == END)
         assert made[0].checkpoint.joint_state(state) is not None
-        assert board.checkpointed[1] < END, "it waits for the other"
+        assert status_board.checkpointed[1] < END, "it waits for the other"
         assert rule_of(made[0].checkpoint.final_state(state, True)) is not None
     assert rule_of(ends[0]) is None
-    assert (board.paused_us < 1e6).all()
+    assert (status_board.paused_us < 1e6).all()
 
 
 def test_the_final_state_is_copied_even_if_a_worker_misses_the_barrier(
@@ -292,10 +292,10 @@ def test_the_final_state_is_copied_even_if_a_worker_misses_the_barrier(
 
 def test_the_last_of_the_final_copies_has_everything(workers, monkeypatch):
     """The first has stopped waiting: the weights changed after its copy."""
-    board, made = workers(3)
+    status_board, made = workers(3)
     monkeypatch.setattr(module, "PAUSE_SECONDS", 0.05)
     assert rule_of(made[0].checkpoint.final_state(state, True)) is not None
-    assert board.checkpointed[0] == EARLY
+    assert status_board.checkpointed[0] == EARLY
     monkeypatch.setattr(module, "PAUSE_SECONDS", TIMEOUT)
     last = []
     with thread(lambda: last.append(made[2].checkpoint.final_state(state, True))):
@@ -304,9 +304,9 @@ def test_the_last_of_the_final_copies_has_everything(workers, monkeypatch):
 
 
 def test_a_paused_worker_does_not_save_the_optimizer_state(workers):
-    board, made = workers(2)
+    status_board, made = workers(2)
     made[0].barrier.pause()
-    board.request_save()
+    status_board.request_save()
     assert rule_of(made[1].checkpoint.joint_state(state)) is not None
 
 
@@ -314,14 +314,14 @@ def test_a_paused_worker_does_not_save_the_optimizer_state(workers):
 def test_a_worker_with_long_training_events_waits_as_long_for_the_others(
     workers, monkeypatch, event, is_saved
 ):
-    board, made = workers(2)
+    status_board, made = workers(2)
     now = [0.0]
 
     def sleep(seconds):
         now[0] += 1.0
         if now[0] >= event + 8.0:
-            board.at_barrier[1] = board.save_requested
-            board.checkpointed[1] = board.save_requested
+            status_board.at_barrier[1] = status_board.save_requested
+            status_board.checkpointed[1] = status_board.save_requested
 
     clock = SimpleNamespace(perf_counter=lambda: now[0], sleep=sleep)
     for each in (module, strategy_module, wait):
@@ -329,7 +329,7 @@ def test_a_worker_with_long_training_events_waits_as_long_for_the_others(
     made[0].refresh()
     now[0] += event
     made[0].learned({}, lambda: 0.0)
-    board.request_save()
+    status_board.request_save()
     assert (made[0].checkpoint.joint_state(state) is not None) is is_saved
 
 
@@ -355,14 +355,14 @@ def test_a_row_without_a_gradient_step_reports_zero_updates(workers):
 @pytest.mark.parametrize("mode", ["shared", "synced"])
 def test_a_resumed_worker_reports_the_steps_that_no_row_had_reported(mode):
     spec = parse(actor_critic(meta__distributed=mode, meta__max_session=1))
-    board = StatusBoard.allocate(CONTEXT, 1)
+    status_board = StatusBoard.allocate(CONTEXT, 1)
     plays = [Play(spec), Play(spec)]
     for play in plays:
         for _ in range(8):
             play.step()
         play.env.close()
     state = GlobalState.of(mode, plays[0].agent, plays[0].env, 1)
-    stopped, resumed = (HogwildStrategy(state, board, 0) for _ in plays)
+    stopped, resumed = (HogwildStrategy(state, status_board, 0) for _ in plays)
     stopped.join(plays[0].agent, plays[0].env)
     plays[0].agent.learn(8)
     resumed.load_state_dict(stopped.state_dict())

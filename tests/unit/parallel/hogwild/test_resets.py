@@ -24,9 +24,9 @@ class Workers:
     """Workers of one training, each with an agent of its own that has learned."""
 
     def __init__(self, mode, spec=SPEC, count=COUNT):
-        self.board = StatusBoard.allocate(CONTEXT, count)
+        self.status_board = StatusBoard.allocate(CONTEXT, count)
         for worker in range(count):
-            self.board.write(worker, phase=Phase.RUNNING)
+            self.status_board.write(worker, phase=Phase.RUNNING)
         self.spec = spec
         prototype = Play(spec)
         self.state = GlobalState.of(mode, prototype.agent, prototype.env, count)
@@ -43,7 +43,7 @@ class Workers:
             play.step()
         if resume is not None:
             play.agent.learner.load_state_dict(resume)
-        strategy = HogwildStrategy(self.state, self.board, worker)
+        strategy = HogwildStrategy(self.state, self.status_board, worker)
         strategy.join(play.agent, play.env)
         play.agent.learner.weights_replaced()
         play.env.close()
@@ -145,9 +145,9 @@ def test_target_networks_of_all_workers_begin_anew(mode):
 @pytest.mark.parametrize("phase", [Phase.DONE, Phase.FAILED, Phase.STOPPED])
 def test_the_next_worker_leads_when_the_first_has_ended_for_good(workers, phase):
     assert not workers.reset(1, 101)
-    workers.board.write(0, phase=Phase.WAITING)  # it is replaced
+    workers.status_board.write(0, phase=Phase.WAITING)  # it is replaced
     assert not workers.reset(1, 102)
-    workers.board.write(0, phase=phase)
+    workers.status_board.write(0, phase=phase)
     assert not workers.reset(2, 103)
     assert workers.reset(1, 103)
     assert workers.reset(2, 104)

@@ -29,7 +29,7 @@ class Group:
 def waiting(monkeypatch, tmp_path):
     """Gives what waits for room that comes after some looks at what the cluster lacks;
     it returns the stages that were shown. `lost` is why the ranks restart."""
-    board = StatusBoard.allocate(CONTEXT, 2)
+    status_board = StatusBoard.allocate(CONTEXT, 2)
     rank = SessionTask(
         spec=SPEC,
         run_dir=RunDir(tmp_path, SPEC.name),
@@ -51,10 +51,12 @@ def waiting(monkeypatch, tmp_path):
         )
         ranks = [replace(rank, restarted_because=lost)] * 2
         try:
-            with launch.reserved(ranks, board, lambda: stages.append(board.stage)):
-                stages.append(board.stage)
+            with launch.reserved(
+                ranks, status_board, lambda: stages.append(status_board.stage)
+            ):
+                stages.append(status_board.stage)
         finally:
-            assert board.stage == ""
+            assert status_board.stage == ""
         return list(dict.fromkeys(stages[:-1])), stages[-1]
 
     return wait

@@ -119,7 +119,7 @@ def train(run, stand, *endings, opens=lambda planned: None):
     stand.endings = list(endings)
     stops = pytest.raises(KeyboardInterrupt) if STOP in endings else nullcontext()
     with stops:
-        run.run(opens, lambda planned, run: run.start(lambda board: None))
+        run.run(opens, lambda planned, run: run.start(lambda status_board: None))
 
 
 def reopened(run):
