@@ -148,12 +148,13 @@ def torch_settings(threads: int) -> Iterator[None]:
 
 
 def place_on_cpu(spec: Spec, only: object = None) -> Spec:
-    """The spec with all nets on the CPU, or only those whose `gpu` equals `only`."""
+    """The spec with all nets on the CPU, or only those whose `gpu` equals `only`. A net
+    that is there stays as it is: an actor computes as its learner does."""
     moved = {
         key: net.model_copy(
             update={"gpu": False, "precision": CPU_PRECISION[net.precision]}
         )
         for key, net in spec.agent.nets.items()
-        if only in (None, net.gpu)
+        if net.gpu is not False and only in (None, net.gpu)
     }
     return spec.model_copy(update={"agent": spec.agent.model_copy(update=moved)})
