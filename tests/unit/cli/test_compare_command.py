@@ -1,10 +1,12 @@
 """`slm-lab compare`: bad input, before anything runs."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
 
 from slm_lab.cli import compare
+from slm_lab.records.comparison import PLAN_BLOCK, PLAN_FILE, ComparisonRecord
 from tests.faults.lab import NAME, write_spec
 from tests.support import ppo, reinforce
 from tests.unit.cli.trained import assert_bad_input
@@ -57,7 +59,12 @@ def test_the_document_lists_the_picture_of_the_whole_comparison_too(tmp_path):
     ]
     for name in (*graphs, "small_compare.html", "other.png"):
         (tmp_path / name).touch()
-    results = SimpleNamespace(document=lambda: {"variants": [], "trainings": []})
-    run = SimpleNamespace(folder=tmp_path, results=results)
+    plan_file = tmp_path / PLAN_FILE.format("small")
+    plan_file.write_text(json.dumps({PLAN_BLOCK: {"kind": "compare"}}))
+    run = SimpleNamespace(
+        folder=tmp_path,
+        results=SimpleNamespace(document=lambda: {"variants": [], "trainings": []}),
+        compare_folder=SimpleNamespace(record=ComparisonRecord(plan_file)),
+    )
     document = compare._document(run, 0)
     assert document["graphs"] == [str(tmp_path / name) for name in graphs]
