@@ -299,7 +299,7 @@ def test_a_whole_check_takes_seconds_and_not_minutes():
     assert "code 0" in run.stdout
     seconds = re.search(r"seconds ([\d.]+)", run.stdout)
     assert seconds is not None
-    assert float(seconds[1]) < 6  # a slow machine needs 3 for 130 specs
+    assert float(seconds[1]) < 30  # a slow, busy machine needs 7 for 130 specs
 
 
 def test_the_check_for_scripts_is_one_document_with_every_problem(tmp_path):
