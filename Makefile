@@ -8,6 +8,8 @@ BIN = $(VENV)/bin
 LIGHT = $(VENV)/.ready
 READY = $(VENV)/.ready-$(EXTRA)
 PINNED = $(VENV)/constraints.txt
+# The tests start hundreds of processes. Without bytecode each of them would compile torch anew.
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: run test test-medium test-all test-oldest coverage check format size docs bench clean
 
