@@ -119,6 +119,10 @@ class Scale(NamedTuple):
     """Whether the texts of its ticks are shown."""
     link: str = ""
 
+    def linked(self, link: str, is_outer: bool) -> "Scale":
+        """The axis in one of the panels that share it; only outer panels name it."""
+        return self._replace(link=link, numbers=is_outer, label=self.label * is_outer)
+
 
 class Panel(NamedTuple):
     """Axes with curves, bars or dots; `note` is shown if there are none of these. A
