@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from slm_lab.charts.axis import RETURNS, TOTAL_FRAMES, Axis
 from slm_lab.charts.chart import Chart
 from slm_lab.charts.overlay import Seeds, overlay_chart
@@ -34,7 +32,6 @@ def _chart(
         x=x,
         y=y,
         aggregate="iqm",
-        generator=np.random.default_rng(0),
         title=title,
         log_x=any(map(_differ_in_length, panels.values())),
     )

@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from slm_lab.charts.axis import RETURNS, TOTAL_FRAMES
 from slm_lab.charts.overlay import Seeds, overlay_chart
 from slm_lab.charts.plot import seeds_of
@@ -38,7 +36,6 @@ def draw_treatment(
         x=TOTAL_FRAMES,
         y=RETURNS[1],
         aggregate="mean",
-        generator=np.random.default_rng(0),
         title=title,
     )
     chart = chart._replace(subtitle=sentence, notes=(chart.subtitle,))
