@@ -395,7 +395,7 @@ def panel_traces(panel: Panel, chart: Chart) -> list[Trace]:
         group = {"name": markup(name), "legendgroup": name}
         if curve.band is not None:
             bands.append({**_band(curve), **group})
-        line = {**_line(curve, bool(name)), "showlegend": id(curve) in named}
+        line = _line(curve, bool(name), in_legend=id(curve) in named)
         traces.append({**line, **group})
     traces = [*bands, *traces]
     if panel.bars:
@@ -406,7 +406,7 @@ def panel_traces(panel: Panel, chart: Chart) -> list[Trace]:
     return traces
 
 
-def _line(curve: Curve, is_named: bool) -> Trace:
+def _line(curve: Curve, is_named: bool, in_legend: bool) -> Trace:
     stroke = look.STROKES[curve.style]
     line: Trace = {
         "type": "scatter",
@@ -419,6 +419,7 @@ def _line(curve: Curve, is_named: bool) -> Trace:
             "dash": stroke.dash,
         },
         "opacity": stroke.opacity,
+        "showlegend": in_legend,
         "legendrank": stroke.rank,
     }
     lonely = alone(curve.mean)

@@ -75,7 +75,6 @@ def draw_experiment_graph(
 
 def search_charts(experiment: summary.SearchSummary) -> SearchCharts:
     """The whole search in charts."""
-    best_first = ranked(experiment.trials)
     ranking = importances(experiment)
     budget = short_count(experiment.max_frame)
     variables = count_text(len(experiment.variables), "variable")
@@ -86,27 +85,27 @@ def search_charts(experiment: summary.SearchSummary) -> SearchCharts:
     )
     return SearchCharts(
         head,
-        dots=_dots_chart(experiment, best_first[::-1], ranking),
+        dots=_dots_chart(experiment, ranking),
         importance=_importance_chart(experiment, ranking),
         parallel=_parallel_chart(experiment),
-        best=_best_chart(experiment, best_first),
+        best=_best_chart(experiment),
     )
 
 
 def _dots_chart(
-    experiment: summary.SearchSummary,
-    best_last: Sequence[TrialState],
-    ranking: Sequence[Importance],
+    experiment: summary.SearchSummary, ranking: Sequence[Importance]
 ) -> Chart:
     """A row for each metric, a column for each variable, over the Trials with any
-    value. Zooming into a panel acts on its row and column."""
+    value, the best on top. Zooming into a panel acts on its row and column."""
+    best_last = reversed(ranked(experiment.trials))
     trials = [trial for trial in best_last if _has_values(trial)]
+    names = experiment.names
     metrics = _metrics(trials)
     variables = _variables(experiment, trials)
     hints = {importance.path: importance_text(importance) for importance in ranking}
     full = np.array([trial.status == "finished" for trial in trials], np.bool_)
     is_brief = len(metrics) * len(variables) * full.size > _MANY
-    hover = [_hover(trial, experiment.names, is_brief) for trial in trials]
+    hover = [_hover(trial, names, is_brief) for trial in trials]
     cells: Cells = tuple(
         tuple(
             Panel(
@@ -253,11 +252,10 @@ def _results(trials: Sequence[TrialState]) -> list[Places]:
     ]
 
 
-def _best_chart(
-    experiment: summary.SearchSummary, best_first: Sequence[TrialState]
-) -> Chart:
+def _best_chart(experiment: summary.SearchSummary) -> Chart:
     names = experiment.names
     header = ("trial", "status", SCORE, _STRENGTH, "frames", *names.values())
+    best_first = ranked(experiment.trials)
     scored = [trial for trial in best_first if trial.known_score is not None]
     rows = []
     for trial in scored[:TABLE_TRIALS]:
