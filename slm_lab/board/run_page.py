@@ -21,7 +21,7 @@ from slm_lab.charts.search_summary import (
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import stamp_of, tail
 from slm_lab.core.text import duration_text, error_summary, significant
-from slm_lab.core.values import number_text, short_names
+from slm_lab.core.values import number_text
 from slm_lab.doctor.diagnosis import findings_of
 from slm_lab.metrics.row import COLUMNS
 from slm_lab.metrics.trial_state import ranked
@@ -128,12 +128,11 @@ def _search(catalog: Catalog, entry: CatalogEntry) -> Any:
     """The trials, and the page of the search."""
     assert entry.run is not None
     summary = summarise(RunRecord(entry.run))
-    names = short_names([variable.path for variable in summary.variables])
     lines = [
         (
             html.A(f"t{trial.trial}", href=run_link(entry.name, trial.trial)),
             elements.chip(trial.status),
-            ", ".join(point_texts(trial, names)),
+            ", ".join(point_texts(trial, summary.names)),
             number_text(trial.known_score, 4),
             f"{trial.frame:,}",
             duration_text(trial.seconds),

@@ -9,11 +9,11 @@ import numpy as np
 
 from slm_lab.charts.chart import (
     GREY,
-    Band,
     Chart,
     Curve,
     Ink,
     Panel,
+    Scale,
     curves_panel,
 )
 from slm_lab.charts.statistics import Interval
@@ -98,11 +98,7 @@ def _returns_panel(returns: PairedReturns) -> Panel:
         _dots("A", places, returns.a, _A),
         _dots("B", places, returns.b, _B),
     ]
-    curves = [*lines, *dots] if len(places) else []
-    panel = curves_panel(
-        x="pair", y="", curves=curves, title="final return", note=_NO_PAIRS
-    )
-    return _whole(panel, len(places))
+    return _panel(returns, "pair", "final return", [*lines, *dots])
 
 
 def _dots(label: str, x: FloatArray, y: FloatArray, ink: Ink) -> Curve:
@@ -129,12 +125,9 @@ def _interval_panel(returns: PairedReturns) -> Panel:
         name = f"mean of B − A, {returns.confidence * 100:g} % interval"
         curves = [
             *_levels(returns, len(places)),
-            Curve(name, places, means, Band(low, high), ink=_EFFECT),
+            Curve(name, places, means, Interval(low, high), ink=_EFFECT),
         ]
-    panel = curves_panel(
-        x="seeds of each", y="", curves=curves, title="B − A", note=_NO_PAIRS
-    )
-    return _whole(panel, len(places))
+    return _panel(returns, "seeds of each", "B − A", curves)
 
 
 def _levels(returns: PairedReturns, count: int) -> list[Curve]:
@@ -163,7 +156,10 @@ def _places(returns: PairedReturns) -> FloatArray:
     return np.arange(1.0, len(returns.a) + 1)
 
 
-def _whole(panel: Panel, count: int) -> Panel:
-    """The panel over an axis of whole numbers from 1."""
-    x = panel.x._replace(ends=(0.5, max(count, 1) + 0.5), whole=True)
-    return panel._replace(x=x)
+def _panel(
+    returns: PairedReturns, x: str, title: str, curves: Sequence[Curve]
+) -> Panel:
+    """The curves over an axis of whole numbers from 1."""
+    panel = curves_panel(x, "", curves, title, note=_NO_PAIRS)
+    ends = (0.5, max(len(returns.a), 1) + 0.5)
+    return panel._replace(x=Scale(x, ends, whole=True))

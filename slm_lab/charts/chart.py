@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from slm_lab.charts.look import STROKES
+from slm_lab.charts.statistics import Interval
 from slm_lab.core.text import TextTable
 from slm_lab.core.types import BoolArray, FloatArray
 
@@ -39,27 +40,21 @@ class Ink(NamedTuple):
     strength: float = 1.0
 
 
-class Band(NamedTuple):
-    """The ends of a band around a curve, (P,) each; NaN where there is none."""
-
-    low: FloatArray
-    high: FloatArray
-
-
-def around(mean: FloatArray, std: FloatArray) -> Band:
+def around(mean: FloatArray, std: FloatArray) -> Interval:
     """One standard deviation on each side."""
-    return Band(mean - std, mean + std)
+    return Interval(mean - std, mean + std)
 
 
 class Curve(NamedTuple):
-    """A line over `x` (P,), broken where `mean` (P,) is NaN, with an optional band. A
-    curve without a `label` has no entry in the legend: it belongs to the labelled curve
-    before it."""
+    """A line over `x` (P,), broken where `mean` (P,) is NaN, with an optional band,
+    which has NaN where there is none. A curve without a `label` has no entry in the
+    legend: it belongs to the labelled curve before it. Curves of several panels may
+    share a label, and its entry."""
 
     label: str
     x: FloatArray
     mean: FloatArray
-    band: Band | None = None
+    band: Interval | None = None
     style: Style = "solid"
     ink: Ink = Ink()
 
@@ -118,6 +113,10 @@ class Scale(NamedTuple):
     numbers: bool = True
     """Whether the texts of its ticks are shown."""
     link: str = ""
+
+    def linked(self, link: str, is_outer: bool) -> "Scale":
+        """The axis in one of the panels that share it; only outer panels name it."""
+        return self._replace(link=link, numbers=is_outer, label=self.label * is_outer)
 
 
 class Panel(NamedTuple):
@@ -228,6 +227,16 @@ class Chart(NamedTuple):
         """The parts that are panels."""
         return [place.part for place in self.places if isinstance(place.part, Panel)]
 
+    @property
+    def named(self) -> list[Curve]:
+        """The first curve of each label, results first."""
+        curves: dict[str, Curve] = {}
+        for panel in self.panels:
+            for curve in panel.curves:
+                curves.setdefault(curve.label, curve)
+        curves.pop("", None)
+        return sorted(curves.values(), key=lambda curve: STROKES[curve.style].rank)
+
 
 def bar_places(bars: Sequence[Bar]) -> FloatArray:
     """(n,): the places of bars, 1 apart in a group, the first at 0."""
@@ -270,8 +279,9 @@ def curves_panel(
     log: bool = False,
     log_x: bool = False,
 ) -> Panel:
-    """Curves over axes that show all of them. A `log` axis leaves out heights of zero
-    or less."""
+    """The curves that have points, over axes that show all of them. A `log` axis leaves
+    out heights of zero or less."""
+    curves = [curve for curve in curves if curve.x.size]
     if log:
         curves = [positive(curve) for curve in curves]
     across = limits([curve.x for curve in curves], margin=0.01, log=log_x)
@@ -294,7 +304,7 @@ def positive(curve: Curve) -> Curve:
     low, high = (np.where(curve.mean > 0, end, np.nan) for end in curve.band)
     above = np.concatenate([end[end > 0] for end in (mean, low)])
     least = above.min(initial=np.inf)
-    return curve._replace(mean=mean, band=Band(np.maximum(low, least), high))
+    return curve._replace(mean=mean, band=Interval(np.maximum(low, least), high))
 
 
 def alone(values: FloatArray) -> list[int]:
@@ -308,12 +318,6 @@ def level(y: float, curves: Iterable[Curve], label: str = "") -> Curve:
     """A dashed line at a height, as long as the curves."""
     x = np.array(limits([curve.x for curve in curves], margin=0.0))
     return Curve(label, x, np.full(2, y), style="dashed", ink=Ink(GREY, 0.6))
-
-
-def sort_for_legend(curves: Iterable[Curve]) -> list[Curve]:
-    """The curves that have a label, results first."""
-    labelled = [curve for curve in curves if curve.label]
-    return sorted(labelled, key=lambda curve: STROKES[curve.style].rank)
 
 
 def limits(

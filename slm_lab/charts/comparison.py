@@ -87,13 +87,7 @@ def dashboard(comparison: ComparedTrainings) -> Chart:
     panels = []
     for x in clocks(comparison):
         groups = _groups(outcomes, x)
-        curves = overlay(
-            groups,
-            "mean",
-            generator=np.random.default_rng(0),
-            inks=inks,
-            ragged=1.0,
-        )
+        curves = overlay(groups, "mean", inks, ragged=1.0)
         if not with_bands:
             curves = [curve._replace(band=None) for curve in curves]
         if comparison.threshold is not None and curves:
@@ -182,7 +176,6 @@ def return_overview(comparison: ComparedTrainings, x: Axis) -> Chart:
         x,
         y=_UNNAMED,
         aggregate="mean",
-        generator=np.random.default_rng(0),
         title=f"{comparison.title}: return against {x.label}",
         lines=lines,
         ragged=1.0,

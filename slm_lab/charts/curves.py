@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from slm_lab.charts.chart import MAX_POINTS, Band, Curve
-from slm_lab.core.types import FloatArray
+from slm_lab.charts.chart import MAX_POINTS, Curve
+from slm_lab.charts.statistics import Interval
+from slm_lab.core.types import BoolArray
 from slm_lab.metrics.lines import Line, Spread, common_grid, spread
 
 MAX_RAGGED = 0.05
@@ -49,19 +50,14 @@ def common_spread(
     )
 
 
-def solid_and_dashed(
-    look: Curve, over: Spread, middle: FloatArray, band: Band, num_lines: int
-) -> list[Curve]:
-    """Splits `middle` (G,) into two curves. One is solid and has a band, where all
-    lines have data. The other is dashed, where only some have data. Both are styled
-    like `look`."""
-    full = over.sessions == num_lines
+def solid_and_dashed(whole: Curve, full: BoolArray) -> list[Curve]:
+    """Splits a curve (G,) into two. One is solid and has the band, where all lines have
+    data: where `full` (G,). The other is dashed, where only some have data."""
     curves: list[Curve] = []
     if full.any():
-        solid = look._replace(
-            x=over.x,
-            mean=np.where(full, middle, np.nan),
-            band=Band(*(np.where(full, end, np.nan) for end in band)),
+        solid = whole._replace(
+            mean=np.where(full, whole.mean, np.nan),
+            band=Interval(*(np.where(full, end, np.nan) for end in whole.band or ())),
         )
         curves.append(solid)
     if not full.all():
@@ -69,10 +65,10 @@ def solid_and_dashed(
         partly = ~full
         partly[1:] |= ~full[:-1]
         partly[:-1] |= ~full[1:]
-        dashed = look._replace(
-            label="" if curves else look.label,
-            x=over.x,
-            mean=np.where(partly, middle, np.nan),
+        dashed = whole._replace(
+            label="" if curves else whole.label,
+            mean=np.where(partly, whole.mean, np.nan),
+            band=None,
             style="dashed",
         )
         curves.append(dashed)

@@ -10,7 +10,6 @@ from slm_lab.charts.axis import Axis
 from slm_lab.charts.chart import (
     MAX_COLUMNS,
     MAX_POINTS,
-    Band,
     Cells,
     Chart,
     Curve,
@@ -23,7 +22,11 @@ from slm_lab.charts.chart import (
 )
 from slm_lab.charts.curves import MAX_RAGGED, common_spread, decimate, solid_and_dashed
 from slm_lab.charts.look import OKABE_ITO
-from slm_lab.charts.statistics import bootstrap_interval, interquartile_mean
+from slm_lab.charts.statistics import (
+    Interval,
+    bootstrap_interval,
+    interquartile_mean,
+)
 from slm_lab.core.text import count_text
 from slm_lab.core.types import FloatArray
 from slm_lab.metrics.lines import Line, Spread, interpolate
@@ -31,6 +34,7 @@ from slm_lab.metrics.lines import Line, Spread, interpolate
 Aggregate: TypeAlias = Literal["mean", "iqm"]
 """The statistic over seeds that a curve shows: their mean or interquartile mean."""
 
+_BOOTSTRAP_SEED = 0
 _BOOTSTRAP_POINTS = 250
 """The points of a curve with bootstrap intervals, each of which has its 2000
 resamples."""
@@ -78,7 +82,6 @@ def overlay_chart(
     x: Axis,
     y: Axis,
     aggregate: Aggregate,
-    generator: np.random.Generator,
     *,
     title: str,
     lines: Sequence[tuple[str, float]] = (),
@@ -97,38 +100,33 @@ def overlay_chart(
     if len(panels) > 1 and inks is None:
         inks = inks_of(every)
     drawn: list[Panel] = []
-    named: set[str] = set()
-    all_curves: list[Curve] = []
+    results: list[Curve] = []
     for heading, groups in panels.items():
-        results = overlay(
-            groups,
-            aggregate,
-            generator=generator.spawn(1)[0],
-            inks=inks,
-            ragged=ragged,
-        )
-        all_curves += results
+        curves = overlay(groups, aggregate, inks, ragged)
+        results += curves
         levels = [
-            level(height, results, name * (name != heading))
+            level(height, curves, name * (name != heading))
             for name, height in lines
-            if results and (name == heading or name not in panels)
+            if curves and (name == heading or name not in panels)
         ]
-        curves: list[Curve] = []
-        for curve in (*levels, *results):
-            is_new = curve.label not in named
-            curves.append(curve._replace(label=curve.label * is_new))
-            named.add(curve.label)
         drawn.append(
-            curves_panel(x.label, y.label, curves, heading, log=log, log_x=log_x)
+            curves_panel(
+                x.label,
+                y.label,
+                curves=[*levels, *curves],
+                title=heading,
+                log=log,
+                log_x=log_x,
+            )
         )
         if any(group.tasks for group in groups):
-            drawn.append(_profile(groups, generator))
+            drawn.append(_profile(groups))
     most = MAX_COLUMNS
     if width is not None:
         most = int(width / _NARROWEST)
     return Chart(
         title,
-        overlay_text(every, aggregate, all_curves),
+        overlay_text(every, aggregate, results),
         _rows(drawn, most),
         legend=True,
         paper_width=width,
@@ -147,7 +145,7 @@ def _rows(panels: Sequence[Panel], most: int) -> Cells:
     return grid(relabelled, most)
 
 
-def _profile(groups: Sequence[Seeds], generator: np.random.Generator) -> Panel:
+def _profile(groups: Sequence[Seeds]) -> Panel:
     """Performance profiles, §4.2 of arXiv:2108.13264. They show the share of seeds
     whose final return is above each threshold, with a 95 % bootstrap interval."""
     returns = [finals for group in groups for finals in group.task_returns]
@@ -159,19 +157,17 @@ def _profile(groups: Sequence[Seeds], generator: np.random.Generator) -> Panel:
         interval = bootstrap_interval(
             above,
             lambda shares: shares.mean(axis=0),
-            generator.spawn(1)[0],
+            np.random.default_rng(_BOOTSTRAP_SEED),
             strata=group.strata,
         )
         mean = above.mean(axis=0)
-        band = Band(*interval)
-        curves.append(Curve("", thresholds, mean, band, ink=ink_of(number)))
+        curves.append(Curve("", thresholds, mean, interval, ink=ink_of(number)))
     return curves_panel("normalised final return τ", "share of runs above τ", curves)
 
 
 def overlay(
     groups: Sequence[Seeds],
     aggregate: Aggregate,
-    generator: np.random.Generator,
     inks: Mapping[str, Ink] | None = None,
     ragged: float = MAX_RAGGED,
 ) -> list[Curve]:
@@ -183,13 +179,12 @@ def overlay(
     curves: list[Curve] = []
     has_counts = inks is None and len({len(group.lines) for group in groups}) > 1
     colours = inks or inks_of(groups)
-    generators = generator.spawn(len(groups))
-    for group, rng in zip(groups, generators, strict=True):
+    for group in groups:
         label = group.label
         if has_counts:
             label = f"{label} ({count_text(len(group.lines), 'seed')})"
         look = Curve(label, _NONE, _NONE, ink=colours[group.label])
-        curves += _curves(group, look, aggregate, rng, ragged=ragged)
+        curves += _curves(group, look, aggregate, ragged)
     return curves
 
 
@@ -203,7 +198,6 @@ def _curves(
     group: Seeds,
     look: Curve,
     aggregate: Aggregate,
-    generator: np.random.Generator,
     ragged: float,
 ) -> list[Curve]:
     """The solid curve of all seeds with its band; and the dashed one of some of
@@ -219,13 +213,12 @@ def _curves(
     centre = over.mean
     band = around(over.mean, over.std)
     if aggregate == "iqm":
-        centre, band = _robust(group, over, generator)
-    return solid_and_dashed(look, over, centre, band, num_lines=len(lines))
+        centre, band = _robust(group, over)
+    whole = look._replace(x=over.x, mean=centre, band=band)
+    return solid_and_dashed(whole, over.sessions == len(lines))
 
 
-def _robust(
-    group: Seeds, over: Spread, generator: np.random.Generator
-) -> tuple[FloatArray, Band]:
+def _robust(group: Seeds, over: Spread) -> tuple[FloatArray, Interval]:
     """The interquartile mean over the grid; its interval where all seeds have
     values."""
     values = interpolate(group.lines, over.x)
@@ -237,11 +230,13 @@ def _robust(
     if full.any():
         whole = values[:, full]
         centre[full] = interquartile_mean(whole)
-        ends = bootstrap_interval(
-            whole, interquartile_mean, generator, strata=group.strata
+        low[full], high[full] = bootstrap_interval(
+            whole,
+            interquartile_mean,
+            np.random.default_rng(_BOOTSTRAP_SEED),
+            strata=group.strata,
         )
-        low[full], high[full] = ends
-    return centre, Band(low, high)
+    return centre, Interval(low, high)
 
 
 def ink_of(number: int) -> Ink:

@@ -387,6 +387,7 @@ def panel_traces(panel: Panel, chart: Chart) -> list[Trace]:
         # axes without a trace are not drawn
         return [{"type": "scatter", "x": [None], "y": [None], "showlegend": False}]
     name = ""
+    named = set(map(id, chart.named))
     bands = []
     traces: list[Trace] = []
     for curve in panel.curves:
@@ -394,7 +395,8 @@ def panel_traces(panel: Panel, chart: Chart) -> list[Trace]:
         group = {"name": markup(name), "legendgroup": name}
         if curve.band is not None:
             bands.append({**_band(curve), **group})
-        traces.append({**_line(curve, bool(name)), **group})
+        line = _line(curve, bool(name), in_legend=id(curve) in named)
+        traces.append({**line, **group})
     traces = [*bands, *traces]
     if panel.bars:
         traces += _bars(panel)
@@ -404,7 +406,7 @@ def panel_traces(panel: Panel, chart: Chart) -> list[Trace]:
     return traces
 
 
-def _line(curve: Curve, is_named: bool) -> Trace:
+def _line(curve: Curve, is_named: bool, in_legend: bool) -> Trace:
     stroke = look.STROKES[curve.style]
     line: Trace = {
         "type": "scatter",
@@ -417,7 +419,7 @@ def _line(curve: Curve, is_named: bool) -> Trace:
             "dash": stroke.dash,
         },
         "opacity": stroke.opacity,
-        "showlegend": bool(curve.label),
+        "showlegend": in_legend,
         "legendrank": stroke.rank,
     }
     lonely = alone(curve.mean)

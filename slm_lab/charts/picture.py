@@ -25,7 +25,6 @@ from slm_lab.charts.chart import (
     bar_places,
     group_places,
     limits,
-    sort_for_legend,
 )
 from slm_lab.core.recorded import recordable_text
 from slm_lab.core.text import printable
@@ -152,8 +151,7 @@ class _Picture:
             _draw_table(axes[id(chart.table)], chart.table)
         below = foot
         if chart.legend:
-            curves = [curve for panel in chart.panels for curve in panel.curves]
-            below += self._draw_legend(curves) + 1.5 * em
+            below += self._draw_legend(chart.named) + 1.5 * em
         height = head + sum(heights) + below
         self.drawing.set_figheight(height)
         for legend in self.drawing.legends:
@@ -357,12 +355,11 @@ class _Picture:
         _set_scale(scale.ax.xaxis, Scale(ends=(low, high)))
         return shades
 
-    def _draw_legend(self, curves: list[Curve]) -> float:
-        """Names the curves below all else, in as many columns as have room; returns
+    def _draw_legend(self, named: list[Curve]) -> float:
+        """Names curves below all else, in as many columns as have room; returns
         its height."""
         from matplotlib.legend_handler import HandlerTuple
 
-        named = sort_for_legend(curves)
         if not named:
             return 0.0
         room = self._dots(self._width - _LEFT)

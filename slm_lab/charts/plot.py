@@ -50,7 +50,6 @@ GROUPING_BLOCKS = ("agent", "env", "meta")
 ALL_KEYS = "those that slm-lab diff shows"
 MOST_NAMED = 6
 """The most keys in a message."""
-_BOOTSTRAP_SEED = 0
 _AS_FAR = 0.95
 """The share of the longest seed's frames below which a seed counts as shorter."""
 
@@ -100,13 +99,11 @@ def _plot(request: PlotRequest, draws: bool) -> Plotted:
     if request.y_label is not None:
         y = y._replace(label=request.y_label)
     is_joined = any(seeds.tasks for seeds in rows)
-    (generator,) = np.random.default_rng(_BOOTSTRAP_SEED).spawn(1)
     chart = overlay_chart(
         panels,
         x,
         y,
         cast(Aggregate, "iqm" if is_joined else request.statistic),
-        generator=generator,
         title="" if title == NO_TITLE else title,
         lines=request.lines,
         log=request.log_y,
@@ -172,8 +169,7 @@ def overlay_panel(
     `group_by` as in `grouped`."""
     groups, axis = grouped(trials, x, group_by=group_by)
     aggregate: Aggregate = "iqm" if statistic == "iqm" else "mean"
-    generator = np.random.default_rng(_BOOTSTRAP_SEED)
-    curves = overlay(groups, aggregate, generator)
+    curves = overlay(groups, aggregate)
     hint = overlay_text(groups, aggregate, curves)
     if statistic == "mean":
         curves = [curve._replace(band=None) for curve in curves]

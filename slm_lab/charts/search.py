@@ -23,7 +23,7 @@ from slm_lab.charts.importance import Importance, comparable, importances
 from slm_lab.charts.places import MISSING, Places, number_places, variable_places
 from slm_lab.charts.write import write_chart
 from slm_lab.core.text import TextTable, count_text, short_count
-from slm_lab.core.values import number_text, short_names, value_text
+from slm_lab.core.values import number_text, value_text
 from slm_lab.metrics.trial_state import TABLE_TRIALS, TrialState, ranked
 
 SCORE = "score"
@@ -75,8 +75,6 @@ def draw_experiment_graph(
 
 def search_charts(experiment: summary.SearchSummary) -> SearchCharts:
     """The whole search in charts."""
-    best_first = ranked(experiment.trials)
-    names = short_names([variable.path for variable in experiment.variables])
     ranking = importances(experiment)
     budget = short_count(experiment.max_frame)
     variables = count_text(len(experiment.variables), "variable")
@@ -87,43 +85,42 @@ def search_charts(experiment: summary.SearchSummary) -> SearchCharts:
     )
     return SearchCharts(
         head,
-        dots=_dots_chart(experiment, best_first[::-1], names, ranking),
-        importance=_importance_chart(experiment, ranking, names),
-        parallel=_parallel_chart(experiment, names),
-        best=_best_chart(best_first, names),
+        dots=_dots_chart(experiment, ranking),
+        importance=_importance_chart(experiment, ranking),
+        parallel=_parallel_chart(experiment),
+        best=_best_chart(experiment),
     )
 
 
 def _dots_chart(
-    experiment: summary.SearchSummary,
-    best_last: Sequence[TrialState],
-    names: Mapping[str, str],
-    ranking: Sequence[Importance],
+    experiment: summary.SearchSummary, ranking: Sequence[Importance]
 ) -> Chart:
     """A row for each metric, a column for each variable, over the Trials with any
-    value. Zooming into a panel acts on its row and column."""
+    value, the best on top. Zooming into a panel acts on its row and column."""
+    best_last = reversed(ranked(experiment.trials))
     trials = [trial for trial in best_last if _has_values(trial)]
+    names = experiment.names
     metrics = _metrics(trials)
-    variables = _variables(experiment, trials, names)
+    variables = _variables(experiment, trials)
     hints = {importance.path: importance_text(importance) for importance in ranking}
     full = np.array([trial.status == "finished" for trial in trials], np.bool_)
     is_brief = len(metrics) * len(variables) * full.size > _MANY
     hover = [_hover(trial, names, is_brief) for trial in trials]
-    rows = []
-    for i, metric in enumerate(metrics):
-        row = []
-        for j, (places, path) in enumerate(zip(variables, names, strict=True)):
-            name = metric.scale.label
-            panel = Panel(
-                _outer(places.scale, f"x{j}", i == len(metrics) - 1),
-                _outer(metric.scale, f"y{i}", j == 0),
-                dots=Dots(name, places.beside, metric.at, full, hover=hover),
+    cells: Cells = tuple(
+        tuple(
+            Panel(
+                places.scale.linked(f"x{j}", metric is metrics[-1]),
+                metric.scale.linked(f"y{i}", j == 0),
+                title=places.scale.label * (i == 0),
+                hint=hints[path] * (i == 0),
+                dots=Dots(
+                    metric.scale.label, places.beside, metric.at, full, hover=hover
+                ),
             )
-            if i == 0:
-                panel = panel._replace(title=names[path], hint=hints[path])
-            row.append(panel)
-        rows.append(tuple(row))
-    cells: Cells = tuple(rows)
+            for j, (path, places) in enumerate(variables.items())
+        )
+        for i, metric in enumerate(metrics)
+    )
     if not metrics or not variables:
         nothing = "no results yet" if variables else "nothing is varied"
         cells = ((Panel(note=nothing),),)
@@ -134,11 +131,6 @@ def _dots_chart(
         cells,
         shading=_shading(trials) if trials else None,
     )
-
-
-def _outer(scale: Scale, link: str, is_outer: bool) -> Scale:
-    """The scale of a panel in a grid, which only outer panels name."""
-    return scale._replace(link=link, numbers=is_outer, label=scale.label * is_outer)
 
 
 def _has_values(trial: TrialState) -> bool:
@@ -157,15 +149,16 @@ def _hover(trial: TrialState, names: Mapping[str, str], is_brief: bool) -> list[
 
 
 def _variables(
-    experiment: summary.SearchSummary,
-    trials: Sequence[TrialState],
-    names: Mapping[str, str],
-) -> list[Places]:
-    axes = []
-    for variable in experiment.variables:
-        values = [trial.params.get(variable.path, MISSING) for trial in trials]
-        axes.append(variable_places(variable, values, names[variable.path]))
-    return axes
+    experiment: summary.SearchSummary, trials: Sequence[TrialState]
+) -> dict[str, Places]:
+    """The places of Trials on the axis of each variable, by its path."""
+    names = experiment.names
+    return {
+        path: variable_places(
+            variable, [trial.params.get(path, MISSING) for trial in trials], names[path]
+        )
+        for path, variable in zip(names, experiment.variables, strict=True)
+    }
 
 
 def _metrics(trials: Sequence[TrialState]) -> list[Places]:
@@ -185,11 +178,10 @@ def _shading(trials: Sequence[TrialState]) -> Shading:
 
 
 def _importance_chart(
-    experiment: summary.SearchSummary,
-    ranking: Sequence[Importance],
-    names: Mapping[str, str],
+    experiment: summary.SearchSummary, ranking: Sequence[Importance]
 ) -> Chart:
     """A bar for each variable, with a mark at chance, and how they are computed."""
+    names = experiment.names
     bars = tuple(_bar(importance, names[importance.path]) for importance in ranking)
     shares = Scale("share explained, %", (0.0, 100.0))
     panel = Panel(shares, bars=bars, horizontal=True, note="nothing is varied")
@@ -230,19 +222,18 @@ def importance_text(importance: Importance) -> str:
     return f"{share}, maybe chance"
 
 
-def _parallel_chart(
-    experiment: summary.SearchSummary, names: Mapping[str, str]
-) -> Chart:
+def _parallel_chart(experiment: summary.SearchSummary) -> Chart:
     """A line for each Trial that has a place on each axis, of variables and results."""
     title = "Parallel coordinates"
+    paths = experiment.names.keys()
     trials = [
         trial
         for trial in experiment.trials
-        if trial.known_score is not None and names.keys() <= trial.params.keys()
+        if trial.known_score is not None and paths <= trial.params.keys()
     ]
     if not trials:
         return Chart(title, "", ((Panel(note="no results yet"),),))
-    axes = [*_variables(experiment, trials, names), *_results(trials)]
+    axes = [*_variables(experiment, trials).values(), *_results(trials)]
     lines = Parallel(tuple((axis.scale, axis.at) for axis in axes))
     return Chart(title, _PARALLEL_HINT, ((lines,),), shading=_shading(trials))
 
@@ -261,8 +252,10 @@ def _results(trials: Sequence[TrialState]) -> list[Places]:
     ]
 
 
-def _best_chart(best_first: Sequence[TrialState], names: Mapping[str, str]) -> Chart:
+def _best_chart(experiment: summary.SearchSummary) -> Chart:
+    names = experiment.names
     header = ("trial", "status", SCORE, _STRENGTH, "frames", *names.values())
+    best_first = ranked(experiment.trials)
     scored = [trial for trial in best_first if trial.known_score is not None]
     rows = []
     for trial in scored[:TABLE_TRIALS]:

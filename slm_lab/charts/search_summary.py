@@ -15,7 +15,7 @@ from slm_lab.core.text import (
     significant,
     with_spread,
 )
-from slm_lab.core.values import value_text
+from slm_lab.core.values import short_names, value_text
 from slm_lab.metrics.trial_metrics import TRIAL_METRICS
 from slm_lab.metrics.trial_state import TrialState, ranked
 from slm_lab.records.event_log import Confirmed, StudyState
@@ -37,6 +37,11 @@ class SearchSummary(NamedTuple):
     variables: tuple[Dimension, ...]
     trials: tuple[TrialState, ...]
     max_frame: int
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The short names of the variables, by their paths."""
+        return short_names([variable.path for variable in self.variables])
 
 
 def numeric(values: Iterable[Any]) -> bool:

@@ -10,6 +10,7 @@ from slm_lab.charts.chart import (
     Curve,
     Ink,
     Panel,
+    Scale,
     around,
     curves_panel,
     grid,
@@ -80,7 +81,7 @@ def _evaluations(evaluations: Rows) -> Panel:
 
 
 def _panel(title: str, *curves: Curve) -> Panel:
-    return curves_panel("", "", [c for c in curves if c.x.size], title)
+    return curves_panel("", "", curves, title)
 
 
 def _over_frames(panels: list[Panel]) -> list[Panel]:
@@ -88,14 +89,11 @@ def _over_frames(panels: list[Panel]) -> list[Panel]:
     x = [curve.x for panel in panels for curve in panel.curves]
     ends = limits(x, margin=0.01)
     columns = len(grid(panels)[0])
-    shared = []
-    for number, panel in enumerate(panels):
-        is_lowest = number + columns >= len(panels)
-        scale = panel.x._replace(ends=ends, numbers=is_lowest, link="x")
-        if is_lowest:
-            scale = scale._replace(label=axis.frames().label)
-        shared.append(panel._replace(x=scale))
-    return shared
+    scale = Scale(axis.frames().label, ends)
+    return [
+        panel._replace(x=scale.linked("x", number + columns >= len(panels)))
+        for number, panel in enumerate(panels)
+    ]
 
 
 def _line(rows: Rows, y: axis.Axis) -> Line:

@@ -12,7 +12,7 @@ from slm_lab.charts.trainings import training_end
 from slm_lab.core.text import TextTable, error_summary, number_or_dash, with_spread
 from slm_lab.core.types import FloatArray
 from slm_lab.metrics.lines import Line
-from slm_lab.metrics.reader import Rows
+from slm_lab.metrics.reader import NO_ROWS, Rows
 from slm_lab.metrics.recent import WINDOW_SHARE
 from slm_lab.spec.modes import mode_of
 
@@ -25,8 +25,6 @@ BASELINE = "false"
 """The word of one process that trains alone."""
 CROWDED = "†"
 """Marks more workers than cores."""
-
-_NONE = np.empty(0)
 
 
 class Way(NamedTuple):
@@ -135,19 +133,7 @@ def window_of(max_frame: int, log_frequency: int, most_workers: int) -> float:
 def training_of(rows: Sequence[Rows], window: float, actors: int = 1) -> Training:
     """The training whose workers wrote `rows`; those without rows are left out.
     `actors` processes played the frames that one worker's rows count."""
-    rows = [worker for worker in rows if len(worker)]
-    if not rows:
-        return Training(
-            total_frame=_NONE,
-            episode_return=_NONE,
-            frame=_NONE,
-            wall_t=_NONE,
-            cpu_t=_NONE,
-            window=window,
-            frames=0.0,
-            seconds=0.0,
-            final_return=np.nan,
-        )
+    rows = [worker for worker in rows if len(worker)] or [NO_ROWS]
     frames = np.concatenate([worker["total_frame"] for worker in rows])
     returns = np.concatenate([worker["mean_return"] for worker in rows])
     episodes = np.concatenate([episode_counts(worker) for worker in rows])

@@ -19,7 +19,7 @@ Statistic: TypeAlias = Callable[[FloatArray], FloatArray]
 
 
 class Interval(NamedTuple):
-    """The ends of a confidence interval, each (…)."""
+    """The ends of an interval, each (…)."""
 
     low: FloatArray
     high: FloatArray

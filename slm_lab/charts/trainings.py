@@ -38,12 +38,12 @@ class TrainingEnd(NamedTuple):
 
 
 def training_end(rows: Sequence[Rows]) -> TrainingEnd:
-    """The end of a training, from the rows of its workers; one has some at least."""
-    last_rows = [worker for worker in rows if len(worker)]
+    """The end of a training, from the rows of its workers."""
+    begun = [worker for worker in rows if len(worker)]
     return TrainingEnd(
         final_return=training_return(rows),
-        frames=max(float(worker["total_frame"][-1]) for worker in last_rows),
-        seconds=max(float(worker["wall_t"][-1]) for worker in last_rows),
+        frames=max((float(w["total_frame"][-1]) for w in begun), default=0.0),
+        seconds=max((float(w["wall_t"][-1]) for w in begun), default=0.0),
     )
 
 

@@ -2,9 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
-
-import numpy as np
 
 from slm_lab.charts.axis import RETURNS, TOTAL_FRAMES
 from slm_lab.charts.overlay import Seeds, overlay_chart
@@ -15,45 +12,27 @@ from slm_lab.metrics.lines import Line
 from slm_lab.records.run_record import RunRecord
 
 
-class TreatedRun(NamedTuple):
-    """A run in the chart, up to a frame."""
-
-    label: str
-    record: RunRecord
-    until: int
-    """The last total frame to draw."""
-
-
 def draw_treatment(
-    panels: Mapping[str, Sequence[TreatedRun]],
+    panels: Mapping[str, Sequence[Seeds]],
     title: str,
     sentence: str,
     folder: Path,
     stem: str,
 ) -> list[Path]:
     """Draws `folder/stem.png` and `.html`, a panel for each finding; returns both
-    paths. Runs without an episode have no curve. Raises OSError."""
-    chart = overlay_chart(
-        panels={heading: _groups(runs) for heading, runs in panels.items()},
-        x=TOTAL_FRAMES,
-        y=RETURNS[1],
-        aggregate="mean",
-        generator=np.random.default_rng(0),
-        title=title,
-    )
+    paths. Raises OSError."""
+    chart = overlay_chart(panels, TOTAL_FRAMES, RETURNS[1], "mean", title=title)
     chart = chart._replace(subtitle=sentence, notes=(chart.subtitle,))
     return write_chart(chart, folder, stem, folder.parent)
 
 
-def _groups(runs: Sequence[TreatedRun]) -> list[Seeds]:
-    groups = []
-    for run in runs:
-        trials, _ = read_trials({run.label: run.record}, "total_frames", RETURNS[1])
-        if trials:
-            whole = seeds_of(run.label, trials, TOTAL_FRAMES)
-            lines = [_until(line, run.until) for line in whole.lines]
-            groups.append(whole._replace(lines=tuple(lines)))
-    return groups
+def returns_until(label: str, record: RunRecord, frame: int) -> list[Seeds]:
+    """The curve of a run up to a total frame; none without an episode."""
+    trials, _ = read_trials({label: record}, "total_frames", RETURNS[1])
+    if not trials:
+        return []
+    whole = seeds_of(label, trials, TOTAL_FRAMES)
+    return [whole._replace(lines=tuple(_until(line, frame) for line in whole.lines))]
 
 
 def _until(line: Line, frame: int) -> Line:

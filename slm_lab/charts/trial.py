@@ -63,9 +63,9 @@ def trial_chart(
 def _mean_curves(lines: Sequence[Line], of: str) -> list[Curve]:
     """The mean over all lines with its band, and over fewer where some have no data."""
     over = common_spread(lines, MAX_POINTS)
-    look = Curve(f"mean ± 1 std of {len(lines)} {of}s", over.x, over.mean)
-    band = around(over.mean, over.std)
-    *solid, last = solid_and_dashed(look, over, over.mean, band, num_lines=len(lines))
+    label = f"mean ± 1 std of {len(lines)} {of}s"
+    whole = Curve(label, over.x, over.mean, around(over.mean, over.std))
+    *solid, last = solid_and_dashed(whole, over.sessions == len(lines))
     if last.style == "dashed":
         count = over.sessions[over.sessions < len(lines)]
         fewest = int(count.min())

@@ -12,7 +12,6 @@ from slm_lab.cli.doctor import print_first_finding
 from slm_lab.cli.shell.exit_codes import INTERRUPTED
 from slm_lab.core.errors import UsageError
 from slm_lab.core.recorded import value_at
-from slm_lab.core.values import short_names
 from slm_lab.metrics.trial_state import TABLE_TRIALS
 from slm_lab.records.lookup import find_folder
 from slm_lab.records.progress import SearchProgress, TrialProgress
@@ -64,9 +63,8 @@ def _watch_search(search: RunRecord) -> None:
     summary = summarise(search)
     progress = SearchProgress(search)
     print_line(screen, f"search {summary.name}: {summary.title}, {search.folder}")
-    names = short_names([variable.path for variable in summary.variables])
     is_running = progress.look()
-    with TrialsTable(screen, progress, names, summary.max_frame) as display:
+    with TrialsTable(screen, progress, summary.names, summary.max_frame) as display:
         while is_running:
             display.update()
             time.sleep(PAUSE)

@@ -8,11 +8,10 @@ from typing import Any, final
 
 import numpy as np
 
-from slm_lab.charts.axis import wall_clock
-from slm_lab.charts.benchmark import benchmark_chart, profile_chart
+from slm_lab.charts.axis import RETURNS, TOTAL_FRAMES, Axis, wall_clock
 from slm_lab.charts.chart import Chart
 from slm_lab.charts.final_returns import Improvement, as_latex, improvement
-from slm_lab.charts.overlay import Seeds
+from slm_lab.charts.overlay import Seeds, overlay_chart
 from slm_lab.charts.plot import joined
 from slm_lab.charts.statistics import Statistic, interquartile_mean
 from slm_lab.charts.write import write_chart
@@ -31,6 +30,10 @@ from slm_lab.studies.benchmark.results import RowResult, interval, mean, row_res
 NONE = "–"
 LEFT = frozenset({"row", "variant", "environment", "published", "verdict", "processor"})
 """The columns of words."""
+SCORE = Axis("", "", "score: Random 0, best mean 1")
+"""The y axis of what is joined over environments."""
+SHORT = 4
+"""A curve that ends so many times earlier than another is short beside it."""
 
 
 @final
@@ -126,7 +129,7 @@ class BenchmarkReport:
         panels = self._panels(self._of(suite))
         if not panels:
             return None
-        return benchmark_chart(panels, suite)
+        return _chart(panels, suite)
 
     def times(self, suite: str) -> Chart | None:
         """The learning curves over virtual time; None unless all rows are in it."""
@@ -139,7 +142,7 @@ class BenchmarkReport:
         if not panels:
             return None
         label = f"virtual {clock.label}"
-        return benchmark_chart(panels, suite, clock._replace(label=label))
+        return _chart(panels, suite, x=clock._replace(label=label))
 
     def improvements(self, suite: str) -> list[Improvement]:
         """Which of two methods is better, for each two with three seeds in the same
@@ -204,7 +207,8 @@ class BenchmarkReport:
             yield "times", times
         methods = self._methods(suite)
         if methods:
-            yield "profile", profile_chart(methods, f"{suite}: all environments")
+            name = "all environments"
+            yield "profile", _chart({name: methods}, f"{suite}: {name}", y=SCORE)
 
     def _comparisons(self) -> Iterator[dict[str, Any]]:
         """Every published score of each row."""
@@ -217,6 +221,29 @@ class BenchmarkReport:
                     "verdict": judgement.verdict.value,
                     "why": judgement.why,
                 }
+
+
+def _chart(
+    panels: Mapping[str, Sequence[Seeds]],
+    title: str,
+    x: Axis = TOTAL_FRAMES,
+    y: Axis = RETURNS[0],
+) -> Chart:
+    """A panel for each environment, and for what joins them a performance profile."""
+    return overlay_chart(
+        panels=panels,
+        x=x,
+        y=y,
+        aggregate="iqm",
+        title=title,
+        log_x=any(map(_differ_in_length, panels.values())),
+    )
+
+
+def _differ_in_length(groups: Sequence[Seeds]) -> bool:
+    """Whether a curve would be too short to see beside the longest."""
+    ends = [max(line.x[-1] for line in group.lines) for group in groups]
+    return bool(max(ends) > SHORT * min(ends))
 
 
 def _speed_up(row: RowResult, rows: Sequence[RowResult]) -> str:

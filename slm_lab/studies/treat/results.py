@@ -6,7 +6,8 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from slm_lab.charts.treatment import TreatedRun, draw_treatment
+from slm_lab.charts.overlay import Seeds
+from slm_lab.charts.treatment import draw_treatment, returns_until
 from slm_lab.core.files import write_json
 from slm_lab.core.text import significant
 from slm_lab.doctor.history import median
@@ -116,19 +117,19 @@ class TreatResults:
 
     def draw(self, effects: list[Effect]) -> list[Path]:
         """The picture of the effects, its page, and the result. Raises OSError."""
-        panels: dict[str, list[TreatedRun]] = {}
+        panels: dict[str, list[Seeds]] = {}
         for effect in effects:
             if effect.folder is None:
                 continue
-            runs = panels.setdefault(
-                effect.finding,
-                [TreatedRun(UNTREATED, self.run, effect.remedy.until)],
-            )
+            until = effect.remedy.until
+            curves = panels.setdefault(effect.finding, [])
+            if not curves:
+                curves += returns_until(UNTREATED, self.run, until)
             run_dir = RunDir.at(effect.folder)
             assert run_dir is not None
             record = RunRecord(run_dir)
             label = " ".join(effect.remedy.settings)
-            runs.append(TreatedRun(label, record, effect.remedy.until))
+            curves += returns_until(label, record, until)
         graphs = []
         if panels:
             graphs = draw_treatment(

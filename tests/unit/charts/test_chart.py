@@ -16,9 +16,10 @@ from slm_lab.charts.chart import (
     grid,
     group_places,
     limits,
-    sort_for_legend,
+    single,
 )
 from slm_lab.charts.look import OKABE_ITO, colour, tick_text
+from slm_lab.charts.page import content
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,18 @@ def test_the_legend_names_results_before_what_they_were_made_from():
         Curve("some", x, x, style="dashed"),
         Curve("all", x, x),
     ]
-    assert [curve.label for curve in sort_for_legend(curves)] == ["all", "some", "each"]
+    chart = single("", "", curves_panel("", "", curves))
+    assert [curve.label for curve in chart.named] == ["all", "some", "each"]
+
+
+def test_the_legend_names_a_curve_of_several_panels_once_and_a_page_in_each():
+    x = np.arange(2.0)
+    panels = [curves_panel("", "", [Curve("both", x, x)]) for _ in range(2)]
+    chart = Chart("", "", (tuple(panels),), legend=True)
+    assert len(chart.named) == 1
+    lines = content(chart)["data"]
+    assert [line["name"] for line in lines] == ["both", "both"]
+    assert [line["showlegend"] for line in lines] == [True, False]
 
 
 @given(

@@ -135,23 +135,9 @@ def test_a_panel_for_each_number_of_workers_holds_the_baseline_and_its_modes():
     ]
     for panel in overview.panels:
         assert len(panel.curves) == 1 + 1 + len(MODES)  # the threshold, the baseline
-    named = [
-        curve.label
-        for panel in overview.panels
-        for curve in panel.curves
-        if curve.label
-    ]
-    assert named == ["threshold 50", "one process", *MODES]
+    named = [curve.label for curve in overview.named]
+    assert named == ["one process", *MODES, "threshold 50"]
     assert overview.notes == ("mean ± 1 std of 2 seeds each",)
-
-
-def test_a_mode_is_named_where_it_is_first_drawn():
-    late = comparison(
-        FAILED, outcome("synced", 2, 1700.0), outcome("shared", 4, 1700.0)
-    )
-    first, second = overview_of(late, "frames").panels
-    assert [curve.label for curve in first.curves] == ["one process", "synced"]
-    assert [curve.label for curve in second.curves] == ["", "shared"]
 
 
 def test_workers_end_earlier_in_frames_per_process_but_not_in_total_frames():

@@ -21,7 +21,7 @@ def seeds(*lines, label="a", planned=None):
 
 
 def drawn(*groups, middle="mean"):
-    curves = overlay(groups, middle, np.random.default_rng(0))
+    curves = overlay(groups, middle)
     return SimpleNamespace(curves=curves, subtitle=overlay_text(groups, middle, curves))
 
 

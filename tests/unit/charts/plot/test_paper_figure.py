@@ -11,7 +11,7 @@ from PIL import Image
 
 from slm_lab.charts import plot as module
 from slm_lab.charts.axis import Y_AXES
-from slm_lab.charts.chart import Curve, curves_panel, single, sort_for_legend
+from slm_lab.charts.chart import Curve, curves_panel, single
 from slm_lab.charts.final_returns import as_csv, as_latex, text_table
 from slm_lab.charts.page import content
 from slm_lab.charts.plot import plot
@@ -123,7 +123,7 @@ def test_labels_a_title_and_lines_are_what_was_asked_for(drawn):
     figure, result = drawn(
         "*Cart*", labels=("Ours", "Theirs"), title="none", levels=("solved=475", "0")
     )
-    named = [curve.label for curve in sort_for_legend(curves_of(figure))]
+    named = [curve.label for curve in figure.named]
     assert named == ["Ours", "Theirs", "solved"]
     assert figure.title == ""
     dashed = [curve for curve in curves_of(figure) if curve.style == "dashed"]
@@ -150,7 +150,7 @@ def test_a_line_with_the_name_of_an_environment_is_in_its_panel_only(drawn):
     ]
     heights = [[c.mean[0] for c in curves] for curves in dashed]
     assert heights == [[0.0], [475.0, 0.0]]
-    assert [c.label for curves in dashed for c in curves] == ["zero", "", ""]
+    assert [c.label for curves in dashed for c in curves] == ["zero", "", "zero"]
 
 
 def test_a_label_too_few_names_the_curves_in_their_order(drawn):
@@ -185,7 +185,8 @@ def test_environments_are_panels_with_one_colour_for_each_method(drawn):
         [0, 1],
         [0, 1],
     ]
-    assert [curve.label for curve in curves_of(figure)] == ["one", "two", "", ""]
+    assert [curve.label for curve in curves_of(figure)] == ["one", "two"] * 2
+    assert [curve.label for curve in figure.named] == ["one", "two"]
     assert [each.label for each in result.results.endings] == [
         "one  Acrobot-v1",
         "two  Acrobot-v1",
