@@ -133,6 +133,15 @@ def test_a_replayed_step_is_the_step_itself(monkeypatch, row, request):
     check_graphs(monkeypatch, spec, 8, plain)
 
 
+@pytest.mark.parametrize("row", cases(learning=True))
+def test_the_keys_of_an_algorithm_tell_whether_its_steps_are_recorded(row):
+    play = Play(row.spec)
+    with closing(play.env):
+        learner = getattr(play.agent.learner, "inner", play.agent.learner)
+        is_recorded = learner.step is not None
+        assert is_recorded == row.spec.agent.algorithm.RECORDS_STEPS
+
+
 @pytest.mark.parametrize("row", CHANGING)
 def test_a_step_is_not_recorded_if_its_own_numbers_change(row):
     play = Play(with_nets(row.spec, cuda_graph=True))

@@ -150,7 +150,7 @@ def test_an_agent_of_the_package_is_shared_and_its_card_names_the_package(
 
 
 PAGES = {
-    "extending.md": (6, "AWR", "ResidualMLP"),
+    "extending.md": (7, "AWR", "Reservoir", "ResidualMLP"),
     "off_policy_algorithm.md": (2, "AdvantageLearning"),
 }
 """The pages about the package, each with its blocks of Python and the parts in them."""
@@ -178,9 +178,9 @@ text = open(sys.argv[1], encoding="utf-8").read()
 blocks = re.findall(r"^```python\\n(.*?)^```$", text, re.M | re.S)
 for n, block in enumerate(blocks):
     exec(compile(block, f"block {n}", "exec"), {"__name__": f"block_{n}"})
-from slm_lab.core.registry import ALGORITHMS, NETS
+from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS
 for name in sys.argv[2:]:
-    registry = ALGORITHMS if ALGORITHMS.get(name) else NETS
+    (registry,) = [r for r in (ALGORITHMS, MEMORIES, NETS) if r.get(name)]
     assert registry.load(name).__name__ == name
 print(len(blocks))
 """

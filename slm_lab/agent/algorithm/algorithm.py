@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from slm_lab.agent.algorithm.correction import VTrace
-from slm_lab.agent.algorithm.report import Report, Update, mean_report
+from slm_lab.agent.algorithm.report import GradientStep, Report, Update, mean_report
 from slm_lab.agent.algorithm.resets import Resets
 from slm_lab.agent.batch import Act, Transitions, TransitionSource, describe_on_error
 from slm_lab.agent.distribution.family import DistributionFamily
@@ -90,6 +90,9 @@ class Learner(SavedFields, Generic[BatchT]):
 
     resets: Resets | None = None
     """Lets its networks begin anew from time to time; None: they never do."""
+
+    step: GradientStep | None = None
+    """The gradient step that `learn` calls, if a GPU may replay it as a CUDA graph."""
 
     def __init__(
         self,

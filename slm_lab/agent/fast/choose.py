@@ -46,8 +46,9 @@ from slm_lab.agent.net.return_distribution import QuantileReturn, ReturnHead
 def choose(parts: AgentParts, records: bool = True) -> None:
     """Lets an agent act and learn in the fastest way that its networks, their devices
     and its losses allow. On a CPU that is by arrays, with gradients that are written
-    out. On a GPU it is by recorded steps, if `records`. Otherwise torch runs as it is.
-    A recorded step keeps the numbers that it was recorded with."""
+    out. On a GPU it is by recorded steps, if `records` and its optimizers have
+    `cuda_graph`. Otherwise torch runs as it is. A recorded step keeps the numbers that
+    it was recorded with."""
     learner = parts.learner
     for flat in (*learner.flats.values(), *learner.train_state.targets):
         if flat.vector.is_cpu:
@@ -57,8 +58,9 @@ def choose(parts: AgentParts, records: bool = True) -> None:
     if isinstance(learner, SelfImitation):
         learner = learner.inner
     write_out_steps(learner)
-    if records:
-        record_steps(learner)
+    is_on_gpu = learner.train_state.failed is not None
+    if records and is_on_gpu and learner.step is not None:
+        learner.step = RecordedStep(learner.step, learner.train_state)
 
 
 def compute_by_arrays(network: nn.Module) -> None:
@@ -79,15 +81,6 @@ def act_by_arrays(actor: PolicyActor) -> None:
         arrays = array_net(net)
         if arrays is not None:
             actor.network.host_forwards[index] = arrays.forward
-
-
-def record_steps(learner: Learner[Any]) -> None:
-    """Has steps on a GPU replayed as CUDA graphs, if their optimizers have
-    `cuda_graph`."""
-    is_on_gpu = learner.train_state.failed is not None
-    recorded = PPO | VMPO | PQN | QLearner | ReplayActorCritic
-    if is_on_gpu and isinstance(learner, recorded):
-        learner.step = RecordedStep(learner.step, learner.train_state)
 
 
 TORCH_OBJECTIVES = (

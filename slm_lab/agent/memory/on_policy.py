@@ -1,19 +1,24 @@
 """The memory of one rollout."""
 
+from typing import ClassVar
+
 import numpy as np
 import torch
 from typing_extensions import override
 
 from slm_lab.agent.batch import RawRollout, Rollout, VectorStep
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
+from slm_lab.core.state import SavedFields
 from slm_lab.core.types import Array, BoolArray, IntArray, StateDict
 
 
-class OnPolicyBatchReplay(Memory[Rollout]):
+class OnPolicyBatchReplay(SavedFields, Memory[Rollout]):
     """A rollout of `horizon` steps of every environment, in arrays that are allocated
     once. A next observation is kept only if it is not the following row. This is so
     where an episode was truncated, and after the last step. A rollout in which agents
     were absent is one column without their steps, see `Rollout.without`."""
+
+    saved: ClassVar = {"t": "_t", "cut_obs": "_cut_obs", "cut_places": "_cut_places"}
 
     def __init__(self, layout: MemoryLayout) -> None:
         self._horizon = layout.horizon
@@ -38,7 +43,8 @@ class OnPolicyBatchReplay(Memory[Rollout]):
             self._arrays["raw_reward"] = np.zeros_like(self._arrays["reward"])
         self._tensors = {name: torch.from_numpy(a) for name, a in self._arrays.items()}
         self._cut_obs: list[Array] = []
-        self._cut_indices: list[tuple[int, int]] = []
+        self._cut_places: list[list[int]] = []
+        """The step and the environment of each state in `_cut_obs`."""
         self._t = 0
 
     @override
@@ -70,7 +76,7 @@ class OnPolicyBatchReplay(Memory[Rollout]):
     def _cut(self, t: int, environments: IntArray, next_obs: Array) -> None:
         for n in environments:
             self._cut_obs.append(next_obs[n].copy())
-            self._cut_indices.append((t, int(n)))
+            self._cut_places.append([t, int(n)])
 
     @override
     def ready(self) -> bool:
@@ -85,17 +91,17 @@ class OnPolicyBatchReplay(Memory[Rollout]):
 
     @override
     def take(self) -> Rollout:
-        indices = torch.tensor(self._cut_indices, dtype=torch.int64)
+        places = torch.tensor(self._cut_places, dtype=torch.int64)
         kind = RawRollout if self._keeps_raw else Rollout
         rollout = kind(
             **self._tensors,
             bootstrap_obs=torch.from_numpy(np.stack(self._cut_obs)),
-            bootstrap_t=indices[:, 0],
-            bootstrap_n=indices[:, 1],
+            bootstrap_t=places[:, 0],
+            bootstrap_n=places[:, 1],
         )
         self._t = 0
         self._cut_obs = []
-        self._cut_indices = []
+        self._cut_places = []
         if self._absent is not None and self._absent.any():
             return rollout.without(torch.from_numpy(self._absent), self._is_packed)
         return rollout
@@ -106,21 +112,17 @@ class OnPolicyBatchReplay(Memory[Rollout]):
         if self._absent is not None:
             absent["absent"] = self._absent[: self._t].copy()
         return {
+            **super().state_dict(),
             **absent,
-            "t": self._t,
             "arrays": {
                 name: array[: self._t].copy() for name, array in self._arrays.items()
             },
-            "cut_obs": list(self._cut_obs),
-            "cut_places": [list(place) for place in self._cut_indices],
         }
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        self._t = int(state["t"])
+        super().load_state_dict(state)
         for name, array in self._arrays.items():
             array[: self._t] = state["arrays"][name]
         if self._absent is not None:
             self._absent[: self._t] = state["absent"]
-        self._cut_obs = [np.asarray(obs) for obs in state["cut_obs"]]
-        self._cut_indices = [(int(t), int(n)) for t, n in state["cut_places"]]

@@ -224,10 +224,7 @@ class PolicyValue(ActingNetwork):
 
     def _value(self, obs: Tensor) -> Tensor:
         """`value` on the network's device."""
-        if self.recurrent is not None or self.device.type != "cpu":
-            return self.transform.decode(self.raw_value(moved(obs, self.device)))
-        raw_value = self.host_forwards[-1](obs.numpy())[-1]
-        return self.transform.decode(torch.from_numpy(raw_value[:, 0]))
+        return self.transform.decode(self.raw_value(moved(obs, self.device)))
 
     def value_later(self) -> None:
         """Leaves values to `valued`, if the critic is a separate net without recurrent

@@ -9,12 +9,15 @@ from typing import TypeAlias
 from slm_lab.agent.optim.process_group import ProcessGroup, SoloGroup
 from slm_lab.core.errors import LabError
 from slm_lab.core.text import error_summary
-from slm_lab.parallel.all_reduce.process_groups import GroupBuffers, SharedMemoryGroup
+from slm_lab.parallel.all_reduce.process_groups import (
+    GroupBuffers,
+    SharedMemoryGroup,
+    VirtualGroup,
+)
 from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy, RankStrategy
 from slm_lab.parallel.processes import Processes
 from slm_lab.parallel.supervisor import Supervisor, ended_with
 from slm_lab.parallel.task import SessionTask
-from slm_lab.parallel.virtual.group import VirtualGroup
 from slm_lab.parallel.virtual.simulation import Simulation, real_pace
 from slm_lab.parallel.wait import LONGEST_SECONDS
 from slm_lab.session.status_board import Phase, StatusBoard

@@ -1,4 +1,5 @@
-"""Collectives of ranks: over shared memory on one machine, by gloo on a cluster.
+"""Collectives of ranks: over shared memory on one machine, by gloo on a cluster, in
+virtual time too.
 
 Shared memory beats a network library: two copies and a wait replace gloo's millisecond,
 see docs/performance.md."""
@@ -20,7 +21,9 @@ from typing_extensions import override
 from slm_lab.agent.optim.process_group import ProcessGroup
 from slm_lab.core.errors import PeerLostError
 from slm_lab.parallel.shared_memory import into_shared_memory
+from slm_lab.parallel.virtual.pace import VirtualPace
 from slm_lab.parallel.wait import wait_until
+from slm_lab.session.pace import EXCHANGE, NANO
 
 SLOT_BYTES = 1 << 20
 """Bytes of one rank's contribution per exchange; longer content goes in pieces."""
@@ -29,6 +32,8 @@ HEAD_BYTES = 8
 EAGER_SECONDS = 0.002
 """How long a waiting rank spins, yielding its core, before it sleeps."""
 POLL_SECONDS = 0.0002
+CLOCK_BYTES = 8
+"""Bytes of a rank's clock in virtual time."""
 
 
 @dataclass(frozen=True)
@@ -216,3 +221,46 @@ class GlooGroup(ProcessGroup):
             reason = str(error).splitlines()[0]
             raise PeerLostError(f"rank {self.rank} lost its peers: {reason}") from error
         self.seconds += time.perf_counter() - began
+
+
+@final
+class VirtualGroup(ProcessGroup):
+    """The exchanges of `group` in virtual time: one ends when the last rank has come.
+    The clocks of the ranks are added to them. So the numbers equal the numbers in real
+    time, bit for bit."""
+
+    def __init__(self, group: ProcessGroup, pace: VirtualPace) -> None:
+        self._group = group
+        self._pace = pace
+        self.rank = group.rank
+        self.size = group.size
+
+    @override
+    def all_gather_bytes(self, content: bytes) -> list[bytes]:
+        contents = self._group.all_gather_bytes(self._own_clock() + content)
+        self._meet([_clock_of(message) for message in contents])
+        return [message[CLOCK_BYTES:] for message in contents]
+
+    @override
+    def all_reduce_(self, vector: Tensor) -> None:
+        self._group.all_reduce_(vector)
+        messages = self._group.all_gather_bytes(self._own_clock())
+        self._meet([_clock_of(message) for message in messages], len(vector))
+
+    @override
+    def barrier(self) -> None:
+        self._group.barrier()
+
+    @override
+    def take_back(self) -> None:
+        self.seconds -= self._pace.take_back_meeting() / NANO
+
+    def _own_clock(self) -> bytes:
+        return self._pace.clock()[:1].astype(np.int64).tobytes()
+
+    def _meet(self, clocks: list[int], numbers: int = 0) -> None:
+        self.seconds += self._pace.meet(clocks, EXCHANGE, numbers) / NANO
+
+
+def _clock_of(message: bytes) -> int:
+    return int(np.frombuffer(message[:CLOCK_BYTES], np.int64)[0])

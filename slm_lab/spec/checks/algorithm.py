@@ -122,27 +122,13 @@ def contradictions(blocks: Blocks) -> list[Problem]:
     return findings(blocks, REFUSING, CONTRADICTIONS)
 
 
-def _check_actions(blocks: Blocks) -> Iterator[Problem]:
+def _check_pdtype(blocks: Blocks) -> Iterator[Problem]:
     algorithm = known(blocks.algorithm)
     pdtype = algorithm.action_pdtype
     if algorithm.PDTYPES is not None and pdtype not in algorithm.PDTYPES:
         usable = _usable_pdtypes(algorithm.PDTYPES, pdtype)
         message = f"{algorithm.name} cannot use it; {usable}"
         yield Problem("agent.algorithm.action_pdtype", message, pdtype)
-    policy = algorithm.action_policy
-    path = "agent.algorithm.action_policy"
-    if algorithm.explores_choices and pdtype != "default" and pdtype not in DISCRETE:
-        message = f"is for discrete actions, but action_pdtype is {pdtype}"
-        yield Problem(path, message, policy)
-    if policy == "gaussian" and not algorithm.IS_DETERMINISTIC:
-        message = (
-            f"adds noise to a deterministic actor; {algorithm.name} draws from a "
-            "distribution: use default"
-        )
-        yield Problem(path, message, policy)
-    if algorithm.explores_choices and algorithm.IS_DETERMINISTIC:
-        message = f"is for discrete actions; {algorithm.name} explores by gaussian"
-        yield Problem(path, message, policy)
 
 
 def _check_exploration(blocks: Blocks) -> Iterator[Problem]:
@@ -214,39 +200,6 @@ def _check_rollout_size(blocks: Blocks) -> Iterator[Problem]:
         )
 
 
-def _check_env_processes(blocks: Blocks) -> Iterator[Problem]:
-    env = known(blocks.env)
-    message = bounds.ENV_PROCESSES.refusal(env.num_envs)
-    if message and env.vectorization_mode == "async":
-        yield Problem("env.num_envs", message, env.num_envs)
-
-
-def _check_learner(blocks: Blocks) -> Iterator[Problem]:
-    """Rejects algorithms that do not learn from unrolls of a fixed length."""
-    algorithm = known(blocks.algorithm)
-    meta = known(blocks.meta)
-    if not meta.mode.has_learner or blocks.has_actors:
-        return
-    mode = f'distributed "{meta.mode.word}"'
-    if algorithm.TWIN:
-        message = (
-            f"imitates whole past episodes, but the actors of {mode} send unrolls of "
-            f"a fixed length; use {algorithm.TWIN}"
-        )
-    elif not algorithm.LEARNS:
-        message = (
-            f"learns nothing, and {mode} is for a learner; set distributed to false"
-        )
-    else:
-        message = (
-            f"{mode} does not know what it learns from: the model of its keys, "
-            f"{type(algorithm).__name__}, is none of PPOSpec, OnPolicyLearningSpec "
-            "and ReplayLearningSpec; derive it from one of them, or set distributed "
-            "to false"
-        )
-    yield Problem("agent.algorithm.name", message, algorithm.name)
-
-
 def _check_memory_of_unrolls(blocks: Blocks) -> Iterator[Problem]:
     algorithm = known(blocks.algorithm)
     memory = known(blocks.memory)
@@ -303,12 +256,10 @@ def _check_correction(blocks: Blocks) -> Iterator[Problem]:
 
 
 CHECKS: tuple[Check, ...] = (
-    _check_actions,
+    _check_pdtype,
     _check_exploration,
     _check_memory,
     _check_rollout_size,
-    _check_env_processes,
-    _check_learner,
     _check_memory_of_unrolls,
     _check_unroll_length,
     _check_correction,

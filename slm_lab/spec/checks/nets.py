@@ -55,17 +55,6 @@ def check_batch_norm(blocks: Blocks) -> Iterator[Problem]:
     yield Problem(path, message, 1)
 
 
-def _check_dueling(blocks: Blocks) -> Iterator[Problem]:
-    algorithm = known(blocks.algorithm)
-    net = known(blocks.net)
-    has_q = algorithm.MEMORY is None or algorithm.ACTS_ON_Q
-    if net.type.startswith("Dueling") and not has_q:
-        message = (
-            f"splits Q into value and advantage, and {algorithm.name} has no Q to split"
-        )
-        yield Problem("agent.net.type", message, net.type)
-
-
 def _check_required_nets(blocks: Blocks) -> Iterator[Problem]:
     algorithm = known(blocks.algorithm)
     if algorithm.NEEDS_NET and blocks.net is None and "net" not in blocks.malformed:
@@ -221,7 +210,6 @@ def _check_weight_count(blocks: Blocks) -> Iterator[Problem]:
 
 NET_CHECKS = (
     _check_arc,
-    _check_dueling,
     _check_required_nets,
     _check_shared_body,
     _check_tails,

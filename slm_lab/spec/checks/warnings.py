@@ -17,7 +17,7 @@ from slm_lab.spec.schema.block import Block
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.meta import ACTORS, MetaSpec
 from slm_lab.spec.schema.net import ROLES, TARGET_KEYS, NetSpec
-from slm_lab.spec.schema.rules import NoEffect, is_within, known
+from slm_lab.spec.schema.rules import NoEffect, Suspicious, is_within, known
 from slm_lab.spec.schema.spec import ROWS
 
 FEW_ROWS = 100
@@ -109,20 +109,11 @@ UNUSED_KEYS = (
 
 def suspicious_settings(blocks: Blocks) -> list[Problem]:
     """Valid settings that are probably mistakes."""
-    return findings(blocks, (), SUSPICIOUS)
+    return findings(blocks, (Suspicious,), SUSPICIOUS)
 
 
 def _check_exploration(blocks: Blocks) -> Iterator[Problem]:
     algorithm = known(blocks.algorithm)
-    greedy = algorithm.action_pdtype in ("default", "Argmax")
-    greedy = greedy and algorithm.action_policy == "default"
-    has_noise = blocks.net is not None and blocks.net.noisy
-    if algorithm.ACTS_ON_Q and greedy and not has_noise:
-        message = (
-            "takes the best action every time, so nothing is explored; use "
-            "epsilon_greedy or boltzmann with an explore_var_spec, or a noisy net"
-        )
-        yield Problem("agent.algorithm.action_policy", message, algorithm.action_policy)
     schedule = algorithm.explore_var_spec
     if algorithm.explores and schedule is not None:
         end = None
@@ -131,29 +122,6 @@ def _check_exploration(blocks: Blocks) -> Iterator[Problem]:
         if schedule.start_val == 0 and end in (0, None):
             path = "agent.algorithm.explore_var_spec.start_val"
             yield Problem(path, "and stays 0, so nothing is explored", 0)
-
-
-def _check_best_agent(blocks: Blocks) -> Iterator[Problem]:
-    """Warns if returns of the networks before a reset choose the best agent."""
-    frequency = known(blocks.algorithm).frames_between_resets
-    if frequency is not None and known(blocks.meta).rigorous_eval == 0:
-        message = (
-            "soon after a reset the recent returns are still those of the networks "
-            "before; the best agent is saved by them; set meta.rigorous_eval"
-        )
-        yield Problem("agent.algorithm.reset_frequency", message, frequency)
-
-
-def _check_normalised_obs(blocks: Blocks) -> Iterator[Problem]:
-    """Warns if a net lacks the statistics of observations that are a part of it."""
-    env = known(blocks.env)
-    for path, net in blocks.nets.items():
-        if net.WANTS_NORMALISED_OBS and not env.normalize_obs:
-            message = (
-                "is without the running statistics of observations that are a part of "
-                f"{net.type}; set env.normalize_obs"
-            )
-            yield Problem(f"{path}.type", message, net.type)
 
 
 def _check_target_copies(blocks: Blocks) -> Iterator[Problem]:
@@ -287,8 +255,6 @@ def _check_row_count(blocks: Blocks) -> Iterator[Problem]:
 
 SUSPICIOUS = (
     _check_exploration,
-    _check_best_agent,
-    _check_normalised_obs,
     _check_target_copies,
     _check_target_averages,
     _check_crossq_norm,

@@ -19,7 +19,14 @@ from slm_lab.spec.schema.memory import (
     ReplaySpec,
 )
 from slm_lab.spec.schema.meta import MetaSpec
-from slm_lab.spec.schema.rules import ANY, Limit, Needed, NoEffect, Refused
+from slm_lab.spec.schema.rules import (
+    ANY,
+    Limit,
+    Needed,
+    NoEffect,
+    Refused,
+    Suspicious,
+)
 from slm_lab.spec.schema.schedule import MAY_CHANGE, ChangingBlock, NonNegative
 
 ActionPdtype: TypeAlias = Literal[
@@ -171,11 +178,55 @@ class AlgorithmSpec(ChangingBlock):
     SAMPLES: ClassVar[tuple[str, ...]] = ("minibatch_size",)
     """Samples of a gradient step, in total over all ranks with meta.scale "strong"."""
 
-    name: str = Field(description="algorithm")
+    name: Annotated[
+        str,
+        Refused(
+            "imitates whole past episodes, but the actors of distributed "
+            '"{meta.mode.word}" send unrolls of a fixed length; use {own.TWIN}',
+            when=("meta.mode.has_learner", "TWIN"),
+            value=ANY,
+        ),
+        Refused(
+            'learns nothing, and distributed "{meta.mode.word}" is for a learner; set '
+            "distributed to false",
+            when="meta.mode.has_learner",
+            unless="LEARNS",
+            value=ANY,
+        ),
+        Refused(
+            'distributed "{meta.mode.word}" does not know what it learns from: the '
+            "model of its keys, {own.__class__.__name__}, is none of PPOSpec, "
+            "OnPolicyLearningSpec and ReplayLearningSpec; derive it from one of them, "
+            "or set distributed to false",
+            when="meta.mode.has_learner",
+            unless="blocks.has_actors",
+            value=ANY,
+        ),
+    ] = Field(description="algorithm")
     action_pdtype: ActionPdtype = Field(
         "default", description="distribution of actions; default: by the action space"
     )
-    action_policy: ActionPolicy = Field(
+    action_policy: Annotated[
+        ActionPolicy,
+        Refused(
+            "is for discrete actions, but action_pdtype is {own.action_pdtype}",
+            when="algorithm.explores_choices",
+            unless="may_be_discrete",
+        ),
+        Refused(
+            "adds noise to a deterministic actor; {algorithm.name} draws from a "
+            "distribution: use default",
+            value="gaussian",
+            unless="IS_DETERMINISTIC",
+        ),
+        Suspicious(
+            "takes the best action every time, so nothing is explored; use "
+            "epsilon_greedy or boltzmann with an explore_var_spec, or a noisy net",
+            when="is_greedy",
+            unless="net.noisy",
+            value="default",
+        ),
+    ] = Field(
         "default",
         description="how actions are chosen; default: sampled from the distribution; "
         "random: uniformly; epsilon_greedy: the likeliest, or with probability ε any; "
@@ -212,6 +263,16 @@ class AlgorithmSpec(ChangingBlock):
     def explores_choices(self) -> bool:
         """Whether its policy explores by a choice among n actions."""
         return self.action_policy in EXPLORING_CHOICES
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether it draws only the action of the greatest Q."""
+        return self.ACTS_ON_Q and self.action_pdtype in ("default", "Argmax")
+
+    @property
+    def may_be_discrete(self) -> bool:
+        """Whether its distribution may be for n discrete actions."""
+        return self.action_pdtype in DISCRETE | {"default"}
 
     @property
     def has_one_net(self) -> bool:
@@ -537,6 +598,11 @@ class ReplayLearningSpec(LearningSpec):
             sign=">",
             of="training_start_step",
             text=", or networks that have learned nothing are reset",
+        ),
+        Suspicious(
+            "soon after a reset the recent returns are still those of the networks "
+            "before; the best agent is saved by them; set meta.rigorous_eval",
+            unless="meta.rigorous_eval",
         ),
     ] = Field(
         None,

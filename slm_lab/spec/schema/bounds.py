@@ -143,6 +143,3 @@ WEIGHTS = UpperBound(10**9, "with gradients and moments they take 16 GB")
 FRAMES_OF_ROLLOUT = UpperBound(
     10**8, "they take 400 MB for each number in an observation"
 )
-ENV_PROCESSES = UpperBound(
-    1024, 'each copy is a process with vectorization_mode "async"'
-)

@@ -96,6 +96,7 @@ class DuelingConvNetSpec(ConvNetSpec):
     """Convolutions, then a value and an advantage stream (arXiv:1511.06581)."""
 
     ENCODES = False
+    SPLITS_Q = True
 
     @override
     def as_encoder(self) -> ConvNetSpec:

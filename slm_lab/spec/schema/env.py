@@ -33,7 +33,7 @@ from slm_lab.spec.schema.fields import (
     StrList,
     numbers_up_to,
 )
-from slm_lab.spec.schema.rules import Needed, NoEffect
+from slm_lab.spec.schema.rules import Limit, Needed, NoEffect
 from slm_lab.spec.schema.schedule import ScheduleSpec, is_schedule
 
 
@@ -116,7 +116,16 @@ class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds *
         description='Gymnasium id, "module:id", "envpool:id", "playground/task" or '
         '"pettingzoo:module"',
     )
-    num_envs: Annotated[Count, bounds.ENVS] = Field(
+    num_envs: Annotated[
+        Count,
+        bounds.ENVS,
+        Limit(
+            sign="<=",
+            of=1024,
+            text=': each copy is a process with vectorization_mode "async"',
+            when="env.is_async",
+        ),
+    ] = Field(
         1,
         description="N, copies stepped together; of several agents, each copy has all",
     )
@@ -290,6 +299,11 @@ class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds *
     def steps_singly(self) -> bool:
         """Whether the spec asks for single environments, stepped one by one."""
         return self.vectorization_mode in ("sync", "async")
+
+    @property
+    def is_async(self) -> bool:
+        """Whether each copy is stepped in a process of its own."""
+        return self.vectorization_mode == "async"
 
     @property
     def arguments(self) -> Mapping[str, Any]:

@@ -35,6 +35,7 @@ class DuelingMLPNetSpec(MLPNetSpec):
     (arXiv:1511.06581)."""
 
     ENCODES = False
+    SPLITS_Q = True
 
 
 class HydraMLPNetSpec(NetSpec):

@@ -124,9 +124,6 @@ class NetSpec(EncoderBlock):
         "matmul",
     )
 
-    WANTS_NORMALISED_OBS: ClassVar[bool] = False
-    """Whether running statistics of observations are a part of it."""
-
     SEES_IMAGES: ClassVar[bool] = False
     """Whether it can see an image as an array (C, H, W)."""
 
@@ -143,7 +140,20 @@ class NetSpec(EncoderBlock):
     HAS_DROPOUT: ClassVar[bool] = False
     """Whether its hidden layers can have dropout."""
 
-    type: Annotated[str, NEEDS_EMBEDDING] = Field(description="kind of net")
+    SPLITS_Q: ClassVar[bool] = False
+    """Whether its outputs are the sum of a value and of advantages."""
+
+    type: Annotated[
+        str,
+        NEEDS_EMBEDDING,
+        Refused(
+            "splits Q into value and advantage, and {algorithm.name} has no Q to split",
+            when=("SPLITS_Q", "algorithm.MEMORY"),
+            unless="algorithm.ACTS_ON_Q",
+            value=ANY,
+            at="agent.net",
+        ),
+    ] = Field(description="kind of net")
     obs: StrList | None = Field(
         None,
         description="parts of the observation that it sees, as critic_obs for the "

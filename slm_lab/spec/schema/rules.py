@@ -6,7 +6,6 @@ block. "env.max_frame" is one of another block, "blocks.is_recurrent" one of
 The others are checked with the whole spec. They are skipped if a block that they name
 is missing or has problems."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
@@ -88,7 +87,7 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Rule(ABC):
+class Rule:
     """A rule of a key. It applies to `value`, when all facts of `when` hold and none of
     `unless`. With `at` it applies only in the block at this path, or below it. `text`
     may name blocks and their keys, as "{env.max_frame}" and "{own.name}"."""
@@ -127,9 +126,17 @@ class Rule(ABC):
             return any(facts.own.changed(key))
         return self.value is ANY or getattr(facts.own, key) == self.value
 
-    @abstractmethod
     def _problems(self, key: str, facts: Facts) -> Iterator[Problem]:
         """The problems of a key that breaks the rule."""
+        message = self.text.format_map(facts)
+        keys = [key]
+        if self.value is CHANGED:
+            keys = list(facts.own.changed(key))
+        for file_key in keys:
+            value = facts.own.value_of(file_key)
+            if isinstance(value, RuledBlock):
+                value = ...
+            yield Problem(f"{facts.path}.{file_key}", message, value)
 
 
 @final
@@ -149,17 +156,11 @@ class NoEffect(Rule):
 class Refused(Rule):
     """The key must not have this value; `text` says why."""
 
-    @override
-    def _problems(self, key: str, facts: Facts) -> Iterator[Problem]:
-        message = self.text.format_map(facts)
-        keys = [key]
-        if self.value is CHANGED:
-            keys = list(facts.own.changed(key))
-        for file_key in keys:
-            value = facts.own.value_of(file_key)
-            if isinstance(value, RuledBlock):
-                value = ...
-            yield Problem(f"{facts.path}.{file_key}", message, value)
+
+@final
+@dataclass(frozen=True)
+class Suspicious(Rule):
+    """The key is probably not meant to have this value; `text` says why."""
 
 
 @final
@@ -209,7 +210,7 @@ class Limit(Rule):
     def _limit(self, facts: Facts) -> tuple[float | None, str]:
         """The number, and how a message names it."""
         if isinstance(self.of, int):
-            return self.of, str(self.of)
+            return self.of, f"{self.of:,}"
         numbers = [facts.of(path) for path in _listed(self.of)]
         called = self.called.format_map(facts)
         if isinstance(self.of, str):

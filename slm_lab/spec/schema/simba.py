@@ -9,7 +9,7 @@ from slm_lab.spec.schema import bounds
 from slm_lab.spec.schema.fields import Count, must_be_false
 from slm_lab.spec.schema.mlp import MLPNetSpec
 from slm_lab.spec.schema.net import NetSpec
-from slm_lab.spec.schema.rules import ANY, Refused
+from slm_lab.spec.schema.rules import ANY, Refused, Suspicious
 
 NormalisedAlready: TypeAlias = Annotated[
     bool, must_be_false("its blocks are normalised by layer")
@@ -25,7 +25,6 @@ class SimBaNetSpec(NetSpec):
 
     LEGACY = MLPNetSpec.LEGACY
     HAS_EMBEDDING = True
-    WANTS_NORMALISED_OBS = True
 
     type: Annotated[
         str,
@@ -33,6 +32,12 @@ class SimBaNetSpec(NetSpec):
             "{algorithm.name} normalises its nets by batch, and this net is normalised "
             "by layer; use MLPNet, or SoftActorCritic",
             when="algorithm.ALWAYS_NORMALISES",
+            value=ANY,
+        ),
+        Suspicious(
+            "is without the running statistics of observations that are a part of "
+            "{own.type}; set env.normalize_obs",
+            unless="env.normalize_obs",
             value=ANY,
         ),
     ] = Field(description="kind of net")

@@ -5,6 +5,8 @@ from slm_lab.testing import (
     AlgorithmContract,
     EnvironmentCase,
     EnvironmentContract,
+    MemoryCase,
+    MemoryContract,
     ModeCase,
     ModeContract,
     NetCase,
@@ -28,6 +30,15 @@ class TestAWR(AlgorithmContract):
     cases = {
         "discrete": AlgorithmCase(DISCRETE),
         "continuous": AlgorithmCase(CONTINUOUS, bounded=False),
+    }
+
+
+class TestReservoir(MemoryContract):
+    """One size has it drop steps within the test, the other does not."""
+
+    cases = {
+        "full": MemoryCase({"name": "Reservoir", "batch_size": 8, "max_size": 60}),
+        "all": MemoryCase({"name": "Reservoir", "batch_size": 8, "max_size": 500}),
     }
 
 

@@ -7,12 +7,20 @@ from pydantic import Field
 
 from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS
 from slm_lab.spec.blocks import Blocks
+from slm_lab.spec.parse import parse
 from slm_lab.spec.schema.algorithm import AlgorithmSpec, OnPolicyLearningSpec
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.memory import MemorySpec
 from slm_lab.spec.schema.meta import ActorLearnerSpec, CorrectionSpec, MetaSpec
 from slm_lab.spec.schema.net import NetSpec
-from slm_lab.spec.schema.rules import Limit, Needed, NoEffect, Refused, Rule
+from slm_lab.spec.schema.rules import (
+    Limit,
+    Needed,
+    NoEffect,
+    Refused,
+    Rule,
+    Suspicious,
+)
 from slm_lab.spec.schema.schedule import ScheduleSpec
 from slm_lab.spec.schema.scheduler import MODELS as SCHEDULERS
 from tests.support import actor_critic
@@ -66,6 +74,7 @@ class WarmSpec(OnPolicyLearningSpec):
         NoEffect("greed is false", unless="greed"),
         Refused("is unlucky", value=13),
         Refused("is the luck of {env.name}", value=7),
+        Suspicious("is short for {env.name}", value=3, unless="meta.rigorous_eval"),
     ] = Field(None)
     greed: bool = Field(False)
 
@@ -85,3 +94,14 @@ def test_the_rules_of_a_plug_in_are_checked(registries, keys, problem):
     raw = changed(actor_critic(), algorithm={"name": "Warm", "gamma": 0.9, **keys})
     raw["env"]["max_frame"] = 1000
     assert messages(raw) == ([] if problem is None else [f"agent.algorithm.{problem}"])
+
+
+@pytest.mark.parametrize(("warmup", "episodes"), [(3, 0), (3, 4), (5, 0)])
+def test_a_suspicious_value_of_a_plug_in_is_a_warning(registries, warmup, episodes):
+    ALGORITHMS.register("Warm", WarmSpec, "nowhere:Warm")
+    keys = {"name": "Warm", "gamma": 0.9, "greed": True, "warmup": warmup}
+    raw = changed(actor_critic(), algorithm=keys)
+    raw["meta"]["rigorous_eval"] = episodes
+    notes = [line for line in parse("s", raw).suspicious if "warmup" in line]
+    warning = "agent.algorithm.warmup = 3: is short for CartPole-v1"
+    assert notes == ([warning] if (warmup, episodes) == (3, 0) else [])
