@@ -31,7 +31,7 @@ from slm_lab.spec.session_names import role
 
 if TYPE_CHECKING:
     from slm_lab.studies.run import PreparedRun
-    from slm_lab.studies.search.prepare import Prepared
+    from slm_lab.studies.search.run import SearchRun
 
 LOG_INTERVAL = 5.0
 MOST_LOG_INTERVAL = 600.0
@@ -298,7 +298,7 @@ def flow_text(flow: Flow | None) -> str:
     )
 
 
-def print_resume(console: Console, verb: str, run: "PreparedRun | Prepared") -> None:
+def print_resume(console: Console, verb: str, run: "PreparedRun | SearchRun") -> None:
     """Prints the command that resumes a run, with its recorded spec."""
     words = resume_words(run.run_dir.root, verb == "search", run.spec.meta.cluster)
     command = command_text(words, [*run.imports, *modules_of(run.spec)])
