@@ -1,6 +1,5 @@
 """The command `slm-lab ab`: its output and exit code."""
 
-import math
 import sys
 from pathlib import Path
 
@@ -9,11 +8,11 @@ from rich.text import Text
 
 from slm_lab.cli import options
 from slm_lab.cli.display import screen
+from slm_lab.cli.display.live import run_shown
 from slm_lab.cli.display.trainings import TrainingsTable
 from slm_lab.cli.shell.exit_codes import code_of_study
 from slm_lab.cli.shell.parent_program import ParentProgram
 from slm_lab.core.plugins import import_plugins
-from slm_lab.core.process import stop_on_signals
 from slm_lab.core.text import error_summary, short_count, significant
 from slm_lab.studies.ab.plan import AbRequest, difference_text, make_plan
 from slm_lab.studies.ab.run import AbRun
@@ -31,14 +30,7 @@ def ab(request: AbRequest, caller: ParentProgram) -> int:
     _train(console, run)
     code = _conclude(console, run)
     if as_json:
-        screen.print_json(
-            {
-                "folder": str(run.folder),
-                "exit_code": code,
-                **run.results.document(),
-                "graphs": list(map(str, run.compare_folder.record.graphs)),
-            }
-        )
+        screen.print_json(run.document(run.results.document(), code))
     return code
 
 
@@ -89,19 +81,15 @@ def _introduce(console: Console, run: AbRun) -> None:
 
 def _train(console: Console, run: AbRun) -> None:
     results = run.results
-    display = TrainingsTable(console, run)
     shown = results.settled
 
     def on_tick() -> None:
         nonlocal shown
-        display.update()
-        is_bounded = not all(map(math.isinf, results.verdict.interval))
-        if results.settled > shown and is_bounded and not results.has_ended:
+        if results.settled > shown and results.progress is not None:
             screen.print_line(console, results.progress)
         shown = results.settled
 
-    with stop_on_signals(run.study.stop), display:
-        run.study.run(on_tick)
+    run_shown(run.study, TrainingsTable(console, run), on_tick)
 
 
 def _conclude(console: Console, run: AbRun) -> int:

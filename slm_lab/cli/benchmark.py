@@ -9,7 +9,8 @@ from rich.console import Console
 
 from slm_lab.charts.final_returns import improvement_text
 from slm_lab.cli.display import screen
-from slm_lab.cli.display.trainings import train_shown
+from slm_lab.cli.display.live import run_shown
+from slm_lab.cli.display.trainings import TrainingsTable
 from slm_lab.cli.shell.exit_codes import FAILED, code_of_study
 from slm_lab.cli.shell.parent_program import ParentProgram
 from slm_lab.core.errors import UsageError
@@ -37,12 +38,10 @@ def benchmark(request: BenchmarkRequest, caller: ParentProgram) -> int:
         f"run folders {run.runs}\nresults {plan.folder}"
     )
     screen.print_heading(console=console, verb="benchmark", name=plan.name, rest=rest)
-    _train(console, run)
-    report = BenchmarkReport(plan.records())
-    _print_table(console, report, plan.name)
+    run_shown(run.study, TrainingsTable(console, run))
+    _print_table(console, BenchmarkReport(plan.records()), plan.name)
     if request.source.output == "json":
-        made = [record.model_dump(mode="json") for record in plan.records()]
-        screen.print_json({"folder": str(plan.folder), "trainings": made})
+        screen.print_json(run.document())
     if run.study.stopping:
         command = command_text(_words(request), request.source.imports)
         screen.print_line(console, f"continue with: {command}")
@@ -100,7 +99,7 @@ def gate(request: BenchmarkRequest, data: Path | None) -> int:
                     data=Path(folder),
                 )
             )
-            _train(console, run)
+            run_shown(run.study, TrainingsTable(console, run))
             if run.study.stopping:
                 return _code(run)
             records = run.plan.records()
@@ -119,11 +118,6 @@ def gate(request: BenchmarkRequest, data: Path | None) -> int:
     bounds = count_text(len(verdict.rows), "bound")
     screen.print_line(console, f"all {bounds} are kept")
     return 0
-
-
-def _train(console: Console, run: BenchmarkRun) -> None:
-    train_shown(console, run)
-    run.keep_stopped()
 
 
 def _code(run: BenchmarkRun) -> int:

@@ -2,7 +2,6 @@
 
 import sys
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -10,7 +9,7 @@ from rich.text import Text
 from slm_lab.cli import options
 from slm_lab.cli.display import screen
 from slm_lab.cli.display.sessions import SessionsTable
-from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
+from slm_lab.cli.shell.exit_codes import code_of_study
 from slm_lab.cli.shell.parent_program import ParentProgram
 from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins
@@ -35,14 +34,10 @@ def compare(request: CompareRequest, caller: ParentProgram) -> int:
     as_json = request.source.output == "json"
     console = screen.wide_console(quiet=as_json)
     _introduce(console, run)
-    interrupted = False
-    try:
-        _train_all(console, run)
-    except KeyboardInterrupt:
-        interrupted = True
-    code = _conclude(console, run, interrupted)
+    _train(console, run)
+    code = _conclude(console, run)
     if as_json:
-        screen.print_json(_document(run, code))
+        screen.print_json(run.document(run.results.document(), code))
     return code
 
 
@@ -125,7 +120,7 @@ def _introduce(console: Console, run: CompareRun) -> None:
     )
 
 
-def _train_all(console: Console, run: CompareRun) -> None:
+def _train(console: Console, run: CompareRun) -> None:
     printed: set[str] = set()
 
     def opens(planned: Planned) -> None:
@@ -145,11 +140,12 @@ def _train_all(console: Console, run: CompareRun) -> None:
     run.run(opens, trains)
 
 
-def _conclude(console: Console, run: CompareRun, interrupted: bool) -> int:
-    # The graphs have been drawn after the last training that finished.
+def _conclude(console: Console, run: CompareRun) -> int:
+    study = run.study
     kind = "graph"
     paths = []
-    if interrupted:
+    # The graphs have been drawn after the last training that finished.
+    if study.stopping and study.problem is None:
         kind = "table"
         paths = run.results.write_tables()
     else:
@@ -157,7 +153,6 @@ def _conclude(console: Console, run: CompareRun, interrupted: bool) -> int:
     rows = run.results.text_table()
     screen.print_table(console, run.plan.name, rows.header, rows.rows, spare=rows.spare)
     failures = run.failures
-    problem = run.study.problem
     for planned, why in failures:
         print(f"{planned.label} failed:\n{why}", file=sys.stderr)
     damaged = run.results.damaged
@@ -173,21 +168,6 @@ def _conclude(console: Console, run: CompareRun, interrupted: bool) -> int:
             "the rest would fail again: change the spec, and begin a new comparison"
         )
         screen.print_line(console, Text(message, "yellow"))
-    elif interrupted or failures or problem:
+    elif study.stopping or failures:
         screen.print_line(console, f"resume with: {run.command(run.resume_words)}")
-    if interrupted:
-        return INTERRUPTED
-    if problem is not None:
-        print(f"the comparison has stopped: {problem}", file=sys.stderr)
-    if failures or problem or damaged:
-        return FAILED
-    return 0
-
-
-def _document(run: CompareRun, code: int) -> dict[str, Any]:
-    return {
-        "folder": str(run.folder),
-        "exit_code": code,
-        **run.results.document(),
-        "graphs": list(map(str, run.compare_folder.record.graphs)),
-    }
+    return code_of_study("comparison", study, bool(failures or damaged))

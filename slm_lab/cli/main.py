@@ -399,9 +399,7 @@ def compare(
         int | None, Option(min=1, help="Seeds of each variant; 3.")
     ] = None,
     sets: options.Sets = options.NONE,
-    seed: Annotated[
-        int | None, Option(min=0, help="First seed: meta.random_seed.")
-    ] = None,
+    seed: options.FirstSeed = None,
     data: Annotated[Path, Option(help="Parent folder of the comparison.")] = Path(
         "data"
     ),
@@ -459,21 +457,11 @@ def ab(
     ] = None,
     sets: Annotated[
         list[str],
-        Option(
-            "--set",
-            "-s",
-            metavar="KEY=VALUE",
-            help="A change of B alone. Repeatable.",
-            autocompletion=completion.keys,
-        ),
+        options.setting("--set", "-s", help="A change of B alone. Repeatable."),
     ] = options.NONE,
     both: Annotated[
         list[str],
-        Option(
-            metavar="KEY=VALUE",
-            help="A change of A and of B. Repeatable.",
-            autocompletion=completion.keys,
-        ),
+        options.setting(help="A change of A and of B. Repeatable."),
     ] = options.NONE,
     smallest: Annotated[
         float | None,
@@ -488,9 +476,7 @@ def ab(
     confidence: Annotated[
         float | None, Option(metavar="SHARE", help="0.95 if left out.")
     ] = None,
-    seed: Annotated[
-        int | None, Option(min=0, help="First seed: meta.random_seed.")
-    ] = None,
+    seed: options.FirstSeed = None,
     data: Annotated[Path, Option(help="Parent folder of the test.")] = Path("data"),
     jobs: Annotated[
         int | None, Option(min=1, help="Cores to use. Default: all.")

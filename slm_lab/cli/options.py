@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -15,14 +16,14 @@ from slm_lab.records.run_source import OutputForm
 
 NONE: list[str] = []
 """The default of options that may be repeated. Nobody changes it."""
+setting = partial(Option, metavar="KEY=VALUE", autocompletion=completion.keys)
+"""An option that changes keys of a spec."""
 Sets = Annotated[
     list[str],
-    Option(
+    setting(
         "--set",
         "-s",
-        metavar="KEY=VALUE",
         help="Fill ${KEY}, or override a dotted path of the spec. Repeatable.",
-        autocompletion=completion.keys,
     ),
 ]
 Imports = Annotated[
@@ -43,6 +44,7 @@ RUN_NAME_HELP = f"{SPEC_NAME_HELP} After an algorithm, the environment."
 SpecName = Annotated[
     str | None, Argument(help=SPEC_NAME_HELP, autocompletion=completion.spec_names)
 ]
+FirstSeed = Annotated[int | None, Option(min=0, help="First seed: meta.random_seed.")]
 Data = Annotated[Path, Option(help="Folder of run folders.")]
 SavedRunName = Annotated[
     str,

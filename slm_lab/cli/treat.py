@@ -1,26 +1,23 @@
 """The option `--treat` of `slm-lab doctor`: its output and exit code."""
 
 import sys
-from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from slm_lab.cli.dispatch import import_modules
 from slm_lab.cli.display import screen
-from slm_lab.cli.display.trainings import train_shown
+from slm_lab.cli.display.live import run_shown
+from slm_lab.cli.display.trainings import TrainingsTable
 from slm_lab.cli.doctor import print_findings
 from slm_lab.cli.shell.exit_codes import code_of_study
 from slm_lab.cli.shell.parent_program import ParentProgram
 from slm_lab.core.text import count_text, error_summary, significant
 from slm_lab.doctor.diagnosis import FEWEST_SEEDS, diagnose
-from slm_lab.records.run_record import RunRecord
-from slm_lab.storage.run_dir import RunDir
 from slm_lab.studies.resolve import resolve_names
-from slm_lab.studies.treat.plan import MOST_FINDINGS, TreatRequest, make_plan
-from slm_lab.studies.treat.results import Effect, best_of, sentence
-from slm_lab.studies.treat.run import TreatRun
+from slm_lab.studies.treat.plan import TreatRequest, make_plan
+from slm_lab.studies.treat.results import Effect
+from slm_lab.studies.treat.run import TreatRun, treat_document
 
 
 def treat(request: TreatRequest, caller: ParentProgram) -> int:
@@ -39,28 +36,19 @@ def treat(request: TreatRequest, caller: ParentProgram) -> int:
         trust=source.trust,
     )
     print_findings(console, where, findings, unseen)
-    document: dict[str, Any] = {"findings": [f.document() for f in findings]}
-    treated = [finding for finding in findings if finding.remedies]
+    plan = make_plan(request, findings)
+    run = None
     code = 0
-    if not treated:
+    if plan is None:
         screen.print_line(console, "nothing to treat")
-        document["treatment"] = None
     else:
-        run_dir = RunDir.at(Path(source.fork))
-        assert run_dir is not None
-        plan = make_plan(request, RunRecord(run_dir), treated[:MOST_FINDINGS])
         run = TreatRun.open(plan, source.data_dir, request.jobs)
         caller.begun(run.folder)
         _introduce(console, run)
-        train_shown(console, run)
-        effects = run.results.effects()
-        code = _conclude(console, run, effects)
-        document["treatment"] = {
-            "folder": str(run.folder),
-            **run.results.document(effects),
-        }
+        run_shown(run.study, TrainingsTable(console, run))
+        code = _conclude(console, run)
     if as_json:
-        screen.print_json({**document, "exit_code": code})
+        screen.print_json(treat_document(findings, run, code))
     return code
 
 
@@ -84,25 +72,27 @@ def _introduce(console: Console, run: TreatRun) -> None:
     )
 
 
-def _conclude(console: Console, run: TreatRun, effects: list[Effect]) -> int:
-    for label, why in run.results.failures:
+def _conclude(console: Console, run: TreatRun) -> int:
+    results = run.results
+    results.judge()
+    for label, why in results.failures:
         print(f"{label} failed: {error_summary(why)}", file=sys.stderr)
     if run.study.stopping:
         screen.print_line(console, f"resume with: {run.command(run.resume_words)}")
         return code_of_study("treatment", run.study)
-    graphs = run.results.draw(effects)
+    graphs = results.draw()
     screen.print_table(
         console=console,
         title="Remedies",
         header=("finding", "remedy", "from", "return", "untreated", "verdict"),
-        rows=[_row(effect) for effect in effects],
+        rows=[_row(effect) for effect in results.effects],
         left=("finding", "remedy", "verdict"),
         whole=True,
     )
     for graph in graphs[:1]:
         screen.print_line(console, f"graph {graph}")
-    screen.print_line(console, Text(sentence(effects), "bold"))
-    best = best_of(effects)
+    screen.print_line(console, Text(results.sentence, "bold"))
+    best = results.best
     if best is not None and best.folder is not None:
         command = run.command(["run", f"train@{best.folder}"])
         screen.print_line(console, f"train it to the end: {command}")

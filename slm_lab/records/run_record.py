@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 from slm_lab.core.errors import (
     CheckpointError,
     LabError,
+    MissingRunError,
     Problem,
     SpecError,
     UsageError,
@@ -155,6 +156,14 @@ class RunRecord:
         self.trial = trial or 0
         """The number of its Trial."""
         self._row_cache = row_cache or RowCache()
+
+    @classmethod
+    def required(cls, folder: Path) -> "RunRecord":
+        """The run in a folder. Raises MissingRunError if it is gone."""
+        run_dir = RunDir.at(folder)
+        if run_dir is None:
+            raise MissingRunError(f"{folder} is gone: it was deleted or renamed")
+        return cls(run_dir)
 
     @property
     def spec_file(self) -> Path:

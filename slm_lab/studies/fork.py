@@ -167,12 +167,11 @@ def plan_fork(source: RunSource) -> Fork:
     """The fork that `source` asks for: of the run in the folder `source.fork`. Raises
     UsageError, and SpecError for a key that cannot change in a running state."""
     assert source.fork is not None
-    parent = RunDir.at(Path(source.fork))
-    assert parent is not None
+    record = RunRecord.required(Path(source.fork))
+    parent = record.run_dir
     blocks = ("agent", "env", "meta", "search")
     parent_spec, spec = resume.resumed_spec(parent, source, blocks)
     root_seed = required_seed(parent, parent_spec.meta.random_seed)
-    record = RunRecord(parent)
     checkpoints = record.checkpoints
     meta = parent_spec.meta
     reached = min(checkpoints.reached(meta, sessions) for sessions in meta.trainings)

@@ -135,7 +135,7 @@ def check_resumed(asked: RunSource, source: RunSource, verb: Verb) -> None:
         from slm_lab.studies.resume import check_same
 
         if is_search:
-            from slm_lab.studies.search.prepare import MAY_CHANGE
+            from slm_lab.studies.search.run import MAY_CHANGE
         else:
             from slm_lab.studies.run import MAY_CHANGE
     run_dir = RunDir(Path(source.run), source.spec_name or "")

@@ -142,7 +142,7 @@ def _search_problems(spec: Spec) -> Sequence[Problem]:
     searched = dimensions(spec.search or {})
     if not any(variable.path.startswith("env") for variable in searched):
         return []
-    from slm_lab.studies.search.prepare import env_problems
+    from slm_lab.studies.search.run import env_problems
     from slm_lab.studies.search.space import Space
 
     return env_problems(Space(spec), spec)

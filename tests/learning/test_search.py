@@ -7,8 +7,7 @@ import pytest
 
 from slm_lab.metrics.trial_state import Status
 from slm_lab.records.run_source import RunSource
-from slm_lab.studies.confirm import Confirmation
-from slm_lab.studies.search.prepare import Prepared
+from slm_lab.studies.search.run import SearchRun
 
 SHIPPED = "experiment/ppo_cartpole_search.json"
 NAME = "ppo_cartpole_search"
@@ -20,20 +19,18 @@ def test_from_a_bad_start_a_search_with_asha_finds_a_spec_that_solves_cartpole(
     tmp_path: Path,
 ):
     """Learning rate and entropy coefficient of the spec itself are far too large."""
-    prepared = Prepared(RunSource(SHIPPED, NAME, seed=0, data_dir=tmp_path))
-    search = prepared.search
-    asked = prepared.spec.meta.confirm
+    run = SearchRun(RunSource(SHIPPED, NAME, seed=0, data_dir=tmp_path))
+    search = run.search
+    asked = run.spec.meta.confirm
     assert asked is not None
-    search.run(lambda: None)
+    run.run(search.run, lambda confirmation: confirmation.study.run())
     best = search.study_state.ranked[0]
     assert best.status is Status.FINISHED
     assert best.score is not None
     assert best.score >= SOLVED
     stopped = search.study_state.of(Status.STOPPED)
     assert len(stopped) >= len(search.study_state.trials) / 2
-    confirmation = Confirmation(prepared, asked)
-    confirmation.study.run()
     scores = search.study_state.confirmed[best.trial].scores
     assert len(scores) == asked.max_session
     assert median(scores) >= SOLVED  # a fresh seed may be unlucky
-    prepared.close()
+    run.close()

@@ -2,7 +2,7 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 from rich.console import Console, Group, JustifyMethod, RenderableType
@@ -12,6 +12,7 @@ from rich.text import Text
 from typing_extensions import override
 
 from slm_lab.cli.display.screen import Screen, print_line
+from slm_lab.core.process import stop_on_signals
 from slm_lab.core.text import error_summary
 from slm_lab.metrics.trial_state import Status, TrialState
 from slm_lab.records.event_log import StudyState
@@ -180,3 +181,17 @@ class StudyTable(LiveTable):
                 text = self._change(state, before)
             if not self.is_live or is_retried or state.status in self.TOLD:
                 print_line(self._console, f"{self._name(trial)}{text}")
+
+
+def run_shown(
+    study: "Study", display: StudyTable, on_tick: Callable[[], None] = lambda: None
+) -> None:
+    """Runs a study below its live table, and calls `on_tick` after each update of it.
+    The first signal makes the trainings save and end."""
+
+    def update() -> None:
+        display.update()
+        on_tick()
+
+    with stop_on_signals(study.stop), display:
+        study.run(update)

@@ -31,7 +31,7 @@ from slm_lab.spec.session_names import role
 
 if TYPE_CHECKING:
     from slm_lab.studies.run import PreparedRun
-    from slm_lab.studies.search.prepare import Prepared
+    from slm_lab.studies.search.run import SearchRun
 
 LOG_INTERVAL = 5.0
 MOST_LOG_INTERVAL = 600.0
@@ -165,8 +165,7 @@ class SessionsTable(LiveTable):
         for line in shown:
             table.add_row(*self._cells(line))
         if self._together:
-            frames = sum(line.frame for line in shown)
-            table.add_row("together", *self._total(frames, self._max_frame))
+            table.add_row("together", *self._total(shown, self._max_frame))
         if len(self._trainings) > 1:
             counted = [line for line in self._lines if not line.acts]
             whole = len(self._trainings) * self._max_frame
@@ -176,18 +175,17 @@ class SessionsTable(LiveTable):
                     for line in self._lines
                     if line.phase is Phase.FAILED
                 )
-            frames = sum(line.frame for line in counted)
-            table.add_row("all", *self._total(frames, whole))
+            table.add_row("all", *self._total(counted, whole))
         return table
 
-    def _total(self, frames: int, whole: int) -> list[RenderableType]:
-        """The cells of all Sessions together after their name."""
-        speeds = [line.speed for line in self._lines if not line.acts and line.speed]
-        speed = sum(speeds) if speeds else None
+    def _total(self, lines: list[_SessionLine], whole: int) -> list[RenderableType]:
+        """The cells of Sessions together after their name."""
+        frames = sum(line.frame for line in lines)
+        speed = sum(line.speed or 0.0 for line in lines)
         return [
             *self._bar(frames, whole),
             f"{frames:,} / {short_count(whole)}",
-            number_or_dash(speed, ",.0f"),
+            number_or_dash(speed or None, ",.0f"),
             "",
             "",
             time_left(whole - frames, speed),
@@ -300,7 +298,7 @@ def flow_text(flow: Flow | None) -> str:
     )
 
 
-def print_resume(console: Console, verb: str, run: "PreparedRun | Prepared") -> None:
+def print_resume(console: Console, verb: str, run: "PreparedRun | SearchRun") -> None:
     """Prints the command that resumes a run, with its recorded spec."""
     words = resume_words(run.run_dir.root, verb == "search", run.spec.meta.cluster)
     command = command_text(words, [*run.imports, *modules_of(run.spec)])

@@ -7,7 +7,6 @@ from rich.console import Console, RenderableType
 from typing_extensions import override
 
 from slm_lab.cli.display.live import StudyTable, TableColumn, TrialStage
-from slm_lab.core.process import stop_on_signals
 from slm_lab.core.text import duration_text, short_count, significant
 from slm_lab.metrics.trial_state import Status, TrialState
 from slm_lab.studies.pool import Pool
@@ -82,15 +81,3 @@ class TrainingsTable(StudyTable):
             f": {significant(state.score)} after {short_count(state.frame)} frames, "
             f"{duration_text(state.seconds)}"
         )
-
-
-def train_shown(
-    console: Console,
-    run: TrainingsRun,
-    return_of: Callable[[int], float | None] | None = None,
-) -> None:
-    """Runs the trainings of a study below their live table. The first signal makes
-    them save and end. `return_of` is as for the table."""
-    display = TrainingsTable(console, run, return_of)
-    with stop_on_signals(run.study.stop), display:
-        run.study.run(display.update)

@@ -81,8 +81,11 @@ class AbResults:
         return sentence
 
     @property
-    def progress(self) -> str:
-        """What the last settled pair has shown, in a line."""
+    def progress(self) -> str | None:
+        """What the last settled pair has shown, in a line. None before any interval is
+        known, and at the end."""
+        if self.has_ended or all(map(math.isinf, self.verdict.interval)):
+            return None
         return self.verdict.progress
 
     def paired_returns(self) -> PairedReturns:

@@ -20,6 +20,7 @@ from slm_lab.core.types import FloatArray
 from slm_lab.metrics.lines import Line
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.trial_state import Params, Status, TrialState
+from slm_lab.records.event_log import Event, Interrupted
 from slm_lab.records.lookup import find_labelled
 from slm_lab.records.run_record import RunRecord
 from slm_lab.records.run_source import RunSource
@@ -38,7 +39,7 @@ from slm_lab.studies.benchmark.plan import (
 )
 from slm_lab.studies.pool import Pool, Request, request_of, resources_for
 from slm_lab.studies.run import PreparedRun
-from slm_lab.studies.study import Agenda, Study
+from slm_lab.studies.study import Agenda, Decision, Study
 from slm_lab.studies.trial import TrialTask
 
 POINTS = 120
@@ -126,10 +127,13 @@ class BenchmarkRun(Agenda):
         return replace(run.task, final_episodes=self.plan.episodes)
 
     @override
-    def conclude(self, state: TrialState) -> None:
-        self.keep(state)
+    def notify(self, event: Event) -> list[Decision]:
+        if isinstance(event, Interrupted):
+            self.conclude(self.study_state.trials[event.trial])
+        return []
 
-    def keep(self, state: TrialState) -> None:
+    @override
+    def conclude(self, state: TrialState) -> None:
         """Writes the result of a training as it stands. Raises OSError."""
         training = self.trainings[state.trial]
         begun = find_labelled(training.label, self.runs)
@@ -143,11 +147,10 @@ class BenchmarkRun(Agenda):
             facts |= _measured_facts(RunRecord(begun))
         write_record(self.plan.folder, TrainingRecord(**facts))
 
-    def keep_stopped(self) -> None:
-        """Writes the results of the trainings that the user has stopped."""
-        for state in self.study_state.of(Status.WAITING):
-            if state.has_begun:
-                self.keep(state)
+    def document(self) -> dict[str, Any]:
+        """The results of all trainings so far, as JSON has them."""
+        made = [record.model_dump(mode="json") for record in self.plan.records()]
+        return {"folder": str(self.plan.folder), "trainings": made}
 
     def _was_alone_before(self, training: PlannedTraining) -> bool:
         """Whether nothing else ran beside the first part of a training. False if that

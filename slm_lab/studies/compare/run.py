@@ -75,11 +75,13 @@ class CompareRun(PlannedTrainings):
         ),
     ) -> None:
         """Runs what is left to run. Calls `opens` before each training, and `trains` to
-        run it and to show its progress. Raises KeyboardInterrupt if the user stops
-        it."""
+        run it and to show its progress. The user's stop of one stops the study."""
         self._opens = opens
         self._trains = trains
-        self.study.run()
+        try:
+            self.study.run()
+        except KeyboardInterrupt:
+            self.study.stop()
 
     @override
     def request(self, state: TrialState) -> Request:

@@ -1,7 +1,8 @@
 """The trainings of a plan, as what every kind of comparison proposes to its study."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from typing_extensions import override
 
@@ -56,6 +57,16 @@ class PlannedTrainings(Agenda):
         """The command with these words, which imports the modules of its specs."""
         modules = [*self.plan.imports, *modules_of(self.plan.baseline)]
         return command_text(words, modules)
+
+    def document(self, results: Mapping[str, Any], code: int) -> dict[str, Any]:
+        """The `results` with folder, graphs and the exit code of a command, as JSON has
+        them."""
+        return {
+            "folder": str(self.folder),
+            "exit_code": code,
+            **results,
+            "graphs": list(map(str, self.compare_folder.record.graphs)),
+        }
 
     def new_source(self, planned: Planned) -> RunSource:
         """What a training that has not begun trains."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from slm_lab.core.errors import LabError, MissingRunError, UsageError
+from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.process import usable_cores
 from slm_lab.core.text import error_summary
 from slm_lab.doctor.finding import Finding
@@ -16,7 +16,6 @@ from slm_lab.records.run_record import RunRecord
 from slm_lab.records.run_source import RunSource
 from slm_lab.spec.load import warnings_held
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.storage.run_dir import RunDir
 from slm_lab.studies.compare.plan import Plan
 from slm_lab.studies.fork import Fork, check_loads, plan_fork
 
@@ -88,18 +87,18 @@ class Treatment(NamedTuple):
     @property
     def record(self) -> RunRecord:
         """The run that is treated. Raises MissingRunError if it is gone."""
-        run_dir = RunDir.at(Path(self.run))
-        if run_dir is None:
-            raise MissingRunError(f"{self.run}, which is treated, is gone")
-        return RunRecord(run_dir)
+        return RunRecord.required(Path(self.run))
 
 
 @warnings_held()
-def make_plan(
-    request: TreatRequest, record: RunRecord, findings: Sequence[Finding]
-) -> Plan:
-    """The plan of a treatment of a run for `findings`. Raises UsageError if no remedy
-    can be tried, SpecError."""
+def make_plan(request: TreatRequest, findings: Sequence[Finding]) -> Plan | None:
+    """The plan of a treatment of a run for `findings`; None if none has a remedy.
+    Raises UsageError if no remedy can be tried, SpecError."""
+    treated = [finding for finding in findings if finding.remedies][:MOST_FINDINGS]
+    if not treated:
+        return None
+    assert request.source.fork is not None
+    record = RunRecord.required(Path(request.source.fork))
     if record.is_training:
         raise UsageError(f"{record.folder} still trains; treat it once it has ended")
     frames = request.frames
@@ -109,7 +108,7 @@ def make_plan(
     forks: dict[Settings, Fork] = {}
     cures_of: dict[Settings, list[Finding]] = {}
     refused: dict[Settings, str] = {}
-    for settings, cures in _group_by_settings(findings).items():
+    for settings, cures in _group_by_settings(treated).items():
         try:
             fork = _fork_before(request.source, record, settings, cures)
         except LabError as error:

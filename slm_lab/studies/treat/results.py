@@ -14,7 +14,6 @@ from slm_lab.doctor.history import median
 from slm_lab.metrics.trial_state import Status
 from slm_lab.records.event_log import StudyState
 from slm_lab.records.run_record import RunRecord
-from slm_lab.storage.run_dir import RunDir
 from slm_lab.studies.compare.folder import CompareFolder
 from slm_lab.studies.treat.effect import RemedyVerdict, returns_of, verdict_on
 from slm_lab.studies.treat.plan import Treatment, TriedRemedy
@@ -51,6 +50,9 @@ class TreatResults:
         self._treatment = Treatment.of(folder.plan)
         self._remedies = self._treatment.remedies
         self._study_state = study_state
+        self.effects: list[Effect] = []
+        """Each remedy's effect on each finding that it may cure: by finding, the best
+        first. Empty until `judge` has found them."""
 
     @cached_property
     def run(self) -> RunRecord:
@@ -71,16 +73,41 @@ class TreatResults:
             for state in self._study_state.of(Status.FAILED)
         ]
 
-    def effects(self) -> list[Effect]:
-        """Each remedy's effect on each finding that it may cure: by finding, the best
-        first. Imports torch. Raises UsageError for damaged rows."""
+    @property
+    def best(self) -> Effect | None:
+        """The effect of the best remedy; None if none made the run better. Of several
+        cures, it is the one for the most serious finding."""
+        for verdict in (RemedyVerdict.CURED, RemedyVerdict.BETTER):
+            for effect in self.effects:
+                if effect.verdict is verdict:
+                    return effect
+        return None
+
+    @property
+    def sentence(self) -> str:
+        """What the treatment has shown, in one sentence."""
+        if not self.effects:
+            return "no remedy has been tried yet"
+        best = self.best
+        if best is None:
+            return "no cure: no remedy has better returns"
+        returns = (
+            f"return {significant(best.treated)}, untreated "
+            f"{significant(best.untreated)}, at frame {best.remedy.until:,}"
+        )
+        if best.verdict is RemedyVerdict.CURED:
+            return f"cured by {best.options}: {returns}"
+        return f"not cured, but better with {best.options}: {returns}"
+
+    def judge(self) -> None:
+        """Finds the effects. Imports torch. Raises UsageError for damaged rows."""
         effects = [
             effect
             for number in range(len(self._remedies))
             for effect in self._effects_of(number)
         ]
         findings = list(dict.fromkeys(effect.finding for effect in effects))
-        return sorted(
+        self.effects = sorted(
             effects, key=lambda effect: (findings.index(effect.finding), _rank(effect))
         )
 
@@ -115,19 +142,17 @@ class TreatResults:
             for effect in untried
         ]
 
-    def draw(self, effects: list[Effect]) -> list[Path]:
+    def draw(self) -> list[Path]:
         """The picture of the effects, its page, and the result. Raises OSError."""
         panels: dict[str, list[Seeds]] = {}
-        for effect in effects:
+        for effect in self.effects:
             if effect.folder is None:
                 continue
             until = effect.remedy.until
             curves = panels.setdefault(effect.finding, [])
             if not curves:
                 curves += returns_until(UNTREATED, self.run, until)
-            run_dir = RunDir.at(effect.folder)
-            assert run_dir is not None
-            record = RunRecord(run_dir)
+            record = RunRecord.required(effect.folder)
             label = " ".join(effect.remedy.settings)
             curves += returns_until(label, record, until)
         graphs = []
@@ -135,24 +160,24 @@ class TreatResults:
             graphs = draw_treatment(
                 panels=panels,
                 title=f"{self.run.name} on {self.run.env}: what cures it",
-                sentence=sentence(effects),
+                sentence=self.sentence,
                 folder=self._folder.path,
                 stem=f"{self._folder.stem}_treat",
             )
-        self.write(effects)
+        self.write()
         return graphs
 
-    def write(self, effects: list[Effect] | None = None) -> None:
+    def write(self) -> None:
         """Writes the result, with the effects once they are known. Raises OSError."""
-        write_json(self._folder.record.result_file, self.document(effects or []))
+        write_json(self._folder.record.result_file, self.document())
 
-    def document(self, effects: list[Effect]) -> dict[str, Any]:
+    def document(self) -> dict[str, Any]:
         """The result as JSON has it."""
-        best = best_of(effects)
+        best = self.best
         return {
             "run": self._treatment.run,
             "frames": self._treatment.frames,
-            "sentence": sentence(effects),
+            "sentence": self.sentence,
             "ended": self.has_ended,
             "cured": best is not None and best.verdict is RemedyVerdict.CURED,
             "set": list(best.remedy.settings) if best is not None else [],
@@ -167,36 +192,9 @@ class TreatResults:
                     "untreated": _finite(effect.untreated),
                     "folder": effect.folder and str(effect.folder),
                 }
-                for effect in effects
+                for effect in self.effects
             ],
         }
-
-
-def best_of(effects: list[Effect]) -> Effect | None:
-    """The effect of the best remedy; None if none made the run better. Of several
-    cures, it is the one for the most serious finding. `effects` are in the order of the
-    findings."""
-    for verdict in (RemedyVerdict.CURED, RemedyVerdict.BETTER):
-        for effect in effects:
-            if effect.verdict is verdict:
-                return effect
-    return None
-
-
-def sentence(effects: list[Effect]) -> str:
-    """What the treatment has shown, in one sentence."""
-    if not effects:
-        return "no remedy has been tried yet"
-    best = best_of(effects)
-    if best is None:
-        return "no cure: no remedy has better returns"
-    returns = (
-        f"return {significant(best.treated)}, untreated "
-        f"{significant(best.untreated)}, at frame {best.remedy.until:,}"
-    )
-    if best.verdict is RemedyVerdict.CURED:
-        return f"cured by {best.options}: {returns}"
-    return f"not cured, but better with {best.options}: {returns}"
 
 
 def _rank(effect: Effect) -> tuple[int, float]:

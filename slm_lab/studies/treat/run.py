@@ -1,12 +1,14 @@
 """A treatment: a short fork of a run for each remedy of the doctor's findings."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 from typing_extensions import override
 
 from slm_lab.core.errors import LabError
+from slm_lab.doctor.finding import Finding
 from slm_lab.metrics.trial_state import TrialState
 from slm_lab.records.run_source import RunSource
 from slm_lab.records.validated import UnreadableFileError
@@ -65,6 +67,18 @@ class TreatRun(PlannedTrainings):
     @override
     def conclude(self, state: TrialState) -> None:
         self.results.write()
+
+
+def treat_document(
+    findings: Sequence[Finding], run: TreatRun | None, code: int
+) -> dict[str, Any]:
+    """The findings about a run, and what their remedies have shown in `run`, with the
+    exit code of a command, as JSON has them."""
+    return {
+        "findings": [finding.document() for finding in findings],
+        "treatment": run and {"folder": str(run.folder), **run.results.document()},
+        "exit_code": code,
+    }
 
 
 def _folder_of(plan: Plan, data_dir: Path) -> Path | None:

@@ -19,7 +19,7 @@ from slm_lab.records.run_source import RunSource
 from slm_lab.storage.manifest import previous_path
 from slm_lab.studies.compare.modes import CompareRequest, make_plan
 from slm_lab.studies.compare.run import CompareRun
-from slm_lab.studies.search.prepare import Prepared
+from slm_lab.studies.search.run import SearchRun
 from tests.faults.lab import (
     NAME,
     call,
@@ -225,7 +225,7 @@ def search(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     write_spec(tmp_path, ppo(search=SEARCH, meta__max_trial=2))
-    prepared = Prepared(RunSource("spec.json", NAME))
+    prepared = SearchRun(RunSource("spec.json", NAME))
     prepared.close()
     prepared.run_dir.root.rename("data/evil")
     (tmp_path / "data" / "evil" / "payload.py").write_text(PAYLOAD)

@@ -1,12 +1,7 @@
 """`slm-lab compare`: bad input, before anything runs."""
 
-import json
-from types import SimpleNamespace
-
 import pytest
 
-from slm_lab.cli import compare
-from slm_lab.records.comparison import PLAN_BLOCK, PLAN_FILE, ComparisonRecord
 from tests.faults.lab import NAME, write_spec
 from tests.support import ppo, reinforce
 from tests.unit.cli.trained import assert_bad_input
@@ -50,21 +45,3 @@ def test_an_algorithm_that_a_mode_cannot_train_is_refused_by_name(tmp_path):
     args = ["compare", "spec.json", NAME, "--modes", "actor_learner"]
     words = ["agent.memory.name = 'OnPolicyReplay'", "use OnPolicyBatchReplay"]
     assert_bad_input(tmp_path, args, words)
-
-
-def test_the_document_lists_the_picture_of_the_whole_comparison_too(tmp_path):
-    graphs = [
-        f"small_compare{end}.png"
-        for end in ("", "_mean_returns_vs_frames", "_speed_up")
-    ]
-    for name in (*graphs, "small_compare.html", "other.png"):
-        (tmp_path / name).touch()
-    plan_file = tmp_path / PLAN_FILE.format("small")
-    plan_file.write_text(json.dumps({PLAN_BLOCK: {"kind": "compare"}}))
-    run = SimpleNamespace(
-        folder=tmp_path,
-        results=SimpleNamespace(document=lambda: {"variants": [], "trainings": []}),
-        compare_folder=SimpleNamespace(record=ComparisonRecord(plan_file)),
-    )
-    document = compare._document(run, 0)
-    assert document["graphs"] == [str(tmp_path / name) for name in graphs]

@@ -3,8 +3,8 @@
 import pytest
 
 from slm_lab.core.errors import MissingExtraError
-from slm_lab.studies.search import prepare as module
-from slm_lab.studies.search.prepare import env_problems
+from slm_lab.studies.search import run as module
+from slm_lab.studies.search.run import env_problems
 from slm_lab.studies.search.space import Space
 from tests.unit.studies.search.small import searched
 

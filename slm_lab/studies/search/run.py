@@ -1,9 +1,11 @@
-"""Prepares a search in a new or an existing folder; checks that trials can make
-environments."""
+"""A search that is run: its trials, their graphs, and the best with fresh seeds. It
+checks first that trials can make environments."""
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import chain, islice, product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from pydantic import ValidationError
@@ -44,14 +46,19 @@ from slm_lab.studies.resume import (
 )
 from slm_lab.studies.run import initial_of, seeded
 from slm_lab.studies.search.agenda import SearchAgenda
+from slm_lab.studies.search.confirm import Confirmation
+from slm_lab.studies.search.outcomes import draw
 from slm_lab.studies.search.population import Population
 from slm_lab.studies.search.scheduler import NoScheduler, Scheduler, tune_scheduler
 from slm_lab.studies.search.searcher import build_searcher
 from slm_lab.studies.search.space import Space, check_has_search, spec_at
 from slm_lab.studies.study import Study
+from slm_lab.studies.trial import DrawTimer
 
 if TYPE_CHECKING:
     from slm_lab.records.init_from import Initial
+
+logger = logging.getLogger(__name__)
 
 MAY_CHANGE = tuple(
     f"meta.{key}"
@@ -62,26 +69,29 @@ on."""
 
 
 @final
-class Prepared:
-    """A search ready to run: its spec is checked, its folder is made or found."""
+class SearchRun:
+    """A search that is run, or resumed: its spec is checked, its folder is made or
+    found."""
 
     @warnings_held()
-    def __init__(self, source: RunSource, keep: int | None = None) -> None:
-        """`keep`: the number of trials whose checkpoints are kept; None: all. Raises
-        SpecError or UsageError with every problem before any process starts."""
+    def __init__(self, source: RunSource) -> None:
+        """Raises SpecError or UsageError with every problem before any process
+        starts."""
+        self.confirmation: Confirmation | None = None
+        """The best again with fresh seeds, once the trials are over."""
         self.notes: tuple[str, ...] = ()
         """Messages for the user before the search starts."""
         self.is_resumed = source.run is not None
         self.imports = source.imports
         if source.run is None:
-            self._begin(source, keep)
+            self._begin(source)
         else:
             self.run_dir = find_run(
                 source.run, source.data_dir, source.name(), of_search=True
             )
             self._lock = RunLock(self.run_dir.root)
             with undone_on_failure(self.close):
-                self._resume(source, keep)
+                self._resume(source)
         if self.search.has_strayed:
             self.notes += (
                 f"{self.spec.meta.search_alg} proposes other params than the log "
@@ -89,19 +99,19 @@ class Prepared:
                 "trials",
             )
 
-    def _begin(self, source: RunSource, keep: int | None) -> None:
+    def _begin(self, source: RunSource) -> None:
         spec = source.load(for_search=True)
         self._check(source.where(spec), spec)
         self.spec, self.root_seed = seeded(spec)
         self._resources = _resources(self.spec)
         initial = _initial_of(source, self.spec)
         self.run_dir, self._lock, self.notes = begin_run(
-            source, self.spec, "search", initial, keep=keep
+            source, self.spec, "search", initial, keep=source.keep
         )
         with undone_on_failure(self.close):
-            self._open(keep)
+            self._open(source.keep)
 
-    def _resume(self, source: RunSource, keep: int | None) -> None:
+    def _resume(self, source: RunSource) -> None:
         """Restores the search from its event log, and records in its spec file that it
         resumes."""
         _, self.spec = resumed_spec(self.run_dir, source, MAY_CHANGE, is_search=True)
@@ -110,7 +120,7 @@ class Prepared:
         self._check(f"{self.run_dir.root}: {self.spec.name}", self.spec)
         check_initial(self.run_dir, origin)
         self._resources = _resources(self.spec)
-        keep = origin.get("keep") if keep is None else keep
+        keep = origin.get("keep") if source.keep is None else source.keep
         self._open(keep)
         params = [state.params for state in self.search.study_state.trials.values()]
         check_allowed(
@@ -133,6 +143,54 @@ class Prepared:
         }
         origin = {**resumed(origin, start, source.sets, **how), "keep": keep}
         write_spec(self.run_dir, self.spec, origin)
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return self.run_dir.root
+
+    @property
+    def study(self) -> Study:
+        """What runs, or ran last: the trials, or the best of them again."""
+        if self.confirmation is None:
+            return self.search
+        return self.confirmation.study
+
+    @property
+    def unconfirmed(self) -> list[int]:
+        """The trials among the best that have no score with fresh seeds yet."""
+        if self.confirmation is None:
+            return []
+        return self.confirmation.missing
+
+    def run(
+        self,
+        searches: Callable[[Callable[[], None]], None],
+        confirms: Callable[[Confirmation], None],
+    ) -> list[Path]:
+        """Runs the trials, and then the best of them with fresh seeds. `searches` runs
+        `search` and calls its argument a few times a second, `confirms` runs the study
+        of a confirmation. Returns the paths of the graphs and tables."""
+        timer = DrawTimer()
+        searches(lambda: timer.draw_if_due(self._draw))
+        paths = self._draw()
+        settings = self.spec.meta.confirm
+        if settings is None or self.search.stopping:
+            return paths
+        self.confirmation = Confirmation(self.agenda, self.search, self.pool, settings)
+        if self.confirmation.missing:
+            confirms(self.confirmation)
+        return [*paths, *_written(self.confirmation.write)]
+
+    def _draw(self) -> list[Path]:
+        return _written(
+            lambda: draw(
+                self.spec,
+                self.run_dir,
+                self.search.study_state,
+                lambda: self.search.stopping,
+            )
+        )
 
     def close(self) -> None:
         """Releases the lock, so that another process can resume the search."""
@@ -165,6 +223,15 @@ class Prepared:
         check_machine(where, spec)
         # reports a missing extra before a folder exists
         build_searcher(Space(spec), spec.meta, 0)
+
+
+def _written(write: Callable[[], list[Path]]) -> list[Path]:
+    """The paths that `write` returns. A full disk only logs an error."""
+    try:
+        return write()
+    except OSError as error:
+        logger.error("cannot write graphs and tables: %s", error)
+        return []
 
 
 def _resources(spec: Spec) -> Resources:

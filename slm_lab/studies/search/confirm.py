@@ -20,10 +20,10 @@ from slm_lab.spec.schema.meta import ConfirmSpec
 from slm_lab.storage.manifest import FORMAT
 from slm_lab.storage.run_dir import FOLDERS, RunDir, origin_of
 from slm_lab.studies.baseline import RANDOM_RETURNS_FILE
-from slm_lab.studies.pool import Request, request_of
+from slm_lab.studies.pool import Pool, Request, request_of
 from slm_lab.studies.resume import write_spec
 from slm_lab.studies.run import with_seed
-from slm_lab.studies.search.prepare import Prepared
+from slm_lab.studies.search.agenda import SearchAgenda
 from slm_lab.studies.study import Agenda, Study
 from slm_lab.studies.trial import TrialTask, have_ended
 
@@ -33,24 +33,26 @@ class Confirmation(Agenda):
     """Runs the best specs of a search again, each in a run folder inside the search's
     folder. Their results are in the log of the search."""
 
-    def __init__(self, prepared: Prepared, asked: ConfirmSpec) -> None:
+    def __init__(
+        self, agenda: SearchAgenda, search: Study, pool: Pool, asked: ConfirmSpec
+    ) -> None:
         super().__init__()
-        self._prepared = prepared
-        self._found = prepared.search.study_state
+        self.asked = asked
+        self._agenda = agenda
+        self._search = search
+        self._found = search.study_state
         scored = [state for state in self._found.ranked if state.score is not None]
         finished = [state for state in scored if state.status is Status.FINISHED]
         best = finished or [state for state in scored if state.status is Status.STOPPED]
         trials = [state.trial for state in best[: asked.top]]
-        self.candidates = {
-            trial: _candidate(prepared, trial, asked) for trial in trials
-        }
+        self.candidates = {trial: _candidate(agenda, trial, asked) for trial in trials}
         """The specs to run again, best first, by their trials in the search."""
         self._to_run = self.missing
         self.num_trials = len(self._to_run)
-        self.max_restart = prepared.spec.meta.max_restart
+        self.max_restart = agenda.max_restart
         self.smallest_request = Request(cpu=0.0, gpu=0.0)
-        self.pool = prepared.pool
-        self.study = Study(self, prepared.pool)
+        self.pool = pool
+        self.study = Study(self, pool)
 
     @property
     def missing(self) -> list[int]:
@@ -72,7 +74,7 @@ class Confirmation(Agenda):
         """The path of the spec file `best_{n}.json` of each candidate, by its trial.
         Candidates rank by confirmed mean; before any confirmation, by the search's
         ranking."""
-        root = self._prepared.run_dir.root
+        root = self._agenda.run_dir.root
         results = self._found.results
         confirmed = [result.trial for result in results if result.mean is not None]
         ranked = [trial for trial in confirmed if trial in self.candidates]
@@ -84,7 +86,7 @@ class Confirmation(Agenda):
         best first. Deletes files of an earlier ranking. Returns the path of the table,
         if any spec is confirmed. Raises OSError."""
         files = self.files
-        run_dir = self._prepared.run_dir
+        run_dir = self._agenda.run_dir
         for trial, task in self.candidates.items():
             write_json(files[trial], {task.spec.name: task.spec.to_json()})
         for old in run_dir.root.glob("best_*.json"):
@@ -121,7 +123,7 @@ class Confirmation(Agenda):
 
     @override
     def request(self, state: TrialState) -> Request:
-        resources = self._prepared.spec.meta.search_resources
+        resources = self._agenda.spec.meta.search_resources
         cores = self.pool.resources.cpus
         return request_of(self._candidate(state).spec, resources, cores)
 
@@ -138,7 +140,7 @@ class Confirmation(Agenda):
             "mode": "train",
             "imports": list(task.imports),
         }
-        search_dir = self._prepared.run_dir
+        search_dir = self._agenda.run_dir
         if search_dir.initial_file.is_file():
             write_atomically(
                 task.run_dir.initial_file, read_file(search_dir.initial_file)
@@ -155,7 +157,7 @@ class Confirmation(Agenda):
         if len(scores) < len(task.spec.meta.trainings) and error is None:
             error = "a seed has no score: it has not finished an episode"
         trial = self._to_run[state.trial]
-        self._prepared.search.record(Confirmed(trial, tuple(scores), error))
+        self._search.record(Confirmed(trial, tuple(scores), error))
 
     @override
     def label(self, trial: int) -> str:
@@ -193,16 +195,16 @@ def _seed_scores(task: TrialTask) -> list[float]:
     return [score for score in scores if isfinite(score)]
 
 
-def _candidate(prepared: Prepared, trial: int, asked: ConfirmSpec) -> TrialTask:
-    spec = prepared.agenda.spec_of(trial)
-    run_dir = prepared.run_dir
-    seed = confirming_seed(prepared.root_seed, trial)
+def _candidate(agenda: SearchAgenda, trial: int, asked: ConfirmSpec) -> TrialTask:
+    spec = agenda.spec_of(trial)
+    run_dir = agenda.run_dir
+    seed = confirming_seed(agenda.root_seed, trial)
     key = "max_session" if spec.meta.distributed is False else "max_run"
     meta = spec.meta.model_copy(update={key: asked.max_session})
     return TrialTask(
         with_seed(spec.model_copy(update={"meta": meta}), seed),
         RunDir(run_dir.root / f"confirm_t{trial}", run_dir.spec_name),
         seed,
-        imports=prepared.imports,
+        imports=agenda.imports,
         random_returns_file=run_dir.root.parent / RANDOM_RETURNS_FILE,
     )
