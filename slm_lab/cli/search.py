@@ -43,7 +43,7 @@ def search_spec(source: RunSource, caller: ParentProgram) -> int:
         try:
             with tracked(console, source, run.run_dir) as trackers:
                 code = _conclude(console, run, _train(console, run))
-                if run.search.stopping:
+                if run.study.stopping:
                     trackers.hurry()
         except KeyboardInterrupt:
             print_resume(console, "search", run)
