@@ -62,7 +62,8 @@ def build_agent(
     numbers = None
     if spec.algorithm.schedules:
         numbers = ScheduledNumbers(spec.algorithm)
-    choose(parts, records=not spec.has_schedules)
+    can_be_recorded = spec.algorithm.RECORDS_STEPS and not spec.has_schedules
+    choose(parts, records=can_be_recorded)
     stored = layout
     if parts.recurrent is not None:
         stored = parts.recurrent.packed(layout)

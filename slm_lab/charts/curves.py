@@ -55,11 +55,12 @@ def solid_and_dashed(whole: Curve, full: BoolArray) -> list[Curve]:
     data: where `full` (G,). The other is dashed, where only some have data."""
     curves: list[Curve] = []
     if full.any():
-        solid = whole._replace(
-            mean=np.where(full, whole.mean, np.nan),
-            band=Interval(*(np.where(full, end, np.nan) for end in whole.band or ())),
-        )
-        curves.append(solid)
+        band = None
+        if whole.band is not None:
+            low, high = whole.band
+            band = Interval(np.where(full, low, np.nan), np.where(full, high, np.nan))
+        mean = np.where(full, whole.mean, np.nan)
+        curves.append(whole._replace(mean=mean, band=band))
     if not full.all():
         # and a point more on each side, so that the dashed line joins the solid one
         partly = ~full

@@ -106,21 +106,27 @@ def _dots_chart(
     full = np.array([trial.status == "finished" for trial in trials], np.bool_)
     is_brief = len(metrics) * len(variables) * full.size > _MANY
     hover = [_hover(trial, names, is_brief) for trial in trials]
-    cells: Cells = tuple(
-        tuple(
-            Panel(
+    rows = []
+    for i, metric in enumerate(metrics):
+        row = []
+        for j, (path, places) in enumerate(variables.items()):
+            is_top = i == 0
+            panel = Panel(
                 places.scale.linked(f"x{j}", metric is metrics[-1]),
                 metric.scale.linked(f"y{i}", j == 0),
-                title=places.scale.label * (i == 0),
-                hint=hints[path] * (i == 0),
+                title=places.scale.label * is_top,
+                hint=hints[path] * is_top,
                 dots=Dots(
-                    metric.scale.label, places.beside, metric.at, full, hover=hover
+                    name=metric.scale.label,
+                    x=places.beside,
+                    y=metric.at,
+                    filled=full,
+                    hover=hover,
                 ),
             )
-            for j, (path, places) in enumerate(variables.items())
-        )
-        for i, metric in enumerate(metrics)
-    )
+            row.append(panel)
+        rows.append(tuple(row))
+    cells: Cells = tuple(rows)
     if not metrics or not variables:
         nothing = "no results yet" if variables else "nothing is varied"
         cells = ((Panel(note=nothing),),)
@@ -153,12 +159,11 @@ def _variables(
 ) -> dict[str, Places]:
     """The places of Trials on the axis of each variable, by its path."""
     names = experiment.names
-    return {
-        path: variable_places(
-            variable, [trial.params.get(path, MISSING) for trial in trials], names[path]
-        )
-        for path, variable in zip(names, experiment.variables, strict=True)
-    }
+    places = {}
+    for path, variable in zip(names, experiment.variables, strict=True):
+        values = [trial.params.get(path, MISSING) for trial in trials]
+        places[path] = variable_places(variable, values, names[path])
+    return places
 
 
 def _metrics(trials: Sequence[TrialState]) -> list[Places]:

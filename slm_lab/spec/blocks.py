@@ -127,6 +127,11 @@ class Blocks:
         return any(net.batch_normalised for net in self.nets.values())
 
     @property
+    def has_noisy_net(self) -> bool:
+        """Whether the net has noisy layers."""
+        return self.net is not None and self.net.noisy
+
+    @property
     def always_normalises(self) -> bool:
         """Whether the algorithm normalises its nets by itself."""
         return self.algorithm is not None and self.algorithm.ALWAYS_NORMALISES

@@ -43,9 +43,34 @@ ActionPdtype: TypeAlias = Literal[
     "Bernoulli",
     "Product",
 ]
-ActionPolicy: TypeAlias = Literal[
-    "default", "random", "epsilon_greedy", "boltzmann", "gaussian"
+ActionPolicy: TypeAlias = Annotated[
+    Literal["default", "random", "epsilon_greedy", "boltzmann", "gaussian"],
+    Refused(
+        "is for discrete actions, but action_pdtype is {own.action_pdtype}",
+        when="algorithm.explores_choices",
+        unless="may_be_discrete",
+        value=ANY,
+    ),
+    Refused(
+        "is for discrete actions; {algorithm.name} explores by gaussian",
+        when=("algorithm.explores_choices", "IS_DETERMINISTIC"),
+        value=ANY,
+    ),
+    Refused(
+        "adds noise to a deterministic actor; {algorithm.name} draws from a "
+        "distribution: use default",
+        value="gaussian",
+        unless="IS_DETERMINISTIC",
+    ),
+    Suspicious(
+        "takes the best action every time, so nothing is explored; use "
+        "epsilon_greedy or boltzmann with an explore_var_spec, or a noisy net",
+        when="is_greedy",
+        unless="blocks.has_noisy_net",
+        value=ANY,
+    ),
 ]
+"""How actions are chosen. A model that has another default keeps the rules."""
 Critic: TypeAlias = Literal["none", "may_share", "apart"]
 """No critic; a critic that may share the actor's body; a separate critic."""
 NSteps = Annotated[
@@ -206,27 +231,7 @@ class AlgorithmSpec(ChangingBlock):
     action_pdtype: ActionPdtype = Field(
         "default", description="distribution of actions; default: by the action space"
     )
-    action_policy: Annotated[
-        ActionPolicy,
-        Refused(
-            "is for discrete actions, but action_pdtype is {own.action_pdtype}",
-            when="algorithm.explores_choices",
-            unless="may_be_discrete",
-        ),
-        Refused(
-            "adds noise to a deterministic actor; {algorithm.name} draws from a "
-            "distribution: use default",
-            value="gaussian",
-            unless="IS_DETERMINISTIC",
-        ),
-        Suspicious(
-            "takes the best action every time, so nothing is explored; use "
-            "epsilon_greedy or boltzmann with an explore_var_spec, or a noisy net",
-            when="is_greedy",
-            unless="net.noisy",
-            value="default",
-        ),
-    ] = Field(
+    action_policy: ActionPolicy = Field(
         "default",
         description="how actions are chosen; default: sampled from the distribution; "
         "random: uniformly; epsilon_greedy: the likeliest, or with probability ε any; "
@@ -266,8 +271,11 @@ class AlgorithmSpec(ChangingBlock):
 
     @property
     def is_greedy(self) -> bool:
-        """Whether it draws only the action of the greatest Q."""
-        return self.ACTS_ON_Q and self.action_pdtype in ("default", "Argmax")
+        """Whether it always takes the action of the greatest Q."""
+        is_plain = self.action_policy == "default"
+        return (
+            self.ACTS_ON_Q and is_plain and self.action_pdtype in ("default", "Argmax")
+        )
 
     @property
     def may_be_discrete(self) -> bool:

@@ -209,13 +209,7 @@ class TD3Spec(ReplayActorCriticSpec):
     HAS_TARGETS = True
     DELAYS_TARGETS = True
 
-    action_policy: Annotated[
-        ActionPolicy,
-        Refused(
-            "is for discrete actions; {algorithm.name} explores by gaussian",
-            when="explores_choices",
-        ),
-    ] = Field(
+    action_policy: ActionPolicy = Field(
         "gaussian",
         description="how actions are chosen; gaussian: with normal noise of standard "
         "deviation explore_var_spec, in [−1, 1]; default: without noise",

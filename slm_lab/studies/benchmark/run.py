@@ -3,6 +3,7 @@
 It keeps no log. A training that has a result is not run again, and one that has a run
 folder is resumed. So the same command continues after any end."""
 
+import logging
 import os
 import time
 from dataclasses import replace
@@ -41,6 +42,8 @@ from slm_lab.studies.pool import Pool, Request, request_of, resources_for
 from slm_lab.studies.run import PreparedRun
 from slm_lab.studies.study import Agenda, Decision, Study
 from slm_lab.studies.trial import TrialTask
+
+logger = logging.getLogger(__name__)
 
 POINTS = 120
 """The most points of a curve that are kept."""
@@ -129,7 +132,11 @@ class BenchmarkRun(Agenda):
     @override
     def notify(self, event: Event) -> list[Decision]:
         if isinstance(event, Interrupted):
-            self.conclude(self.study_state.trials[event.trial])
+            try:
+                self.conclude(self.study_state.trials[event.trial])
+            except OSError as error:  # others are still saving
+                label = self.trainings[event.trial].label
+                logger.error("cannot write the result of %s: %s", label, error)
         return []
 
     @override

@@ -74,9 +74,12 @@ def treat_document(
 ) -> dict[str, Any]:
     """The findings about a run, and what their remedies have shown in `run`, with the
     exit code of a command, as JSON has them."""
+    treatment = None
+    if run is not None:
+        treatment = {"folder": str(run.folder), **run.results.document()}
     return {
         "findings": [finding.document() for finding in findings],
-        "treatment": run and {"folder": str(run.folder), **run.results.document()},
+        "treatment": treatment,
         "exit_code": code,
     }
 

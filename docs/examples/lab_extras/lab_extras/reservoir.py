@@ -68,6 +68,7 @@ class Reservoir(SavedFields, Memory[TransitionSource], TransitionSource):
         self._generator = np.random.default_rng(plan.seed)
         self.num_stored = 0
         self.num_batches = 0
+        self.ranks_differ = layout.may_be_absent
         self._is_due = False
 
     @classmethod
@@ -101,6 +102,11 @@ class Reservoir(SavedFields, Memory[TransitionSource], TransitionSource):
         arrays["reward"][place] = step.reward[n]
         arrays["terminated"][place] = step.terminated[n]
         arrays["next_obs"][place] = step.next_obs[n]
+
+    @property
+    @override
+    def num_owed(self) -> int | None:
+        return self._plan.schedule.owed(self.num_stored)
 
     @property
     @override

@@ -8,7 +8,11 @@ from pydantic import Field
 from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS
 from slm_lab.spec.blocks import Blocks
 from slm_lab.spec.parse import parse
-from slm_lab.spec.schema.algorithm import AlgorithmSpec, OnPolicyLearningSpec
+from slm_lab.spec.schema.algorithm import (
+    ActionPolicy,
+    AlgorithmSpec,
+    OnPolicyLearningSpec,
+)
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.memory import MemorySpec
 from slm_lab.spec.schema.meta import ActorLearnerSpec, CorrectionSpec, MetaSpec
@@ -105,3 +109,46 @@ def test_a_suspicious_value_of_a_plug_in_is_a_warning(registries, warmup, episod
     notes = [line for line in parse("s", raw).suspicious if "warmup" in line]
     warning = "agent.algorithm.warmup = 3: is short for CartPole-v1"
     assert notes == ([warning] if (warmup, episodes) == (3, 0) else [])
+
+
+class CautiousSpec(OnPolicyLearningSpec):
+    """A plug-in that explores by another default."""
+
+    action_policy: ActionPolicy = Field("epsilon_greedy")
+
+
+class CertainSpec(CautiousSpec):
+    """A plug-in whose actor is deterministic."""
+
+    IS_DETERMINISTIC = True
+
+
+@pytest.mark.parametrize(
+    ("model", "keys", "problem"),
+    [
+        (CautiousSpec, {}, None),
+        (
+            CautiousSpec,
+            {"action_pdtype": "Normal"},
+            "action_policy = 'epsilon_greedy': is for discrete actions, but "
+            "action_pdtype is Normal",
+        ),
+        (
+            CautiousSpec,
+            {"action_policy": "gaussian"},
+            "action_policy = 'gaussian': adds noise to a deterministic actor; Cautious "
+            "draws from a distribution: use default",
+        ),
+        (
+            CertainSpec,
+            {},
+            "action_policy = 'epsilon_greedy': is for discrete actions; Cautious "
+            "explores by gaussian",
+        ),
+    ],
+)
+def test_another_default_of_a_plug_in_keeps_the_rules(registries, model, keys, problem):
+    ALGORITHMS.register("Cautious", model, "nowhere:Cautious")
+    algorithm = {"name": "Cautious", "gamma": 0.9, "explore_var_spec": 0.1, **keys}
+    raw = changed(actor_critic(), algorithm=algorithm)
+    assert messages(raw) == ([] if problem is None else [f"agent.algorithm.{problem}"])

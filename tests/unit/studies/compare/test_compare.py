@@ -117,7 +117,8 @@ def train(run, stand, *endings, opens=lambda planned: None):
     """Trains until all is done, or one of the `endings` is a stop."""
     stand.endings = list(endings)
     run.run(opens, lambda planned, run: run.start(lambda status_board: None))
-    assert run.study.stopping or STOP not in endings
+    is_stopped = run.study.stopping and run.study.problem is None
+    assert is_stopped == (STOP in endings)
 
 
 def reopened(run):
