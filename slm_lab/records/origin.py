@@ -37,6 +37,8 @@ PACKAGES = (
 )
 DESCRIBE = "describe --always --abbrev=40 --dirty --exclude=*"
 """The git command that names the checked-out commit."""
+GIT_SECONDS = 30.0
+"""The longest wait for git. On a busy machine it compares the files for over five."""
 
 MOST_RESUMES = 200
 """Resumes in the record of a run, the last; more would exceed what its readers
@@ -173,7 +175,7 @@ def git_sha() -> str | None:
         git = ["git", "-C", str(here.parent), *command.split()]
         try:
             done = subprocess.run(
-                git, capture_output=True, text=True, timeout=5, check=True
+                git, capture_output=True, text=True, timeout=GIT_SECONDS, check=True
             )
         except (OSError, subprocess.SubprocessError):
             return None
