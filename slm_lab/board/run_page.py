@@ -128,11 +128,12 @@ def _search(catalog: Catalog, entry: CatalogEntry) -> Any:
     """The trials, and the page of the search."""
     assert entry.run is not None
     summary = summarise(RunRecord(entry.run))
+    names = summary.names
     lines = [
         (
             html.A(f"t{trial.trial}", href=run_link(entry.name, trial.trial)),
             elements.chip(trial.status),
-            ", ".join(point_texts(trial, summary.names)),
+            ", ".join(point_texts(trial, names)),
             number_text(trial.known_score, 4),
             f"{trial.frame:,}",
             duration_text(trial.seconds),
