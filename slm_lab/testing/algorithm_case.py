@@ -4,6 +4,7 @@ mode."""
 import copy
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
 
@@ -42,7 +43,7 @@ class AlgorithmCase:
     """Whether its environment has agents that leave before others, or join later. Then
     a step has not always as many frames."""
 
-    @property
+    @cached_property
     def spec(self) -> Spec:
         """The spec with a row in the CSV after each quarter of its budget."""
         return self.with_budget(self.max_frame)
