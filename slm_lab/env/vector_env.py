@@ -228,14 +228,14 @@ def check_num_envs(state: StateDict, num_envs: int) -> None:
         )
 
 
-class Ends(NamedTuple):
-    """The rows where a step ended something."""
-
-    over: IntArray
-    """(K,) the rows where an episode ended"""
-    begun: IntArray
-    """(K',) the rows whose frames begin anew: rows of ended episodes, and of absent
-    agents."""
+def with_last(frames: Array, over: IntArray, last: Array | None) -> Array:
+    """The `frames` (N, ...) with the `last` ones (K, ...) of episodes in the rows
+    `over` (K,); None: no episode ended."""
+    if last is None:
+        return frames
+    ended = frames.copy()
+    ended[over] = last
+    return ended
 
 
 @final
@@ -344,12 +344,13 @@ class HostEnv(VectorEnv):
         normal_last = last
         if last is not None and self._normalizer is not None:
             normal_last = self._normalizer.normalize(last)
-        ends = Ends(over, begun)
-        next_obs, obs = self._follow(before, obs, normal_last, ends)
+        ended = with_last(obs, over, normal_last)
+        next_obs, obs = self._follow(before, ended, obs, begun)
         raw_next = next_obs
         raw_obs = obs
         if self._normalizer is not None:
-            raw_next, raw_obs = self._follow(raw_before, frames, last, ends)
+            ended = with_last(frames, over, last)
+            raw_next, raw_obs = self._follow(raw_before, ended, frames, begun)
         self._obs = obs
         self._raw_obs = raw_obs
         unnormalized = None
@@ -376,18 +377,15 @@ class HostEnv(VectorEnv):
         raise_if_exit(error)
 
     def _follow(
-        self, before: Array, frames: Array, last: Array | None, ends: Ends
+        self, before: Array, ended: Array, frames: Array, begun: IntArray
     ) -> tuple[Array, Array]:
         """The last observations of a step, and the observations to act on next, both
-        (N, ...). `before` (N, ...) are the joined observations of the previous step.
-        `last` (K, ...) are the last frames of the ended episodes."""
-        ended = frames
-        if last is not None:
-            ended = frames.copy()
-            ended[ends.over] = last
+        (N, ...). `before` (N, ...) are the joined observations of the previous step,
+        `ended` and `frames` its frames without and with new episodes. Frames begin anew
+        in the rows `begun` (K,): rows of ended episodes, and of absent agents."""
         if self._joiner is None:
             return ended, frames
-        return self._joiner.follow_and_begin(before, ended, frames, ends.begun)
+        return self._joiner.follow_and_begin(before, ended, frames, begun)
 
     def _observe(self, obs: Array) -> Array:
         """Normalised observations to act on. They update the statistics first."""

@@ -1,6 +1,7 @@
 """One agent in one vectorised environment, under one seed."""
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -93,8 +94,8 @@ class Session:
             logger.warning("Session %d is replaced: %s", index, replaces)
             take_over(parts, manifest)
         self._is_fresh = manifest is None and replaces is None
-        self._kept_at = self.clock.total_frame
-        """The total frame up to which checkpoints are kept already."""
+        self._next_kept = self._kept_frame_after(self.clock.total_frame)
+        """The total frame at which the next checkpoint is kept; infinite for none."""
         self._joined_at = 0
         """The total frame of the last joint checkpoint of this process."""
         self.strategy.join(self.agent, self.env)
@@ -177,8 +178,12 @@ class Session:
     def _keeps(self) -> bool:
         """Whether a frame of `meta.keep_checkpoints` has been reached since the last
         checkpoint that is kept."""
-        total = self.clock.total_frame
-        return any(self._kept_at < frame <= total for frame in self.spec.kept_frames)
+        return self.clock.total_frame >= self._next_kept
+
+    def _kept_frame_after(self, total_frame: int) -> float:
+        """The next frame of `meta.keep_checkpoints`; infinite after the last."""
+        later = (frame for frame in self.spec.kept_frames if frame > total_frame)
+        return min(later, default=math.inf)
 
     def _track(self, finished: FinishedEpisodes) -> None:
         if self.strategy.blueprint.leads:  # rows empty the list of returns
@@ -246,7 +251,7 @@ class Session:
             or self.status_board.stop_requested
             or self._solved()
             or self.parts.experience.has_ended
-            or self._has_come_far_enough()
+            or (self._until is not None and self._has_come_far_enough(self._until))
         ):
             finished = self.clock.exhausted or self._solved()
             vote = Vote.STOP
@@ -260,13 +265,13 @@ class Session:
     def _is_at_until(self) -> bool:
         return self._until is not None and self.clock.total_frame >= self._until
 
-    def _has_come_far_enough(self) -> bool:
-        if self._until is None or not self._is_at_until:
+    def _has_come_far_enough(self, until: int) -> bool:
+        if self.clock.total_frame < until:
             return False
         if not self.strategy.checkpoint.ends_jointly:
             self.strategy.ballot.stop_peers()
             return True
-        if self._joined_at >= self._until:
+        if self._joined_at >= until:
             return True
         self.strategy.checkpoint.ask()
         return False
@@ -430,7 +435,8 @@ class Session:
                 commit_barrier=self.strategy.checkpoint.commit_barrier,
                 kept_at=kept_at,
             )
-            self._kept_at = kept_at or self._kept_at
+            if kept_at is not None:
+                self._next_kept = self._kept_frame_after(kept_at)
         finally:
             self.status_board.saving[self.index] = 0
         result = significant(self.status_board.read(self.index).recent_return)

@@ -92,7 +92,8 @@ class PolicyActor(SavedFields, Actor):
         self._recurrent = recurrent
         self.is_recurrent = recurrent is not None
         self._warmup = warmup
-        self._noise = WeightNoise(network.module)
+        noise = WeightNoise(network.module)
+        self._noise = noise if noise else None
         self.version = 0
         self.explore_var = action_policy.explore_var(0)
 
@@ -106,20 +107,14 @@ class PolicyActor(SavedFields, Actor):
             action, log_prob = self._action_policy.draw(
                 params, self.explore_var, self._generators
             )
-        state_around = None
+        act = Act(action, log_prob, value, self.version)
         if self._recurrent is not None and state is not None:
-            state_around = self._recurrent.advance(state)
-        return Act(
-            action=action,
-            log_prob=log_prob,
-            value=value,
-            version=self.version,
-            state_around=state_around,
-        )
+            act = act._replace(state_around=self._recurrent.advance(state))
+        return act
 
     def _outputs(self, obs: Array) -> Output:
         """The network's outputs, by new noise if it has noisy layers."""
-        if not self._noise:
+        if self._noise is None:
             return self.network.act(obs)
         noise = self._noise.draw(len(obs), self._generators.tensor)
         with self._noise.applied(moved(noise, self.network.device)):

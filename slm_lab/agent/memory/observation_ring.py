@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from slm_lab.agent.batch import VectorStep
 from slm_lab.agent.device import moved
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.core.errors import LabError
@@ -210,12 +211,13 @@ class Observations:
         here: slice,
         following: slice,
         started: BoolArray,
-        obs: Array,
-        next_obs: Array,
+        step: VectorStep,
     ) -> None:
-        """Stores a step (N, …) at the indices `here`, and the state after it at
-        `following`. `started` (N,): environments whose episode starts here. What was at
-        `following` is dropped."""
+        """Stores the observations of a step at the indices `here`, and the state after
+        it at `following`. `started` (N,): environments whose episode starts here. What
+        was at `following` is dropped."""
+        obs = step.obs
+        next_obs = step.next_obs
         self._last.forget(following)
         if self._history:
             self._note_starts(here, following, started, self._split(obs))

@@ -231,13 +231,7 @@ class TransitionRing(SavedFields, AppendLog):
         """Writes one step over the oldest."""
         here = self._row(self.count)
         following = self._row(self.count + 1)
-        self._obs.write(
-            here,
-            following,
-            started=self.starts,
-            obs=step.obs,
-            next_obs=step.next_obs,
-        )
+        self._obs.write(here, following, self.starts, step)
         self._action[here] = step.act.action
         self._log_prob[here] = step.act.log_prob
         self._reward[here] = step.reward

@@ -55,7 +55,7 @@ class RewardConverter(SavedFields):
 
     def set_frame(self, frame: int) -> None:
         """Takes γ at the trial's clock `frame`."""
-        if self.normalizes:
+        if self._statistics is not None:
             self._gamma = self._schedule.at(frame)
 
     @property
