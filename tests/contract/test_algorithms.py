@@ -14,6 +14,7 @@ ONE_EACH = {
 }
 """Tests of which other rows of an algorithm show nothing new."""
 RESUMED = "test_a_resumed_run_equals_the_uninterrupted_one"
+FORKED = "test_a_fork_repeats_the_run_that_it_leaves"
 ALONE = "test_one_worker_of_a_mode_equals_a_single_process"
 EXPORT = "test_an_exported_policy_acts_as_the_agent"
 EXPORTED = {
@@ -33,7 +34,7 @@ def mark_of(test, name, row):
     """How long a test may wait until it is run."""
     if test in ONE_EACH:
         return None if name in FIRST else "slow"
-    if test in (RESUMED, ALONE) and row.trains_alike:
+    if test in (RESUMED, FORKED, ALONE) and row.trains_alike:
         return "slow"
     if test == ALONE and name not in FIRST:
         return "medium"
