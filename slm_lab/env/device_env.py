@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from slm_lab.core.types import StateDict
 from slm_lab.env.convert.action import ActionConverter
-from slm_lab.env.failure import close_all, raise_if_exit
+from slm_lab.env.failure import close_all
 from slm_lab.env.make import EnvFactory, conversions_of
 from slm_lab.env.pool_names import is_pooled
 from slm_lab.env.simulators.batched import is_batched
@@ -200,16 +200,7 @@ class DeviceEnv(VectorEnv):
         self, envs: TensorEnvs, conversions: Conversions, reward: RewardScaling
     ) -> None:
         """The conversions fit, see `fits_on_device`."""
-        self.num_envs = envs.num_envs
-        self.exact_state = envs.exact_state
-        self.has_failed = False
-        self.observation_space = conversions.observation_space
-        self.action_space = conversions.action.space
-        self.layout = conversions.layout
-        self.statistics = conversions.statistics
-        self.moments = conversions.moments
-        self.num_info = conversions.num_info
-        self.normalization = None
+        super().__init__(envs.num_envs, envs.exact_state, conversions)
         self._envs = envs
         assert isinstance(conversions.action, ActionConverter), "actions with parts"
         self._actions = TensorActions(conversions.action, envs.device)
@@ -269,10 +260,6 @@ class DeviceEnv(VectorEnv):
             truncated=cast(Any, step.truncated),
             finished=self._log.read_if_full(),
         )
-
-    def _fail(self, error: BaseException) -> None:
-        self.has_failed = True
-        raise_if_exit(error)
 
     @override
     def state_dict(self) -> StateDict:

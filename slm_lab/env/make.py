@@ -158,8 +158,11 @@ class EnvFactory(NamedTuple):
         env = LastInfo(env, spec.info_keys) if spec.info_keys else env
         mask_sizes: tuple[int, ...] = ()
         if spec.action_mask is not None:
-            env = _masked(env, spec.action_mask, spec.name)
-            mask_sizes = env.reader.sizes
+            reader = MaskReader(
+                spec.action_mask, env.observation_space, env.action_space, spec.name
+            )
+            env = ActionMasks(env, reader)
+            mask_sizes = reader.sizes
         return join_parts(
             env=env,
             env_name=spec.name,
@@ -270,12 +273,6 @@ def make_env(
     shown[:] = 0
     with undone_on_failure(raw.close):
         return HostEnv(raw, conversions_of(factory, raw, training, gamma), training)
-
-
-def _masked(env: Env, place: str, name: str) -> ActionMasks:
-    """`env` with its mask as a part of the observation."""
-    reader = MaskReader(place, env.observation_space, env.action_space, name)
-    return ActionMasks(env, reader)
 
 
 def make_one(spec: EnvSpec) -> tuple[Env, Conversions]:

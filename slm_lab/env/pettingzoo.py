@@ -279,7 +279,8 @@ class Team(gymnasium.Env[Any, Any]):
         obs, _, _, _, infos = result
         self.elapsed += 1
         is_cut = self.limit is not None and self.elapsed >= self.limit
-        staying = set(self._acting())
+        acting = self._acting()
+        staying = set(acting)
         acted = {
             agent: self._agent_step(agent, result, agent in staying, is_cut)
             for agent in self.agents
@@ -288,11 +289,7 @@ class Team(gymnasium.Env[Any, Any]):
             agent for agent, step in acted.items() if step.terminated or step.truncated
         }
         self._see(obs, infos)
-        joining = tuple(
-            agent
-            for agent in self.possible_agents
-            if agent in staying and agent not in acted
-        )
+        joining = tuple(agent for agent in acting if agent not in acted)
         is_over = is_cut or (done == acted.keys() and not joining)
         if is_over:
             self.agents = ()
@@ -304,7 +301,7 @@ class Team(gymnasium.Env[Any, Any]):
                 "agents; take it out there"
             )
         joined = self._joined(joining, obs, infos, "step")
-        self.agents = tuple(a for a in self.possible_agents if a in staying)
+        self.agents = acting
         return TeamStep(acted, joined), 0.0, False, False, {}
 
     def _see(self, obs: Mapping[Any, Any], infos: Any) -> None:

@@ -180,6 +180,20 @@ class VectorEnv(HasState):
     may_be_absent: bool = False
     """Whether agents may leave before the others, or join later."""
 
+    def __init__(
+        self, num_envs: int, exact_state: bool, conversions: Conversions
+    ) -> None:
+        self.num_envs = num_envs
+        self.exact_state = exact_state
+        self.has_failed = False
+        self.observation_space = conversions.observation_space
+        self.action_space = conversions.action.space
+        self.layout = conversions.layout
+        self.statistics = conversions.statistics
+        self.moments = conversions.moments
+        self.num_info = conversions.num_info
+        self.normalization = None
+
     @property
     @abstractmethod
     def obs(self) -> Array:
@@ -219,6 +233,11 @@ class VectorEnv(HasState):
     def close(self) -> None:
         """Frees windows, simulators and worker processes. May be called twice."""
 
+    def _fail(self, error: BaseException) -> None:
+        """Notes that an environment raised `error`. Raises as `raise_if_exit`."""
+        self.has_failed = True
+        raise_if_exit(error)
+
 
 def check_num_envs(state: StateDict, num_envs: int) -> None:
     """Raises CheckpointError if the state is of another number of environments."""
@@ -245,27 +264,19 @@ class HostEnv(VectorEnv):
     constant."""
 
     def __init__(self, raw: RawEnvs, conversions: Conversions, training: bool) -> None:
+        super().__init__(raw.num_envs, raw.exact_state, conversions)
         self.raw = raw
         """The vector environment under the conversions."""
-        self.num_envs = raw.num_envs
-        self.exact_state = raw.exact_state
-        self.has_failed = False
-        self.observation_space = conversions.observation_space
-        self.action_space = conversions.action.space
-        self.layout = conversions.layout
-        self.statistics = conversions.statistics
-        self.moments = conversions.moments
         self.num_agents = max(len(raw.agents), 1)
         self.shown_agents = shown_agents(raw.agents)
         self.may_be_absent = bool(raw.agents)
-        self.num_info = conversions.num_info + len(self.shown_agents)
+        self.num_info += len(self.shown_agents)
         self._observation = conversions.observation
         self._action = conversions.action
         self._reward = conversions.reward
         self._normalizer = conversions.normalizer
         self._joiner = conversions.joiner
         self._training = training
-        self.normalization = None
         if self._normalizer is not None or self._reward.normalizes:
             self.normalization = CurrentNormalization(self._normalizer, self._reward)
         self._obs: Array | None = None
@@ -370,11 +381,6 @@ class HostEnv(VectorEnv):
             absent=absent,
             begun=self.raw.begun,
         )
-
-    def _fail(self, error: BaseException) -> None:
-        """Notes that an environment raised `error`. Raises as `raise_if_exit`."""
-        self.has_failed = True
-        raise_if_exit(error)
 
     def _follow(
         self, before: Array, ended: Array, frames: Array, begun: IntArray

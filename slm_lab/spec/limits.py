@@ -88,7 +88,7 @@ def check_extent(
 def check_writable(spec: Mapping[str, Any], where: str) -> None:
     """Raises SpecError for a spec that a run folder could not hold: its readers would
     refuse it."""
-    check_extent(spec, _children, WRITTEN_VALUES, where)
+    check_extent(spec, children, WRITTEN_VALUES, where)
     check_text(spec, where)
     size = len(json.dumps(spec, indent=2))
     if size > WRITTEN_BYTES:
@@ -98,7 +98,8 @@ def check_writable(spec: Mapping[str, Any], where: str) -> None:
         )
 
 
-def _children(tree: Any) -> Iterable[Any]:
+def children(tree: Any) -> Iterable[Any]:
+    """The values of a block or list; of any other value none."""
     if isinstance(tree, Mapping):
         return tree.values()
     if isinstance(tree, list | tuple):

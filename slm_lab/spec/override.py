@@ -156,11 +156,7 @@ def _keys_along(tree: Any, path: str) -> Sequence[str]:
         if isinstance(block, Mapping):
             longer = (".".join(words[:end]) for end in range(len(words), 1, -1))
             key = next((name for name in longer if name in block), key)
-            block = block.get(key)
-        elif isinstance(block, list) and key.isdecimal():
-            block = next(iter(block[int(key) :]), None)
-        else:
-            block = None
+        block = _at(block, key)
         keys.append(key)
         words = words[key.count(".") + 1 :]
     return keys

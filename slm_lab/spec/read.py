@@ -22,6 +22,7 @@ from slm_lab.spec.limits import (
     YAML_BYTES,
     check_extent,
     check_text,
+    children,
     nodes,
     read_bounded,
     too_deep,
@@ -66,7 +67,7 @@ def parse_json(text: str, where: str) -> Any:
     except ValueError:  # Python limits the digits of an int
         message = "holds a whole number of thousands of digits"
         raise SpecError.of(where, "file", message) from None
-    check_extent(content, _parts, JSON_VALUES, where)
+    check_extent(content, children, JSON_VALUES, where)
     return content
 
 
@@ -83,14 +84,6 @@ def _blank(comment: str) -> str:
     """The comment as spaces and line breaks, so that later places keep their line and
     column."""
     return re.sub(r"[^\n]", " ", comment)
-
-
-def _parts(tree: Any) -> Any:
-    if isinstance(tree, dict):
-        return tree.values()
-    if isinstance(tree, list):
-        return tree
-    return ()
 
 
 def _fault(text: str, where: str) -> Problem:

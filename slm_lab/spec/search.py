@@ -18,6 +18,10 @@ from slm_lab.spec.schema.spec import Spec
 
 Validate: TypeAlias = Callable[[Mapping[str, Any]], tuple[Spec | None, list[Problem]]]
 
+NewProblems: TypeAlias = Callable[[Mapping[str, Any]], list[Problem]]
+"""The problems that a spec gets by values at their paths. Raises SpecError where a path
+leads nowhere."""
+
 
 class TuneSampler(NamedTuple):
     """A sampler of Ray Tune: the names of its arguments, and the number of required
@@ -143,6 +147,13 @@ def search_problems(spec: Mapping[str, Any], validate: Validate) -> list[Problem
         return []
     trial = {**spec, "search": None}  # not copied with every value
     before = {str(problem) for problem in validate(trial)[1]}
+
+    def new_problems(values: Mapping[str, Any]) -> list[Problem]:
+        changed: Mapping[str, Any] = trial
+        for path, value in values.items():
+            changed = with_value(changed, path, value)
+        return [p for p in validate(changed)[1] if str(p) not in before]
+
     problems: list[Problem] = []
     seen: dict[str, str] = {}
     space = list(dimensions(search))
@@ -156,36 +167,18 @@ def search_problems(spec: Mapping[str, Any], validate: Validate) -> list[Problem
             problems.append(Problem(f"search.{dimension.key}", message, dimension.args))
             continue
         for value in extremes(dimension):
-            wrong = _tried(
-                spec=trial,
-                dimension=dimension,
-                value=value,
-                validate=validate,
-                before=before,
-            )
-            if not wrong:
-                continue
-            is_mended = _is_mended(
-                spec=trial,
-                dimension=dimension,
-                value=value,
-                space=space,
-                validate=validate,
-                before=before,
-            )
-            if not is_mended:
+            wrong = _tried(dimension, value, new_problems)
+            if wrong and not _is_mended(dimension, value, space, new_problems):
                 problems.extend(wrong)
                 break
     return problems
 
 
 def _is_mended(
-    spec: Mapping[str, Any],
     dimension: Dimension,
     value: Any,
     space: Sequence[Dimension],
-    validate: Validate,
-    before: set[str],
+    new_problems: NewProblems,
 ) -> bool:
     """Whether a value that does not fit the spec fits every value of another searched
     key in its block. An example is a later start of a schedule whose end is searched
@@ -196,25 +189,12 @@ def _is_mended(
         if not is_beside or _sampler_message(other):
             continue
         settings = [{other.path: end, dimension.path: value} for end in extremes(other)]
-        if all(_fits(spec, paths, validate, before) for paths in settings):
-            return True
+        try:
+            if not any(map(new_problems, settings)):
+                return True
+        except SpecError:
+            continue
     return False
-
-
-def _fits(
-    spec: Mapping[str, Any],
-    values: Mapping[str, Any],
-    validate: Validate,
-    before: set[str],
-) -> bool:
-    """Whether the spec has no new problem with these values at their paths."""
-    changed = spec
-    try:
-        for path, value in values.items():
-            changed = with_value(changed, path, value)
-    except SpecError:
-        return False
-    return all(str(problem) in before for problem in validate(changed)[1])
 
 
 def _meaningless(path: str) -> str:
@@ -339,27 +319,21 @@ def _between(lower: float, upper: float, q: float | None) -> float:
 
 
 def _tried(
-    spec: Mapping[str, Any],
-    dimension: Dimension,
-    value: Any,
-    validate: Validate,
-    before: set[str],
+    dimension: Dimension, value: Any, new_problems: NewProblems
 ) -> list[Problem]:
-    """The new problems of the spec with `value` at the path; `before` has its old
-    problems."""
+    """The new problems of the spec with `value` at the path."""
     try:
-        changed = with_value(spec, dimension.path, value)
+        found = new_problems({dimension.path: value})
     except SpecError as error:
         return [Problem(f"search.{dimension.key}", p.message) for p in error.problems]
     problems = []
-    for problem in validate(changed)[1]:
-        if str(problem) not in before:
-            place = ""
-            if problem.path != dimension.path:
-                place = f"{problem.path}: "
-            problems.append(
-                Problem(f"search.{dimension.key}", f"{place}{problem.message}", value)
-            )
+    for problem in found:
+        place = ""
+        if problem.path != dimension.path:
+            place = f"{problem.path}: "
+        problems.append(
+            Problem(f"search.{dimension.key}", f"{place}{problem.message}", value)
+        )
     return problems
 
 

@@ -1,8 +1,6 @@
 """Advantage actor-critic: A2C, and A3C where Sessions share their weights
 (arXiv:1602.01783)."""
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor
 from typing_extensions import override
@@ -41,6 +39,7 @@ class ActorCritic(Learner[Rollout]):
     the rollout does."""
 
     metric_names = ("policy_loss", "value_loss", *OF_ESTIMATES, "entropy_coef")
+    reads_spec = True
 
     def __init__(
         self,
@@ -49,7 +48,7 @@ class ActorCritic(Learner[Rollout]):
         correction: VTrace | None = None,
     ) -> None:
         super().__init__(parts.network.train_state)
-        self.spec = spec
+        self.spec: ActorCriticSpec = spec
         self.network = parts.network
         self.network.value_later()
         self.family = parts.family
@@ -72,10 +71,6 @@ class ActorCritic(Learner[Rollout]):
             learner=learner,
             horizon=spec.training_frequency,
         )
-
-    @override
-    def take_numbers(self, numbers: Mapping[str, float]) -> None:
-        self.spec = self.spec.with_numbers(numbers)
 
     @override
     def learn(self, batch: Rollout, frame: int) -> Report:

@@ -88,6 +88,12 @@ class Learner(SavedFields, Generic[BatchT]):
     own_optional: ClassVar[Collection[str]] = ()
     """Keys of `own_fields` that a state may lack, as in `optional`."""
 
+    spec: Any
+    """The keys of the algorithm."""
+    reads_spec: ClassVar[bool] = False
+    """Whether each training event reads its numbers from `spec`, so that they may
+    change over the run."""
+
     resets: Resets | None = None
     """Lets its networks begin anew from time to time; None: they never do."""
 
@@ -136,7 +142,10 @@ class Learner(SavedFields, Generic[BatchT]):
 
     def take_numbers(self, numbers: Mapping[str, float]) -> None:
         """Takes the values that scheduled keys of its algorithm have from now on.
-        Raises LabError: an algorithm that can do so overrides it."""
+        Raises LabError if it does not read them from its `spec`."""
+        if self.reads_spec:
+            self.spec = self.spec.with_numbers(numbers)
+            return
         keys = ", ".join(f"agent.algorithm.{key}" for key in numbers)
         raise LabError(
             f"{keys}: {type(self).__name__} cannot change it over the run; give a "

@@ -11,6 +11,7 @@ from torch import Tensor
 from slm_lab.agent.device import moved
 from slm_lab.agent.optim.process_group import ProcessGroup
 from slm_lab.agent.recurrent_state import RecurrentLayout, shuffled_order
+from slm_lab.spec.schema.algorithm import MinibatchLearningSpec
 
 SamplesT = TypeVar("SamplesT", bound=NamedTuple)
 """A record of tensors with B rows each; None stands for no tensor."""
@@ -19,8 +20,7 @@ SamplesT = TypeVar("SamplesT", bound=NamedTuple)
 def shuffled_minibatches(
     samples: SamplesT,
     obs: Tensor,
-    num_epochs: int,
-    minibatch_size: int,
+    spec: MinibatchLearningSpec,
     recurrent: RecurrentLayout | None,
     generator: torch.Generator,
     group: ProcessGroup,
@@ -29,11 +29,11 @@ def shuffled_minibatches(
     observations (B, …) of the samples; with recurrent nets, sequences of them stay
     together. All ranks have equally many minibatches. A rank with fewer samples has
     smaller ones."""
-    sizes = minibatch_sizes(len(obs), minibatch_size)
+    sizes = minibatch_sizes(len(obs), spec.minibatch_size)
     most = int(group.all_gather(np.array([len(sizes)])).max())
     if most > len(sizes):
         sizes = even_sizes(len(obs), most)
-    for _ in range(num_epochs):
+    for _ in range(spec.training_epoch):
         order = shuffled_order(obs, recurrent, generator)
         in_order = _take(samples, moved(order, obs.device))
         yield from _split(in_order, sizes)

@@ -1,6 +1,6 @@
 """Proximal policy optimisation, arXiv:1707.06347."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -113,6 +113,7 @@ class PPO(Learner[Rollout]):
     """Means over the minibatches of a training event, or over its rollout."""
 
     own_fields: ClassVar = {"generator": "_generator", "return_range": "_return_range"}
+    reads_spec = True
 
     def __init__(
         self,
@@ -123,7 +124,7 @@ class PPO(Learner[Rollout]):
         correction: VTrace | None = None,
     ) -> None:
         super().__init__(parts.network.train_state)
-        self.spec = spec
+        self.spec: PPOSpec = spec
         self.network = parts.network
         self.network.value_later()
         self.family = parts.family
@@ -159,10 +160,6 @@ class PPO(Learner[Rollout]):
         )
 
     @override
-    def take_numbers(self, numbers: Mapping[str, float]) -> None:
-        self.spec = self.spec.with_numbers(numbers)
-
-    @override
     def learn(self, batch: Rollout, frame: int) -> Report:
         """`training_epoch` passes over the rollout in shuffled minibatches."""
         self.train_state.set_frame(frame)
@@ -187,8 +184,7 @@ class PPO(Learner[Rollout]):
         minibatches = shuffled_minibatches(
             samples=samples,
             obs=samples.obs,
-            num_epochs=spec.training_epoch,
-            minibatch_size=spec.minibatch_size,
+            spec=spec,
             recurrent=self.network.recurrent,
             generator=self._generator,
             group=self.train_state.group,

@@ -1,6 +1,5 @@
 """Parallel Q-learning, arXiv:2407.04811."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar, NamedTuple, final
 
@@ -44,12 +43,13 @@ class PQN(Learner[Rollout]):
     metric_names = ("q_value",)
 
     own_fields: ClassVar = {"generator": "_generator"}
+    reads_spec = True
 
     def __init__(
         self, spec: PQNSpec, parts: QParts, generator: torch.Generator
     ) -> None:
         super().__init__(parts.network.train_state)
-        self.spec = spec
+        self.spec: PQNSpec = spec
         self.network = parts.network
         self.value_loss_fn = parts.value_loss_fn
         self.objective: QObjective = parts.torch_objective
@@ -71,10 +71,6 @@ class PQN(Learner[Rollout]):
         )
 
     @override
-    def take_numbers(self, numbers: Mapping[str, float]) -> None:
-        self.spec = self.spec.with_numbers(numbers)
-
-    @override
     def learn(self, batch: Rollout, frame: int) -> Report:
         """`training_epoch` passes over the rollout in shuffled minibatches."""
         self.train_state.set_frame(frame)
@@ -82,8 +78,7 @@ class PQN(Learner[Rollout]):
         minibatches = shuffled_minibatches(
             samples=samples,
             obs=samples.obs,
-            num_epochs=self.spec.training_epoch,
-            minibatch_size=self.spec.minibatch_size,
+            spec=self.spec,
             recurrent=self.network.recurrent,
             generator=self._generator,
             group=self.train_state.group,

@@ -1,7 +1,7 @@
 """Q-learning with replay: algorithms that differ in the value of the next state."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import ClassVar, NamedTuple, TypeAlias, final
 
 import torch
@@ -62,6 +62,7 @@ class QLearner(Learner[TransitionSource]):
     metric_names = ("q_value", "update_to_data")
     own_fields: ClassVar = {"generator": "_drawing_generator"}
     own_optional: ClassVar = ("generator",)
+    reads_spec = True
 
     def __init__(
         self, spec: DQNBaseSpec, parts: QParts, generator: torch.Generator
@@ -70,7 +71,7 @@ class QLearner(Learner[TransitionSource]):
         super().__init__(
             network.train_state, {"target_network": network.target_network}
         )
-        self.spec = spec
+        self.spec: DQNBaseSpec = spec
         self.network = network
         self.generator = generator
         self.draws_numbers = bool(network.noise)
@@ -114,10 +115,6 @@ class QLearner(Learner[TransitionSource]):
         noise = self.network.noise.draw(3, self.generator)
         now, following, of_target = torch.split(moved(noise, self.network.device), 1)
         return QDraws(noise=now, next_noise=following, target_noise=of_target)
-
-    @override
-    def take_numbers(self, numbers: Mapping[str, float]) -> None:
-        self.spec = self.spec.with_numbers(numbers)
 
     @override
     def learn(self, batch: TransitionSource, frame: int) -> Report:

@@ -1,6 +1,5 @@
 """REINFORCE: Williams, "Simple statistical gradient-following algorithms" (1992)."""
 
-from collections.abc import Mapping
 from functools import partial
 
 import torch
@@ -30,12 +29,13 @@ class Reinforce(Learner[Rollout]):
     action."""
 
     metric_names = ("policy_loss", "entropy_coef")
+    reads_spec = True
 
     def __init__(
         self, spec: ReinforceSpec, network: PolicyOnly, family: DistributionFamily
     ) -> None:
         super().__init__(network.train_state)
-        self.spec = spec
+        self.spec: ReinforceSpec = spec
         self.network = network
         self.family = family
         self.evaluate: Evaluate = partial(TorchPass, network, family, None)
@@ -56,10 +56,6 @@ class Reinforce(Learner[Rollout]):
             learner=learner,
             horizon=spec.training_frequency,
         )
-
-    @override
-    def take_numbers(self, numbers: Mapping[str, float]) -> None:
-        self.spec = self.spec.with_numbers(numbers)
 
     @override
     def learn(self, batch: Rollout, frame: int) -> Report:

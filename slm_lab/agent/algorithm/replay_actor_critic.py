@@ -2,7 +2,7 @@
 have in common."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import ClassVar, NamedTuple
@@ -137,10 +137,11 @@ class ReplayActorCritic(Learner[TransitionSource]):
     predicted."""
 
     own_fields: ClassVar = {"generator": "generator"}
+    reads_spec = True
 
     def __init__(self, spec: ReplayActorCriticSpec, parts: ActorCriticParts) -> None:
         super().__init__(parts.train_state(), parts.target_networks)
-        self.spec = spec
+        self.spec: ReplayActorCriticSpec = spec
         self.actor = parts.actor
         self.critic = parts.critic
         self.temperature = parts.temperature
@@ -201,10 +202,6 @@ class ReplayActorCritic(Learner[TransitionSource]):
     def next_params(self, next_obs: Tensor) -> Tensor:
         """The parameters (B, param_dim) of the policy in the next states."""
         return self.actor.policy(next_obs)
-
-    @override
-    def take_numbers(self, numbers: Mapping[str, float]) -> None:
-        self.spec = self.spec.with_numbers(numbers)
 
     @override
     def learn(self, batch: TransitionSource, frame: int) -> Report:

@@ -1,7 +1,6 @@
 """SARSA: Rummery & Niranjan, "On-line Q-learning using connectionist systems"
 (1994)."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar, final
 
@@ -31,6 +30,7 @@ class SARSA(Learner[Rollout]):
     metric_names = ("q_value",)
 
     own_fields: ClassVar = {"generators": "_generators"}
+    reads_spec = True
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class SARSA(Learner[Rollout]):
         generators: Generators,
     ) -> None:
         super().__init__(parts.network.train_state)
-        self.spec = spec
+        self.spec: SARSASpec = spec
         self.network = parts.network
         self.value_loss_fn = parts.value_loss_fn
         self.objective: QObjective = parts.torch_objective
@@ -67,10 +67,6 @@ class SARSA(Learner[Rollout]):
             learner=learner,
             horizon=spec.training_frequency,
         )
-
-    @override
-    def take_numbers(self, numbers: Mapping[str, float]) -> None:
-        self.spec = self.spec.with_numbers(numbers)
 
     @override
     def learn(self, batch: Rollout, frame: int) -> Report:

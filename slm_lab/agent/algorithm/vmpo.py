@@ -3,7 +3,6 @@ arXiv:1909.12238."""
 
 import logging
 import math
-from collections.abc import Mapping
 from typing import ClassVar, NamedTuple, final
 
 import torch
@@ -69,6 +68,7 @@ class VMPO(Learner[Rollout]):
     η of the weights, and a multiplier α for each bound, are trained beside it."""
 
     own_fields: ClassVar = {"generator": "_generator"}
+    reads_spec = True
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class VMPO(Learner[Rollout]):
     ) -> None:
         optimizers = {**parts.network.train_state.optimizers, "duals": dual_optimizer}
         super().__init__(TrainState(optimizers))
-        self.spec = spec
+        self.spec: VMPOSpec = spec
         self.network = parts.network
         self.network.value_later()
         self.family = parts.family
@@ -134,10 +134,6 @@ class VMPO(Learner[Rollout]):
         return ("policy_loss", "value_loss", *OF_ESTIMATES, "eta", *of_bounds)
 
     @override
-    def take_numbers(self, numbers: Mapping[str, float]) -> None:
-        self.spec = self.spec.with_numbers(numbers)
-
-    @override
     def learn(self, batch: Rollout, frame: int) -> Report:
         """`training_epoch` passes over the rollout in shuffled minibatches."""
         self.train_state.set_frame(frame)
@@ -145,8 +141,7 @@ class VMPO(Learner[Rollout]):
         minibatches = shuffled_minibatches(
             samples=samples,
             obs=samples.obs,
-            num_epochs=self.spec.training_epoch,
-            minibatch_size=self.spec.minibatch_size,
+            spec=self.spec,
             recurrent=self.network.recurrent,
             generator=self._generator,
             group=self.train_state.group,

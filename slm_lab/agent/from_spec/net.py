@@ -13,7 +13,6 @@ import torch
 from torch import nn
 
 from slm_lab.agent.device import NO_GPU, has_gpu, resolve_device
-from slm_lab.agent.from_spec.parts import encoding_body, recurrent_part
 from slm_lab.agent.net import layers as precision
 from slm_lab.agent.net.body import Body, BodyNet, HiddenLayers, PassedFeatures
 from slm_lab.agent.net.conv import ConvBody
@@ -24,12 +23,19 @@ from slm_lab.agent.net.layers import (
     Head,
     Heads,
     Norm,
+    init_recurrent,
     reject_single_samples,
 )
 from slm_lab.agent.net.mlp import HydraMLPNet, MLPNet
 from slm_lab.agent.net.noise import Dropout
-from slm_lab.agent.net.parts import EncodedNet, PartsBody
-from slm_lab.agent.net.recurrent import RecurrentNet, recurrent_cell
+from slm_lab.agent.net.parts import (
+    EncodedNet,
+    Encoder,
+    IndexEmbedding,
+    PartsBody,
+    vector_width,
+)
+from slm_lab.agent.net.recurrent import CELLS, RecurrentNet
 from slm_lab.agent.net.resnet import ResNetBody
 from slm_lab.agent.net.simba import SimBaBody
 from slm_lab.agent.net.torch_arc import (
@@ -40,7 +46,7 @@ from slm_lab.agent.net.torch_arc import (
     init_arc,
 )
 from slm_lab.core.errors import LabError, Problem
-from slm_lab.core.observation import FLOAT32, ObservationLayout
+from slm_lab.core.observation import FLOAT32, ObservationLayout, Part
 from slm_lab.core.registry import NETS
 from slm_lab.core.types import Shape
 from slm_lab.spec.checks.images import convolution_fault, image_fault
@@ -49,12 +55,19 @@ from slm_lab.spec.checks.observations import (
     joins_features,
     vector_fault,
 )
-from slm_lab.spec.checks.parts import sees_parts
+from slm_lab.spec.checks.parts import (
+    encoder_shape,
+    encoders_of,
+    part_problems,
+    parts_seen,
+    sees_parts,
+)
 from slm_lab.spec.schema.agent import AgentSpec, built_nets
 from slm_lab.spec.schema.arc import TorchArcNetSpec
 from slm_lab.spec.schema.conv import ConvNetSpec, DuelingConvNetSpec, ResNetSpec
 from slm_lab.spec.schema.mlp import DuelingMLPNetSpec, HydraMLPNetSpec, MLPNetSpec
 from slm_lab.spec.schema.net import NetSpec
+from slm_lab.spec.schema.parts import EmbeddingSpec, EncoderBlock
 from slm_lab.spec.schema.recurrent import RecurrentNetSpec
 from slm_lab.spec.schema.simba import SimBaNetSpec
 
@@ -64,6 +77,12 @@ class, `kind`."""
 
 ImageBody: TypeAlias = Callable[..., ConvBody | ResNetBody]
 """Makes the layers that see the image of a net."""
+
+INHERITED = ("hid_layers_activation", "init_fn")
+"""Keys that an encoder has from its net, unless it has its own."""
+
+OF_THE_NET = ("precision", "matmul", "gpu")
+"""Keys that encoders always have from their net."""
 
 NO_BF16 = (
     'this machine has no instructions for bfloat16, which is slow; use "float32" or '
@@ -88,7 +107,7 @@ def build_net(
     if not isinstance(layout, ObservationLayout):
         layout = ObservationLayout(layout, FLOAT32)
     read = _reader_of(spec, NETS.load(spec.type))
-    body = encoding_body(spec, layout, generator, build_body)
+    body = _encoding_body(spec, layout, generator)
     if spec.RECURRENT:
         read = partial(read, obs_dtype=layout.dtype)
     obs_shape = layout.shape
@@ -99,7 +118,7 @@ def build_net(
     elif num_actions:
         obs_shape = (obs_shape[0] + num_actions,)
     net: nn.Module
-    recurrent = recurrent_part(spec)
+    recurrent = _recurrent_part(spec)
     if body is None:
         net = read(spec, obs_shape, heads, generator)
     elif recurrent is not None:
@@ -135,6 +154,77 @@ def build_body(
     if not isinstance(net, MLPNet | BodyNet):
         raise LabError(f"{spec.path_of('type')} = {spec.type}: has no body of its own")
     return HiddenLayers(net)
+
+
+def _encoding_body(
+    spec: NetSpec,
+    layout: ObservationLayout,
+    generator: torch.Generator,
+) -> Body | None:
+    """The body that encodes observations of this layout for the net of `spec`. None if
+    the net sees observations as they are. Raises LabError for parts that do not exist,
+    or do not fit their encoder. A part whose encoder has a state comes last."""
+    if not sees_parts(spec, layout):
+        return None
+    for problem in part_problems(spec, layout):
+        raise LabError(str(problem))
+    seen = parts_seen(spec, layout)
+    encoders = {
+        name: _encoder(
+            spec=spec,
+            block=block,
+            layout=layout,
+            part=seen[name],
+            generator=generator,
+        )
+        for name, block in encoders_of(spec, layout).items()
+    }
+    if layout.parts:
+        recurrent = _recurrent_part(spec)
+        if recurrent is not None:
+            last, _ = recurrent
+            seen[last] = seen.pop(last)
+        return PartsBody(layout, list(seen), encoders)
+    for encoder in encoders.values():
+        assert isinstance(encoder.module, Body)
+        return encoder.module
+    return None
+
+
+def _encoder(
+    spec: NetSpec,
+    block: EncoderBlock,
+    layout: ObservationLayout,
+    part: Part,
+    generator: torch.Generator,
+) -> Encoder:
+    if isinstance(block, EmbeddingSpec):
+        embedding = IndexEmbedding(part.sizes, block.dim, generator)
+        return Encoder(embedding, embedding.width, sees_image=False)
+    assert isinstance(block, NetSpec)
+    net = _encoder_spec(spec, part.name, block)
+    sees_image = part.is_image and net.SEES_IMAGES
+    shape: Shape = (vector_width(part),)
+    if sees_image:
+        shape = encoder_shape(layout, part)
+    body = build_body(net, shape, generator)
+    return Encoder(body, body.width, sees_image)
+
+
+def _recurrent_part(spec: NetSpec) -> tuple[str, NetSpec] | None:
+    """The part whose encoder has a state, and the keys of that; None without one."""
+    for name, block in spec.parts.items():
+        if isinstance(block, NetSpec) and block.RECURRENT:
+            return name, _encoder_spec(spec, name, block)
+    return None
+
+
+def _encoder_spec(spec: NetSpec, name: str, block: NetSpec) -> NetSpec:
+    """The keys of an encoder, with those that it has from its net."""
+    keys = dict.fromkeys(OF_THE_NET)
+    keys |= dict.fromkeys(key for key in INHERITED if key not in block.model_fields_set)
+    last = {key: spec.value_of(key) for key in keys}
+    return block.for_role("actor", last, f"{spec.block}.parts.{name}")
 
 
 def _reader_of(spec: NetSpec, kind: Any) -> Reader:
@@ -324,14 +414,12 @@ def _recurrent_net(
 def _cell(
     spec: RecurrentNetSpec, in_size: int, generator: torch.Generator
 ) -> nn.RNNBase:
-    return recurrent_cell(
-        spec.cell_type,
-        in_size=in_size,
-        hidden_size=spec.rnn_hidden_size,
-        num_layers=spec.rnn_num_layers,
-        init_fn=spec.init_fn,
-        generator=generator,
+    """Recurrent layers, initialised from `generator`."""
+    cell = CELLS[spec.cell_type](
+        in_size, spec.rnn_hidden_size, spec.rnn_num_layers, batch_first=True
     )
+    init_recurrent(cell, spec.init_fn, generator)
+    return cell
 
 
 def _net_around_cell(

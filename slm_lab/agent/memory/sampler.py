@@ -218,7 +218,7 @@ class PrioritizedSampler(Sampler):
 
     @override
     def after_load(self) -> None:
-        self._tree.rebuild(self._tree.priorities)
+        self._tree.rebuild()
 
 
 def _joined(drawn: IntArray, chosen: IntArray) -> IntArray:
@@ -244,7 +244,7 @@ class SumTree:
         self.priorities: FloatArray = self._nodes[
             self._first_leaf : self._first_leaf + size
         ]
-        """(size,) the priorities, only to be read, or restored before `rebuild`."""
+        """(size,) the priorities, only to be read, or replaced before `rebuild`."""
         self._pending: list[IntArray] = []
         """Leaves whose parents are out of date."""
 
@@ -261,9 +261,8 @@ class SumTree:
         if len(self._pending) == MAX_PENDING:
             self._update_sums()
 
-    def rebuild(self, priorities: FloatArray) -> None:
-        """Replaces all priorities (size,)."""
-        self.priorities[:] = priorities
+    def rebuild(self) -> None:
+        """Updates all sums, after `priorities` have been replaced."""
         self._pending.clear()
         for level in range(self._levels - 1, -1, -1):
             self._sum_level(level)

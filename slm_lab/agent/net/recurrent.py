@@ -7,7 +7,7 @@ Each row of an actor starts one."""
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 from typing_extensions import override
 
 from slm_lab.agent.net.body import BodyNet
-from slm_lab.agent.net.layers import Empty, as_floats, init_recurrent
+from slm_lab.agent.net.layers import Empty, as_floats
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.recurrent_state import obs_columns
 from slm_lab.core.observation import BYTE, FLOAT32
@@ -40,20 +40,6 @@ CELLS: dict[str, Callable[..., nn.RNNBase]] = {
     "LSTM": EmptyLSTM,
     "RNN": EmptyRNN,
 }
-
-
-def recurrent_cell(
-    kind: Literal["GRU", "LSTM", "RNN"],
-    in_size: int,
-    hidden_size: int,
-    num_layers: int,
-    init_fn: str | None,
-    generator: torch.Generator,
-) -> nn.RNNBase:
-    """Recurrent layers, initialised from `generator`."""
-    cell = CELLS[kind](in_size, hidden_size, num_layers, batch_first=True)
-    init_recurrent(cell, init_fn, generator)
-    return cell
 
 
 class RecurrentNet(nn.Module):

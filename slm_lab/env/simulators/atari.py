@@ -296,8 +296,9 @@ class AtariEnvs(autoreset.SameStepEnvs):
         reward = reward.astype(np.float64)
         self._steps += 1
         done = terminated | truncated
+        step = RawStep(obs, reward, terminated, truncated)
         if not np.count_nonzero(done):
-            return RawStep(obs, reward, terminated, truncated)
+            return step
         began = _frames_before(info)
         done_index = done.nonzero()[0]
         over = (began != self._began)[done_index]
@@ -305,11 +306,7 @@ class AtariEnvs(autoreset.SameStepEnvs):
         # info["final_obs"] is valid only in the rows of games that are over.
         final_obs = obs[done_index]
         final_obs[over] = info["final_obs"][done_index[over]]
-        return RawStep(
-            obs=obs,
-            reward=reward,
-            terminated=terminated,
-            truncated=truncated,
+        return step._replace(
             done_index=done_index,
             final_obs=final_obs,
             over=over,

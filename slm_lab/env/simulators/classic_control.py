@@ -38,9 +38,10 @@ class Dynamics(ABC):
     def step(self, state: Tensor, action: Tensor) -> Motion:
         """One step from each state (S, N) by actions, (N,) int64 or (N, 1) float32."""
 
-    @abstractmethod
     def observe(self, state: Tensor) -> Tensor:
-        """The observations (N, D) float32 of states (S, N)."""
+        """The observations (N, D) float32 of states (S, N), by default the states
+        themselves."""
+        return state.t().float()
 
 
 @final
@@ -90,10 +91,6 @@ class CartPole(Dynamics):
         if self.sutton_barto_reward:
             reward = -terminated.to(x.dtype)
         return Motion(following, reward, terminated)
-
-    @override
-    def observe(self, state: Tensor) -> Tensor:
-        return state.t().float()
 
 
 @final
@@ -251,10 +248,6 @@ class MountainCar(Dynamics):
         following = torch.stack([position, velocity])
         return Motion(following, -torch.ones_like(position), terminated)
 
-    @override
-    def observe(self, state: Tensor) -> Tensor:
-        return state.t().float()
-
 
 @final
 @dataclass(frozen=True)
@@ -282,7 +275,3 @@ class MountainCarContinuous(Dynamics):
         reward = 100.0 * terminated - 0.1 * force.square()
         following = torch.stack([position, velocity]).float().to(state.dtype)
         return Motion(following, reward, terminated)
-
-    @override
-    def observe(self, state: Tensor) -> Tensor:
-        return state.t().float()

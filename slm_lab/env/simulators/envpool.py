@@ -244,16 +244,13 @@ class EnvpoolEnvs(SavedFields, RawEnvs):
         if self._life_loss:
             terminated = terminated | self._lost_life(info["lives"])
         done = over | terminated
+        step = RawStep(obs, reward, terminated, truncated)
         if not np.count_nonzero(done):
-            return RawStep(obs, reward, terminated, truncated)
+            return step
         done_index = done.nonzero()[0]
         final_obs = obs[done_index]
         self._begin_episodes(over.nonzero()[0], obs)
-        return RawStep(
-            obs=obs,
-            reward=reward,
-            terminated=terminated,
-            truncated=truncated,
+        return step._replace(
             done_index=done_index,
             final_obs=final_obs,
             over=over[done_index],

@@ -167,16 +167,13 @@ class AgentRows(SavedFields, RawEnvs):
         self._is_absent[done_index] = True
         self._begin_episodes(results, obs)
         self._tell_absent()
+        raw = RawStep(obs, reward, terminated, truncated)
         if not len(done_index):
-            return RawStep(obs, reward, terminated, truncated)
+            return raw
         last_numbers = None
         if numbers:
             last_numbers = np.stack([numbers[row] for row in done_index.tolist()])
-        return RawStep(
-            obs=obs,
-            reward=reward,
-            terminated=terminated,
-            truncated=truncated,
+        return raw._replace(
             done_index=done_index,
             final_obs=final_obs,
             info=last_numbers,

@@ -286,21 +286,18 @@ class SameStepEnvs(SavedFields, RawEnvs):
         obs = self._seen(observed, info, "step")
         self._steps += 1
         done = terminated | truncated
+        step = RawStep(obs, reward, terminated, truncated)
         if not np.count_nonzero(done):
-            return RawStep(obs, reward, terminated, truncated)
+            return step
         done_index = done.nonzero()[0]
         final_obs = self._last_seen(info, done_index)
-        terminated = self._with_terminal(terminated, done_index, final_obs)
         over = None
         if CONTINUES in info:
             over = ~info[CONTINUES][done_index]
         numbers = info.get(FINAL_INFO, {}).get(NUMBERS)
         numbers = None if numbers is None else numbers[done_index]
-        return RawStep(
-            obs=obs,
-            reward=reward,
-            terminated=terminated,
-            truncated=truncated,
+        return step._replace(
+            terminated=self._with_terminal(terminated, done_index, final_obs),
             done_index=done_index,
             final_obs=final_obs,
             over=over,
@@ -328,8 +325,9 @@ class MaskedResetEnvs(SameStepEnvs):
         self._steps += 1
         done = terminated | truncated
         obs = self._seen(observed, info, "step", is_last=done)
+        step = RawStep(obs, reward, terminated, truncated)
         if not np.count_nonzero(done):
-            return RawStep(obs, reward, terminated, truncated)
+            return step
         done_index = done.nonzero()[0]
         others = (~done).nonzero()[0]
         final_obs = obs[done_index]
@@ -339,11 +337,8 @@ class MaskedResetEnvs(SameStepEnvs):
             if not np.array_equal(now, obs[others], equal_nan=True):
                 raise LabError(f"{type(self.env).__name__} {MASK_IGNORED}")
         obs[done_index] = self._seen(begun, first_info, "reset", index=done_index)
-        return RawStep(
-            obs=obs,
-            reward=reward,
+        return step._replace(
             terminated=self._with_terminal(terminated, done_index, final_obs),
-            truncated=truncated,
             done_index=done_index,
             final_obs=final_obs,
         )

@@ -107,16 +107,13 @@ class CartPoleEnvs(RawEnvs):
             -terminated.astype(np.float64) if self._sutton_barto_reward else self._ones
         )
         obs = self._observe()
+        step = RawStep(obs, reward, terminated, truncated)
         if not np.count_nonzero(done):
-            return RawStep(obs, reward, terminated, truncated)
+            return step
         done_index = done.nonzero()[0]
         final_obs = obs[done_index]
         self._begin_episodes(done_index, obs)
-        return RawStep(
-            obs=obs,
-            reward=reward,
-            terminated=terminated,
-            truncated=truncated,
+        return step._replace(
             done_index=done_index,
             final_obs=final_obs,
         )

@@ -136,8 +136,9 @@ class SyncEnvs(RawEnvs):
             self._first = False
             self._env_steps = [env.step for env in self.envs]
         done = terminated | truncated
+        step = RawStep(obs, reward, terminated, truncated)
         if not np.count_nonzero(done):
-            return RawStep(obs, reward, terminated, truncated)
+            return step
         done_index = done.nonzero()[0]
         final_obs = obs[done_index]
         over = np.ones(len(done_index), np.bool_)
@@ -148,11 +149,7 @@ class SyncEnvs(RawEnvs):
         numbers = None
         if has_any:
             numbers = np.stack([infos[i][NUMBERS] for i in done_index])
-        return RawStep(
-            obs=obs,
-            reward=reward,
-            terminated=terminated,
-            truncated=truncated,
+        return step._replace(
             done_index=done_index,
             final_obs=final_obs,
             over=over,

@@ -82,14 +82,11 @@ class ArraysOfTensors(SavedFields, RawEnvs):
         terminated = _array(step.terminated)
         truncated = _array(step.truncated)
         done = terminated | truncated
+        raw = RawStep(obs, reward, terminated, truncated)
         if not np.count_nonzero(done):
-            return RawStep(obs, reward, terminated, truncated)
+            return raw
         done_index = done.nonzero()[0]
-        return RawStep(
-            obs=obs,
-            reward=reward,
-            terminated=terminated,
-            truncated=truncated,
+        return raw._replace(
             done_index=done_index,
             final_obs=_array(step.next_obs)[done_index],
         )

@@ -1,4 +1,4 @@
-"""The source of unrolls from actors in the learner's own process."""
+"""Sources of unrolls from actors in the learner's own process."""
 
 import time
 from contextlib import ExitStack, closing
@@ -14,10 +14,10 @@ from slm_lab.parallel.actor_learner.actor import UnrollActor
 from slm_lab.parallel.actor_learner.queue import SMALLER, slots_per_actor
 from slm_lab.parallel.actor_learner.source import ActorSeconds, UnrollSource
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout
+from slm_lab.parallel.task import SessionTask
 from slm_lab.session.experience import Clock
 from slm_lab.session.seeding import session_seeds
 from slm_lab.session.status_board import StatusBoard
-from slm_lab.spec.schema.spec import Spec
 
 
 @final
@@ -26,16 +26,12 @@ class LocalActors(SavedFields):
 
     saved: ClassVar = {"actors": "_actors", "weights": "weights"}
 
-    def __init__(
-        self,
-        spec: Spec,
-        root_seed: int,
-        trial: int,
-        first: int,
-        status_board: StatusBoard,
-    ) -> None:
-        """`status_board` has the Sessions of the training, of which the first is the
+    def __init__(self, task: SessionTask, status_board: StatusBoard) -> None:
+        """The first actor uses the seeds of `task`, which is the learner's.
+        `status_board` has the Sessions of the training, of which the first is the
         learner's."""
+        spec = task.spec.as_learned()
+        first = task.session
         self._status_board = status_board
         self.num_actors = spec.meta.max_session
         self.num_slots = slots_per_actor(spec.meta)
@@ -43,12 +39,12 @@ class LocalActors(SavedFields):
         self._actors: list[UnrollActor] = []
         with ExitStack() as stack:
             for actor in range(self.num_actors):
-                seeds = session_seeds(root_seed, trial, first + actor)
+                seeds = session_seeds(task.root_seed, task.trial, first + actor)
                 clock = Clock(slots, actor, spec.env.max_frame)
                 weights = None
                 if actor:
                     weights = self._actors[0].weights
-                actor_spec = spec.of_session(trial, first).numbered(
+                actor_spec = spec.of_session(task.trial, first).numbered(
                     actor * spec.env.num_envs
                 )
                 unroll_actor = UnrollActor(
@@ -110,27 +106,43 @@ class LocalActors(SavedFields):
         self._closing.close()
 
 
-@final
-class SerialSource(UnrollSource):
-    """Actors in the learner's own process, which play in turn when an unroll is
-    requested."""
+class LocalSource(UnrollSource):
+    """Actors in the learner's own process."""
 
-    saved: ClassVar = {"turn": "_turn"}
     merged: ClassVar = ("_actors",)
-
-    is_exhausted = False
 
     def __init__(self, actors: LocalActors) -> None:
         self._actors = actors
         self.weights = actors.weights
         self.num_actors = actors.num_actors
         self.num_slots = actors.num_slots
-        self._turn = 0
-        self._acted = 0.0
 
     @override
     def begin(self) -> None:
         self._actors.begin()
+
+    @property
+    @override
+    def has_failed(self) -> bool:
+        return self._actors.has_failed
+
+    @override
+    def close(self) -> None:
+        self._actors.close()
+
+
+@final
+class SerialSource(LocalSource):
+    """Actors that play in turn when an unroll is requested."""
+
+    saved: ClassVar = {"turn": "_turn"}
+
+    is_exhausted = False
+
+    def __init__(self, actors: LocalActors) -> None:
+        super().__init__(actors)
+        self._turn = 0
+        self._acted = 0.0
 
     @override
     def receive(self, seconds: float) -> tuple[int, Unroll]:
@@ -146,16 +158,7 @@ class SerialSource(UnrollSource):
 
     @property
     @override
-    def has_failed(self) -> bool:
-        return self._actors.has_failed
-
-    @property
-    @override
     def seconds(self) -> ActorSeconds:
         """Waiting for a turn does not count. The learner's process counts the CPU
         time."""
         return ActorSeconds(0.0, self._acted, 0.0)
-
-    @override
-    def close(self) -> None:
-        self._actors.close()

@@ -12,8 +12,8 @@ from typing_extensions import override
 
 from slm_lab.core.state import SavedFields
 from slm_lab.core.types import StateDict
-from slm_lab.parallel.actor_learner.serial import LocalActors
-from slm_lab.parallel.actor_learner.source import ActorSeconds, UnrollSource
+from slm_lab.parallel.actor_learner.serial import LocalActors, LocalSource
+from slm_lab.parallel.actor_learner.source import ActorSeconds
 from slm_lab.parallel.actor_learner.unroll import Unroll
 from slm_lab.parallel.virtual.costs import Draws
 from slm_lab.parallel.virtual.pace import VirtualPace
@@ -56,12 +56,10 @@ class ActorTimes(SavedFields):
 
 
 @final
-class SimulatedSource(UnrollSource):
+class SimulatedSource(LocalSource):
     """Actors that play at the virtual times of their clocks; the learner's clock is
     `pace`. `draws` has the costs of each actor, which take `slowdown` times as long. No
     actor begins more unrolls than `max_unrolls` allow all of them."""
-
-    merged: ClassVar = ("_actors",)
 
     def __init__(
         self,
@@ -71,18 +69,11 @@ class SimulatedSource(UnrollSource):
         slowdown: float,
         max_unrolls: int,
     ) -> None:
-        self._actors = actors
+        super().__init__(actors)
         self._pace = pace
         self._slowdown = slowdown
         self._max_unrolls = max_unrolls
         self._times = [ActorTimes(of_actor) for of_actor in draws]
-        self.weights = actors.weights
-        self.num_actors = actors.num_actors
-        self.num_slots = actors.num_slots
-
-    @override
-    def begin(self) -> None:
-        self._actors.begin()
 
     @override
     def catch_up(self) -> None:
@@ -171,11 +162,6 @@ class SimulatedSource(UnrollSource):
 
     @property
     @override
-    def has_failed(self) -> bool:
-        return self._actors.has_failed
-
-    @property
-    @override
     def seconds(self) -> ActorSeconds:
         waited = sum(times.waited for times in self._times) / NANO
         acted = sum(times.acted for times in self._times) / NANO
@@ -207,7 +193,3 @@ class SimulatedSource(UnrollSource):
                 unroll = self._actors.unroll(actor, number)
                 for name, array in vars(unroll).items():
                     array[...] = arrays[name]
-
-    @override
-    def close(self) -> None:
-        self._actors.close()

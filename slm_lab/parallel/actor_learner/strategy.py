@@ -202,20 +202,8 @@ def queue_source(
 def serial_source(
     task: SessionTask, status_board: StatusBoard, *_: object
 ) -> UnrollSource:
-    """Actors in the learner's process, in turn; the first uses the seeds of the
-    learner's task."""
-    return SerialSource(local_actors(task, status_board))
-
-
-def local_actors(task: SessionTask, status_board: StatusBoard) -> LocalActors:
-    """Actors in the learner's process; the first uses the seeds of its task."""
-    return LocalActors(
-        spec=task.spec.as_learned(),
-        root_seed=task.root_seed,
-        trial=task.trial,
-        first=task.session,
-        status_board=status_board,
-    )
+    """Actors in the learner's process, in turn; `task` is the learner's."""
+    return SerialSource(LocalActors(task, status_board))
 
 
 def simulated_strategy(
@@ -228,7 +216,7 @@ def simulated_strategy(
     def make_source(
         status_board: StatusBoard, agent: LearningAgent, env: VectorEnv
     ) -> UnrollSource:
-        actors = local_actors(task, status_board)
+        actors = LocalActors(task, status_board)
         frames_left = spec.env.max_frame
         unroll = spec.unroll_length * spec.env.num_envs
         return SimulatedSource(

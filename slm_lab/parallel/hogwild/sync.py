@@ -128,15 +128,13 @@ class HogwildSync(GradientSync):
             self._seen = others
             self._pull(flat)
 
-    @abstractmethod
     def adopt(self, flat: FlatParameters) -> None:
-        """Makes the worker's network equal to the global one, whatever it was."""
+        """Makes the worker's network equal to the global one, whatever it was. By
+        default it is that one."""
 
-    @abstractmethod
     def publish(self, flat: FlatParameters) -> None:
         """Makes the global network equal to the worker's, whatever it was."""
 
-    @abstractmethod
     def _pull(self, flat: FlatParameters) -> None:
         """Copies the global state into `flat`."""
 
@@ -157,18 +155,6 @@ class SharedSync(HogwildSync):
     def begin(self) -> None:
         self._seen = self._updates_of_others()
 
-    @override
-    def adopt(self, flat: FlatParameters) -> None:
-        pass
-
-    @override
-    def publish(self, flat: FlatParameters) -> None:
-        pass
-
-    @override
-    def _pull(self, flat: FlatParameters) -> None:
-        pass
-
 
 @final
 class SyncedSync(HogwildSync):
@@ -176,16 +162,6 @@ class SyncedSync(HogwildSync):
     each step. The copy may be on another device. Running statistics are merged. Moments
     cover all workers' samples; counts add up; decaying averages move 1/W of the way for
     each of W workers. Unit vectors remain local to each worker."""
-
-    def __init__(
-        self,
-        shared: SharedTrainState,
-        worker: int,
-        network: str = "net",
-        pace: Pace | None = None,
-    ) -> None:
-        super().__init__(shared, worker, network, pace)
-        self._pulled = shared.statistics.numpy().copy()
 
     @override
     def join(self, optimizer: Optimizer) -> None:

@@ -1,9 +1,11 @@
 """Whether convolutions can take an observation."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
+from slm_lab.core.errors import Problem
 from slm_lab.spec.schema.layers import ConvLayer
+from slm_lab.spec.schema.net import NetSpec
 
 Shape: TypeAlias = tuple[int, ...]
 
@@ -47,3 +49,18 @@ def convolution_fault(layers: Sequence[ConvLayer], shape: Shape) -> LayerFault |
             return LayerFault(index, message)
         shape = (layer.out_channels, *size)
     return None
+
+
+def image_problems(
+    net: NetSpec, shape: Shape, type_path: str, layers_path: str
+) -> Iterator[Problem]:
+    """The problem of a net of images with an observation of `shape`, at the path of its
+    type or of its convolutions."""
+    no_image = image_fault(shape)
+    if no_image is not None:
+        yield Problem(type_path, no_image, net.type)
+        return
+    fault = convolution_fault(net.conv_layers(), shape)
+    if fault is not None:
+        row = net.model_dump()["conv_hid_layers"][fault.number]
+        yield Problem(f"{layers_path}.{fault.number}", fault.message, row)

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from slm_lab.core.errors import Problem
 from slm_lab.core.observation import ObservationLayout
-from slm_lab.spec.checks.images import convolution_fault, image_fault
+from slm_lab.spec.checks.images import image_problems
 from slm_lab.spec.checks.parts import part_problems, sees_parts
 from slm_lab.spec.schema.agent import AgentSpec, built_nets
 from slm_lab.spec.schema.conv import ConvNetSpec, DuelingConvNetSpec, ResNetSpec
@@ -113,18 +113,11 @@ def _check_net(
         return
     shape = layout.shape
     # A plug-in may have the keys of a net but take other observations.
-    is_vector_net = type(net) in VECTOR_NETS
-    message = None
-    if is_vector_net:
+    if type(net) in VECTOR_NETS:
         message = vector_fault(net.type, shape)
+        if message is not None:
+            yield Problem(f"{path}.type", message, net.type)
     if type(net) in IMAGE_NETS:
-        message = image_fault(shape)
-    if message is not None:
-        yield Problem(f"{path}.type", message, net.type)
-        return
-    if type(net) in IMAGE_NETS:
-        fault = convolution_fault(net.for_role(role).conv_layers(), shape)
-        if fault is not None:
-            row = net.for_role(role).model_dump()["conv_hid_layers"][fault.number]
-            key = net.file_key(role, "conv_hid_layers")
-            yield Problem(f"{path}.{key}.{fault.number}", fault.message, row)
+        layers_path = f"{path}.{net.file_key(role, 'conv_hid_layers')}"
+        of_role = net.for_role(role)
+        yield from image_problems(of_role, shape, f"{path}.type", layers_path)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from slm_lab.core.errors import Problem
 from slm_lab.core.observation import BYTE, ObservationLayout, Part
-from slm_lab.spec.checks.images import convolution_fault, image_fault
+from slm_lab.spec.checks.images import image_problems
 from slm_lab.spec.schema.conv import conv_net_for
 from slm_lab.spec.schema.net import NetSpec
 from slm_lab.spec.schema.parts import EMBEDDING, EncoderBlock
@@ -175,13 +175,6 @@ def _check_encoder(
         yield Problem(f"{path}.type", message, encoder.type)
     if not isinstance(encoder, NetSpec) or not encoder.NEEDS_IMAGES:
         return
+    key = encoder.path_of("conv_hid_layers").rpartition(".")[2]
     shape = encoder_shape(layout, part)
-    no_image = image_fault(shape)
-    if no_image is not None:
-        yield Problem(f"{path}.type", no_image, encoder.type)
-        return
-    fault = convolution_fault(encoder.conv_layers(), shape)
-    if fault is not None:
-        row = encoder.model_dump()["conv_hid_layers"][fault.number]
-        key = f"{path}.{encoder.path_of('conv_hid_layers').rpartition('.')[2]}"
-        yield Problem(f"{key}.{fault.number}", fault.message, row)
+    yield from image_problems(encoder, shape, f"{path}.type", f"{path}.{key}")

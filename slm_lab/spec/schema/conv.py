@@ -65,11 +65,6 @@ class ConvNetSpec(NetSpec):
     def lacks_hidden_layers(self) -> bool:
         return not self.fc_hid_layers
 
-    @property
-    @override
-    def multiplies_in_half(self) -> bool:
-        return True
-
     @override
     def hidden_weights(self) -> int:
         convolutions = sum(
@@ -135,11 +130,6 @@ class ResNetSpec(NetSpec):
     @override
     def lacks_hidden_layers(self) -> bool:
         return not self.fc_hid_layers
-
-    @property
-    @override
-    def multiplies_in_half(self) -> bool:
-        return True
 
     @override
     def hidden_weights(self) -> int:

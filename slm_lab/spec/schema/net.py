@@ -505,7 +505,7 @@ class NetSpec(EncoderBlock):
     def multiplies_in_half(self) -> bool:
         """Whether `precision` concerns any product: one between hidden layers, or of
         images. First layers of vectors, recurrent cells and heads are in float32."""
-        return any(net.hidden_weights() for net in self.for_roles)
+        return self.NEEDS_IMAGES or any(net.hidden_weights() for net in self.for_roles)
 
     def hidden_weights(self) -> int:
         """The number of weights between its hidden layers. Those before the first and

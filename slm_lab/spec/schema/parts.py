@@ -3,8 +3,14 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import Field, GetCoreSchemaHandler, ValidationError
-from pydantic_core import CoreSchema, InitErrorDetails, core_schema
+from pydantic import (
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    ValidationError,
+    WithJsonSchema,
+)
+from pydantic_core import InitErrorDetails
 
 from slm_lab.core.registry import NETS
 from slm_lab.spec.schema import bounds
@@ -54,44 +60,6 @@ class EmbeddingSpec(EncoderBlock):
     )
 
 
-class EncodersField:
-    """A block of encoders by the name of their part. Each has the keys of a net of its
-    type that concern its layers."""
-
-    def validate(self, value: Any) -> dict[str, EncoderBlock]:
-        """The encoders as their models."""
-        if not isinstance(value, Mapping):
-            raise spec_error('must be a block {"part": {"type": …}}')
-        encoders: dict[str, EncoderBlock] = {}
-        wrong: list[InitErrorDetails] = []
-        for name, block in value.items():
-            try:
-                encoders[name] = _encoder(block)
-            except ValidationError as error:
-                wrong += lines_of(error, name)
-        raise_errors(wrong)
-        return encoders
-
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(
-            self.validate,
-            serialization=core_schema.plain_serializer_function_ser_schema(_dumped),
-        )
-
-    def __get_pydantic_json_schema__(self, *_: Any) -> dict[str, Any]:
-        encoder = {
-            "type": "object",
-            "properties": {"type": {"type": "string"}},
-            "required": ["type"],
-        }
-        return {"type": "object", "additionalProperties": encoder}
-
-
-Encoders: TypeAlias = Annotated[Mapping[str, EncoderBlock], EncodersField()]
-
-
 def _encoder(block: Any) -> EncoderBlock:
     if isinstance(block, EncoderBlock):
         return block
@@ -135,3 +103,33 @@ def _dumped(encoders: Mapping[str, EncoderBlock]) -> dict[str, Any]:
         name: encoder.model_dump(mode="json", include=set(encoder.encoder_keys()))
         for name, encoder in encoders.items()
     }
+
+
+def _encoders(value: Any) -> dict[str, EncoderBlock]:
+    if not isinstance(value, Mapping):
+        raise spec_error('must be a block {"part": {"type": …}}')
+    encoders: dict[str, EncoderBlock] = {}
+    wrong: list[InitErrorDetails] = []
+    for name, block in value.items():
+        try:
+            encoders[name] = _encoder(block)
+        except ValidationError as error:
+            wrong += lines_of(error, name)
+    raise_errors(wrong)
+    return encoders
+
+
+ANY_ENCODER = {
+    "type": "object",
+    "properties": {"type": {"type": "string"}},
+    "required": ["type"],
+}
+
+Encoders: TypeAlias = Annotated[
+    Mapping[str, EncoderBlock],
+    PlainValidator(_encoders),
+    PlainSerializer(_dumped),
+    WithJsonSchema({"type": "object", "additionalProperties": ANY_ENCODER}),
+]
+"""A block of encoders by the name of their part. Each has the keys of a net of its type
+that concern its layers."""

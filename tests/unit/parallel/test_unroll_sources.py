@@ -4,11 +4,13 @@ import pytest
 
 from slm_lab.parallel.actor_learner.queue import LearnerQueue
 from slm_lab.parallel.actor_learner.ray_source import RaySource
-from slm_lab.parallel.actor_learner.serial import LocalActors, SerialSource
+from slm_lab.parallel.actor_learner.serial import LocalActors, LocalSource, SerialSource
 from slm_lab.parallel.actor_learner.simulated import SimulatedSource
 from slm_lab.parallel.actor_learner.source import UnrollSource
 from slm_lab.parallel.fork_server import CONTEXT
+from slm_lab.parallel.task import SessionTask
 from slm_lab.session.status_board import Phase, StatusBoard
+from slm_lab.storage.run_dir import RunDir
 from tests.support import parse, ppo
 from tests.unit.parallel.actor_learner import fake_ray, queues
 
@@ -146,18 +148,20 @@ def test_a_resumed_run_begins_with_new_actors(make):
 
 
 @pytest.fixture
-def serial():
+def serial(tmp_path):
     meta = {"distributed": "actor_learner", "max_session": ACTORS}
     raw = ppo(agent__algorithm__time_horizon=16)
     raw["meta"] |= {**meta, "actor_learner": {"serial": True, "unroll_length": 16}}
-    actors = LocalActors(
+    task = SessionTask(
         spec=parse(raw),
+        run_dir=RunDir(tmp_path, "serial"),
         root_seed=0,
         trial=0,
-        first=0,
-        status_board=StatusBoard.allocate(CONTEXT, 1),
+        session=0,
+        num_sessions=1,
+        resume=False,
     )
-    source = SerialSource(actors)
+    source = SerialSource(LocalActors(task, StatusBoard.allocate(CONTEXT, 1)))
     source.begin()
     yield source
     source.close()
@@ -181,5 +185,5 @@ def test_actors_in_the_learners_process_resume_with_their_running_episodes(seria
 
 
 def test_every_source_is_covered():
-    known = {LearnerQueue, RaySource, SerialSource, SimulatedSource}
-    assert set(UnrollSource.__subclasses__()) == known
+    assert set(UnrollSource.__subclasses__()) == {LearnerQueue, RaySource, LocalSource}
+    assert set(LocalSource.__subclasses__()) == {SerialSource, SimulatedSource}
