@@ -16,8 +16,7 @@ from slm_lab.core.text import count_text, error_summary, significant
 from slm_lab.doctor.diagnosis import FEWEST_SEEDS, diagnose
 from slm_lab.studies.resolve import resolve_names
 from slm_lab.studies.treat.plan import TreatRequest, make_plan
-from slm_lab.studies.treat.results import Effect
-from slm_lab.studies.treat.run import TreatRun, treat_document
+from slm_lab.studies.treat.run import Effect, TreatRun, treat_document
 
 
 def treat(request: TreatRequest, caller: ParentProgram) -> int:
