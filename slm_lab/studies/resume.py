@@ -424,9 +424,8 @@ def check_budget(
             why = (
                 f"the run has trained {reached:,} frames already; set at least as many"
             )
-            raise SpecError(
-                f"-s for train@{run_dir.root}", [Problem("env.max_frame", why, budget)]
-            )
+            where = f"-s for train@{run_dir.root}"
+            raise SpecError.of(where, "env.max_frame", why, budget)
 
 
 def _versions(start: Mapping[str, Any]) -> dict[str, str]:
