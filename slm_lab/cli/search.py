@@ -140,9 +140,7 @@ def _show_failures(run: SearchRun) -> None:
     study_state = run.search.study_state
     failed = study_state.of(Status.FAILED)
     for state in failed:
-        print(
-            f"t{state.trial} failed: {error_summary(str(state.error))}", file=sys.stderr
-        )
+        print(f"t{state.trial} failed: {error_summary(state.error)}", file=sys.stderr)
     if failed:
         logs = run.folder / "log"
         counts = f"{len(failed)} of {len(study_state.trials)} trials failed"

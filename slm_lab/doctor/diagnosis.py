@@ -110,7 +110,7 @@ def diagnose(
             )
             of_agent = list(measured.findings(build_policy(*saved), record.spec))
         except LabError as error:
-            unseen = error_summary(str(error))
+            unseen = error_summary(error)
         return record.where, findings_of(record, of_agent, judges_short), unseen
 
 

@@ -401,7 +401,7 @@ class RunRecord:
                 try:
                     table = self._row_cache.read(paths, file)
                 except UsageError as error:
-                    problems.append(error_summary(str(error)))
+                    problems.append(error_summary(error))
                     continue
                 if len(table):
                     tables[session] = table

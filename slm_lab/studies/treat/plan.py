@@ -104,7 +104,7 @@ def make_plan(request: TreatRequest, findings: Sequence[Finding]) -> Plan | None
         try:
             fork = _fork_before(request.source, record, settings, cures)
         except LabError as error:
-            refused[settings] = error_summary(str(error))
+            refused[settings] = error_summary(error)
             continue
         # the same change in other words is tried once
         twins = (twin for twin, other in forks.items() if other.spec == fork.spec)
