@@ -3,7 +3,6 @@
 import sys
 
 from rich.console import Console
-from rich.text import Text
 
 from slm_lab.cli.dispatch import import_modules
 from slm_lab.cli.display import screen
@@ -90,7 +89,7 @@ def _conclude(console: Console, run: TreatRun) -> int:
     )
     for graph in graphs[:1]:
         screen.print_line(console, f"graph {graph}")
-    screen.print_line(console, Text(results.sentence, "bold"))
+    screen.print_line(console, results.sentence, "bold")
     best = results.best
     if best is not None and best.folder is not None:
         command = run.command(["run", f"train@{best.folder}"])
