@@ -14,7 +14,7 @@ from torch import nn
 from typing_extensions import override
 
 from slm_lab.core.errors import LabError
-from slm_lab.core.plugins import import_plugins, listed
+from slm_lab.core.plugins import import_plugins, listed_texts
 from slm_lab.core.types import BoolArray, FloatArray, IntArray, StateDict
 from slm_lab.env.convert.nested import element
 from slm_lab.env.interface import Env
@@ -329,13 +329,12 @@ def load(
         raise ValueError(f"seed = {seed}: must be at least 0")
     if session is not None:
         session = index(session)
-    modules = [str(module) for module in listed(imports)]
     saved, agent = find_agent(
         run=os.fspath(run),
         which=which,
         session=session,
         data_dir=Path(data),
-        imports=modules,
+        imports=listed_texts(imports),
         trust=trust,
     )
     return Agent(saved, agent, seed)

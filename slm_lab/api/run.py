@@ -13,7 +13,7 @@ from slm_lab.api.lab_process import Handle, LabProcess
 from slm_lab.charts.page import graph
 from slm_lab.charts.trial import chart_of_returns
 from slm_lab.core.errors import UsageError
-from slm_lab.core.plugins import listed
+from slm_lab.core.plugins import listed_texts
 from slm_lab.metrics.reader import Rows
 from slm_lab.records.annotations import annotate, read_annotations
 from slm_lab.records.archive import naming
@@ -99,8 +99,8 @@ class Run(Handle):
             raise UsageError(f"{archive} is a shared run, which is not changed")
         annotate(
             self._record.run_dir,
-            add=tuple(map(str, listed(add))),
-            remove=tuple(map(str, listed(remove))),
+            add=listed_texts(add),
+            remove=listed_texts(remove),
             note=note,
         )
 

@@ -25,7 +25,7 @@ import numpy as np
 from slm_lab.api.lab_process import CommandRequest, Handle, LabProcess
 from slm_lab.api.run import Run, load_run
 from slm_lab.core.errors import LabError, SpecError, UsageError
-from slm_lab.core.plugins import listed, refuse_during_import
+from slm_lab.core.plugins import listed, listed_texts, refuse_during_import
 from slm_lab.records.comparison import ComparisonRecord
 from slm_lab.records.lookup import find_run, find_trial
 from slm_lab.records.run_record import RunRecord
@@ -196,8 +196,8 @@ def train(
     source = replace(
         _source(sets, seed=seed, data=data, imports=imports, trust=trust),
         label=_text(label),
-        tags=tuple(map(str, listed(tags))),
-        track=tuple(map(str, listed(track))),
+        tags=listed_texts(tags),
+        track=listed_texts(track),
         schedules=_word("schedules", schedules, ("stretch", "hold")),
         **_parent(init_from, init_part, which, session),
     )
@@ -254,8 +254,8 @@ def fork(
         fork=os.fspath(run),
         frame=_number("frame", frame, least=0),
         label=_text(label),
-        tags=tuple(map(str, listed(tags))),
-        track=tuple(map(str, listed(track))),
+        tags=listed_texts(tags),
+        track=listed_texts(track),
         schedules=_word("schedules", schedules, ("stretch", "hold")),
     )
     process, folder = _start("train", source, quiet)
@@ -297,8 +297,8 @@ def search(
     source = replace(
         _source(sets, seed=seed, data=data, imports=imports, trust=trust),
         label=_text(label),
-        tags=tuple(map(str, listed(tags))),
-        track=tuple(map(str, listed(track))),
+        tags=listed_texts(tags),
+        track=listed_texts(track),
         keep=_number("keep", keep, least=1),
         **_parent(init_from, init_part, which, session),
     )
@@ -344,8 +344,8 @@ def compare(
     with _complete("compare", source, spec, name=name, resume=resume) as source:
         request = CompareRequest(
             source=source,
-            modes=None if modes is None else tuple(map(str, listed(modes))),
-            workers=_counts("workers", workers),
+            modes=None if modes is None else listed_texts(modes),
+            workers=_worker_counts(workers),
             seeds=_number("seeds", seeds, least=1) or 0,
             threshold=_float("threshold", threshold),
         )
@@ -451,12 +451,11 @@ def _number(name: str, value: int | None, least: int) -> int | None:
     return index(value)
 
 
-def _counts(name: str, value: int | Sequence[int] | None) -> tuple[int, ...] | None:
-    """The numbers of an argument, in ascending order. Raises UsageError as
-    `_number`."""
-    if value is None:
+def _worker_counts(workers: int | Sequence[int] | None) -> tuple[int, ...] | None:
+    """The numbers of workers, in ascending order. Raises UsageError as `_number`."""
+    if workers is None:
         return None
-    counts = [_number(name, count, least=1) for count in listed(value)]
+    counts = [_number("workers", count, least=1) for count in listed(workers)]
     return tuple(sorted({count for count in counts if count is not None}))
 
 
@@ -484,7 +483,7 @@ def _source(
         ),
         seed=_number("seed", seed, least=0),
         data_dir=Path(data),
-        imports=tuple(map(str, listed(imports))),
+        imports=listed_texts(imports),
         trust=trust,
     )
 
@@ -498,7 +497,7 @@ def _parent(
     """The options of the saved agent that a run begins with."""
     return {
         "init_from": None if init_from is None else os.fspath(init_from),
-        "init_parts": tuple(map(str, listed(init_part))),
+        "init_parts": listed_texts(init_part),
         "which": _word("which", which, ("best", "latest")),
         "session": _number("session", session, least=0),
     }

@@ -191,7 +191,7 @@ def _make_or_explain(make: Callable[[], Any]) -> Any:
     try:
         return make()
     except LabError as error:
-        return problem(error_summary(str(error)))
+        return problem(error_summary(error))
     except Exception as error:
         logger.exception("a part of a page")
         return problem(f"cannot be shown: {type(error).__name__}: {error}")

@@ -240,7 +240,7 @@ def _trials(entries: Sequence[CatalogEntry]) -> tuple[dict[str, RunRecord], list
         try:
             trials[entry.name] = entry.trial()
         except LabError as error:
-            problems.append(f"{entry.name}: {error_summary(str(error))}")
+            problems.append(f"{entry.name}: {error_summary(error)}")
     return trials, problems
 
 

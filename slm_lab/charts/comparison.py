@@ -1,6 +1,6 @@
 """The charts of a comparison of modes: curves over four clocks, and speed-ups."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -124,8 +124,18 @@ def _speed_ups(comparison: ComparedTrainings, title: str = "", y: str = "") -> P
     words = ["━ ideal", "╌ one process"]
     if comparison.seeds > 1:
         words.append("│ all seeds")
-    panel = bar_panel("workers", y, bars, base=1.0)
-    return panel._replace(title=title, hint=" · ".join(words))
+    tops = [1.0]
+    for bar in bars:
+        tops += [bar.height, bar.mark, *bar.interval]
+    return Panel(
+        x=Scale("workers"),
+        y=Scale(y, (0.0, 1.08 * float(np.nanmax(tops)))),
+        title=title,
+        hint=" · ".join(words),
+        bars=tuple(bars),
+        base=1.0,
+        note=NO_VALUES,
+    )
 
 
 def _bar(comparison: ComparedTrainings, way: Way, row: Any) -> Bar:
@@ -144,15 +154,6 @@ def _bar(comparison: ComparedTrainings, way: Way, row: Any) -> Bar:
         group=way.mode,
         hover=f"{text}, ideal: {way.workers}",
     )
-
-
-def bar_panel(x: str, y: str, bars: Sequence[Bar], base: float | None = None) -> Panel:
-    """Bars from 0, on an axis that shows all of them."""
-    tops = [base or 0.0]
-    for bar in bars:
-        tops += [bar.height, bar.mark, *bar.interval]
-    up = Scale(y, (0.0, 1.08 * float(np.nanmax(tops)) or 1.0))
-    return Panel(Scale(x), up, bars=tuple(bars), base=base, note=NO_VALUES)
 
 
 def return_overview(comparison: ComparedTrainings, x: Axis) -> Chart:

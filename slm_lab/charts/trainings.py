@@ -133,7 +133,7 @@ def read_trials(
         try:
             trial = read_trial(record, x, y)
         except LabError as error:
-            problems.append(f"{name}: {error_summary(str(error))}")
+            problems.append(f"{name}: {error_summary(error)}")
             continue
         if trial.trainings:
             trials.append(trial)

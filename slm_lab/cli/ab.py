@@ -4,7 +4,6 @@ import sys
 from pathlib import Path
 
 from rich.console import Console
-from rich.text import Text
 
 from slm_lab.cli import options
 from slm_lab.cli.display import screen
@@ -107,7 +106,7 @@ def _conclude(console: Console, run: AbRun) -> int:
     for planned, why in results.failures:
         print(f"{planned.label} failed: {error_summary(why)}", file=sys.stderr)
     screen.print_line(console, f"graph {paths[0]}")
-    screen.print_line(console, Text(results.sentence, "bold"))
+    screen.print_line(console, results.sentence, "bold")
     if not results.has_ended or results.has_given_up:
         screen.print_line(console, f"resume with: {run.command(run.resume_words)}")
     return code_of_study("test", run.study, bool(results.failures))

@@ -130,7 +130,7 @@ def _train(console: Console, run: CompareRun) -> None:
     def trains(planned: Planned, training: PreparedRun) -> TrialResult:
         for note in training.notes:
             if note not in printed:
-                screen.print_line(console, Text(note, "yellow"))
+                screen.print_line(console, note, "yellow")
         printed.update(training.notes)
         meta = planned.spec.meta
         max_frame = planned.spec.env.max_frame
@@ -167,7 +167,7 @@ def _conclude(console: Console, run: CompareRun) -> int:
         message = (
             "the rest would fail again: change the spec, and begin a new comparison"
         )
-        screen.print_line(console, Text(message, "yellow"))
+        screen.print_line(console, message, "yellow")
     elif study.stopping or failures:
         screen.print_line(console, f"resume with: {run.command(run.resume_words)}")
     return code_of_study("comparison", study, bool(failures or damaged))

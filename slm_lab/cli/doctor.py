@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.text import Text
 
 from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
 from slm_lab.doctor.diagnosis import diagnose, training_findings
@@ -52,7 +51,7 @@ def print_findings(
     if not findings:
         print_line(console, "nothing wrong found")
     if unseen is not None:
-        print_line(console, Text(f"the agent was not looked at: {unseen}", "dim"))
+        print_line(console, f"the agent was not looked at: {unseen}", "dim")
 
 
 def print_first_finding(console: Console, record: RunRecord) -> bool:
@@ -68,6 +67,6 @@ def print_first_finding(console: Console, record: RunRecord) -> bool:
 def print_finding(console: Console, finding: Finding, begin: str) -> None:
     """Prints a finding in three lines."""
     indent = " " * len(begin)
-    print_line(console, Text(f"{begin}{finding.what}", "yellow"))
+    print_line(console, f"{begin}{finding.what}", "yellow")
     print_line(console, f"{indent}seen: {finding.evidence}")
     print_line(console, f"{indent}try: {finding.advice}")

@@ -8,7 +8,6 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from slm_lab.cli.display import screen
 from slm_lab.cli.display.screen import print_heading, print_json, print_line
@@ -60,9 +59,7 @@ def evaluate(source: RunSource) -> int:
         which=source.which,
     )
     for session in sorted({*sessions} - {*begun}):
-        print_line(
-            console, Text(f"Session {session} has no saved agent: left out", "yellow")
-        )
+        print_line(console, f"Session {session} has no saved agent: left out", "yellow")
     count = source.episodes or EVAL_EPISODES
     results = [(agent, _play(console, saved, agent, count)) for agent in agents]
     console.print(_table(results))

@@ -431,7 +431,7 @@ def compare(
             data_dir=data,
             imports=tuple(imports),
             trust=trust,
-            output="json" if as_json else "text",
+            output=options.output_form(as_json),
         )
         request = CompareRequest(
             source=source,
@@ -507,7 +507,7 @@ def ab(
             data_dir=data,
             imports=tuple(imports),
             trust=trust,
-            output="json" if as_json else "text",
+            output=options.output_form(as_json),
         )
         of_b = replace(of_a, sets=(*both, *sets))
         if words or resume is None:
@@ -589,7 +589,7 @@ def benchmark(
                 data_dir=runs,
                 imports=tuple(imports),
                 trust=trust,
-                output="json" if as_json else "text",
+                output=options.output_form(as_json),
             ),
             data=results,
             jobs=jobs,
@@ -914,7 +914,7 @@ def doctor(
             data_dir=data,
             imports=tuple(imports),
             trust=trust,
-            output=options.output_form(as_json, quiet=False),
+            output=options.output_form(as_json),
         )
         raise Exit(command.treat(TreatRequest(source, frames, jobs), caller))
 
@@ -942,7 +942,7 @@ def probe(
             sets=tuple(sets),
             imports=tuple(imports),
             trust=trust,
-            output=options.output_form(as_json, quiet=False),
+            output=options.output_form(as_json),
         )
     )
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.text import Text
 
 from slm_lab.cli.display.screen import console, print_line
 from slm_lab.core.text import count_text, duration_text, significant, with_spread
@@ -48,7 +47,7 @@ def _print_facts(screen: Console, env: str, facts: EnvFacts) -> None:
         length = significant(play.mean_length)
         source = f"{count_text(len(play.returns), 'episode')} of {length} steps"
         returns = f"{with_spread(play.mean_return, play.return_std)} ({source})"
-    print_line(screen, Text(env, "bold"))
+    print_line(screen, env, "bold")
     if facts.agents:
         print_line(screen, f"  {'agents':<14}{_some(facts.agents)}")
     for label, text in (
@@ -59,7 +58,7 @@ def _print_facts(screen: Console, env: str, facts: EnvFacts) -> None:
     ):
         print_line(screen, f"  {label:<14}{' '.join(text.split())}")
     for note in facts.notes:
-        print_line(screen, Text(f"  note: {note}", "yellow"))
+        print_line(screen, f"  note: {note}", "yellow")
 
 
 MOST_NAMED = 6

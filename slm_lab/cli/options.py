@@ -102,7 +102,7 @@ AllMetrics = Annotated[
 Quiet = Annotated[bool, Option("--quiet", "-q", help="Print only warnings and errors.")]
 
 
-def output_form(as_json: bool, quiet: bool) -> OutputForm:
+def output_form(as_json: bool, quiet: bool = False) -> OutputForm:
     """The form of what a training prints."""
     if as_json:
         return "json"

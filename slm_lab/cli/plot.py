@@ -4,7 +4,6 @@ import sys
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.text import Text
 
 from slm_lab.charts.final_returns import (
     as_csv,
@@ -83,7 +82,7 @@ def _print_plotted(plotted: Plotted) -> None:
     for text in plotted.results.sentences:
         print_line(console, text)
     for note in plotted.notes:
-        print_line(console, Text(note, "yellow"))
+        print_line(console, note, "yellow")
     for line in _graph_lines(plotted):
         print_line(console, line)
 

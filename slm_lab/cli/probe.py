@@ -7,7 +7,6 @@ from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.text import Text
 
 from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
 from slm_lab.core.plugins import import_plugins
@@ -95,12 +94,12 @@ def _print_base(console: Console, result: ProbeResult) -> None:
 def _print_advice(console: Console, best: Change, command: str) -> None:
     if best == AS_IS:
         line = f"nothing to gain: no change is faster by {WORTH - 1:.0%}"
-        print_line(console, Text(line, "yellow"))
+        print_line(console, line, "yellow")
         return
     mark = ""
     if not best.is_equivalent:
         mark = " (the agent learns differently)"
-    print_line(console, Text(f"try{mark}: {command}", "green"))
+    print_line(console, f"try{mark}: {command}", "green")
 
 
 def _print_speeds(console: Console, title: str, rates: Sequence[Rate]) -> None:

@@ -8,7 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Console
-from rich.text import Text
 
 from slm_lab.cli.display import screen
 from slm_lab.cli.display.screen import (
@@ -152,7 +151,7 @@ def _print_next_steps(console: Console, result: TrialResult, run: PreparedRun) -
     if diverged:
         names = ", ".join(full_name(meta, end.session) for end in diverged)
         advice = advice_after_divergence(run.spec, diverged)
-        print_line(console, Text(f"{names}: {advice}", "yellow"))
+        print_line(console, f"{names}: {advice}", "yellow")
 
 
 def _show_metrics(
@@ -187,7 +186,7 @@ def _show_metrics(
         if name in shown:
             by_reason.setdefault(reason, []).append(short.get(name, name))
     for reason, names in by_reason.items():
-        print_line(console, Text(f"– {', '.join(names)}: {reason}", "dim"))
+        print_line(console, f"– {', '.join(names)}: {reason}", "dim")
     if rest_in is not None and len(shown) < len(rows):
         number = len(rows) - len(shown)
         print_line(console, f"{number} more metrics with --all, and in {rest_in}")
@@ -228,7 +227,7 @@ def _show_restarts(console: Console, result: TrialResult, meta: MetaSpec) -> Non
                 f"{name} was restarted {session.restarts}×, the last time because: "
                 f"{reason}"
             )
-            print_line(console, Text(message, "yellow"))
+            print_line(console, message, "yellow")
 
 
 def _failures(result: TrialResult, meta: MetaSpec) -> str:

@@ -15,7 +15,6 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.filesize import decimal
-from rich.text import Text
 
 from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
 from slm_lab.core.errors import UsageError
@@ -240,7 +239,7 @@ def tidy_runs(data: Path, dev: bool, failed: bool, older: str | None, yes: bool)
             print_line(console, f"deleted {name}")
         else:
             code = 1
-            print_line(console, Text(f"kept {name}: {reason}", "yellow"))
+            print_line(console, f"kept {name}: {reason}", "yellow")
     return code
 
 

@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 
 from rich.console import Console
-from rich.text import Text
 
 from slm_lab.charts.search_summary import confirmed_table, confirmed_text
 from slm_lab.cli.display import screen
@@ -140,9 +139,7 @@ def _show_failures(run: SearchRun) -> None:
     study_state = run.search.study_state
     failed = study_state.of(Status.FAILED)
     for state in failed:
-        print(
-            f"t{state.trial} failed: {error_summary(str(state.error))}", file=sys.stderr
-        )
+        print(f"t{state.trial} failed: {error_summary(state.error)}", file=sys.stderr)
     if failed:
         logs = run.folder / "log"
         counts = f"{len(failed)} of {len(study_state.trials)} trials failed"
@@ -175,7 +172,7 @@ def _show_confirmed(console: Console, run: SearchRun) -> None:
         message = (
             f"result: t{best.trial} with {confirmed_text(best)}, {files[best.trial]}"
         )
-        screen.print_line(console, Text(message, "bold"))
+        screen.print_line(console, message, "bold")
     for result in study_state.confirmed.values():
         if result.error is not None:
             why = error_summary(result.error)

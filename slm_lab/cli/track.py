@@ -3,7 +3,6 @@
 import sys
 
 from rich.console import Console
-from rich.text import Text
 
 from slm_lab.cli.display.screen import print_line
 from slm_lab.core.errors import LabError
@@ -48,5 +47,5 @@ def _usable(console: Console, names: tuple[str, ...]) -> tuple[str, ...]:
         print(f"{error}; the training goes on without", file=sys.stderr)
         return ()
     text = f"tracked by {', '.join(names)}, as before; --track none ends that"
-    print_line(console, Text(text, "yellow"))
+    print_line(console, text, "yellow")
     return names

@@ -3,7 +3,6 @@
 import sys
 
 from rich.console import Console
-from rich.text import Text
 
 from slm_lab.cli.dispatch import import_modules
 from slm_lab.cli.display import screen
@@ -16,8 +15,7 @@ from slm_lab.core.text import count_text, error_summary, significant
 from slm_lab.doctor.diagnosis import FEWEST_SEEDS, diagnose
 from slm_lab.studies.resolve import resolve_names
 from slm_lab.studies.treat.plan import TreatRequest, make_plan
-from slm_lab.studies.treat.results import Effect
-from slm_lab.studies.treat.run import TreatRun, treat_document
+from slm_lab.studies.treat.run import Effect, TreatRun, treat_document
 
 
 def treat(request: TreatRequest, caller: ParentProgram) -> int:
@@ -91,7 +89,7 @@ def _conclude(console: Console, run: TreatRun) -> int:
     )
     for graph in graphs[:1]:
         screen.print_line(console, f"graph {graph}")
-    screen.print_line(console, Text(results.sentence, "bold"))
+    screen.print_line(console, results.sentence, "bold")
     best = results.best
     if best is not None and best.folder is not None:
         command = run.command(["run", f"train@{best.folder}"])

@@ -36,6 +36,11 @@ def listed(value: Any) -> list[Any]:
     return [value]
 
 
+def listed_texts(value: Any) -> tuple[str, ...]:
+    """The texts of what `listed` returns."""
+    return tuple(map(str, listed(value)))
+
+
 def import_plugins(modules: Sequence[str]) -> None:
     """Imports the modules that register parts from outside this package. Modules in the
     working directory are found. Raises UsageError if one does not import. Signals wait

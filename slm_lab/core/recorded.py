@@ -37,6 +37,13 @@ def recordable_text(text: str, longest: int = LONGEST_TEXT) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
+def finite(number: float) -> float | None:
+    """The number as JSON has it: None for NaN and infinities."""
+    if isfinite(number):
+        return number
+    return None
+
+
 def value_at(tree: Any, path: str, default: Any = None) -> Any:
     """The value at a dotted path of recorded JSON, which may be damaged. `default` if
     there is no value of the default's type. A default that is a float stands for any

@@ -96,11 +96,11 @@ def duration_text(seconds: float) -> str:
     return f"{minutes}:{rest:02}"
 
 
-def error_summary(error: str) -> str:
+def error_summary(error: object) -> str:
     """The line of an error that says what happened. In a traceback it is the line of
     the last exception, such as "ValueError: …", without notes. Otherwise it is the
     first line. A leading "Session 0: " is kept."""
-    whole = error.strip()
+    whole = str(error).strip()
     match = _SESSION.match(whole)
     session = ""
     if match:

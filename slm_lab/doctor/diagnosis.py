@@ -104,15 +104,13 @@ def diagnose(
         try:
             saved = find_agent(
                 run=record.where,
-                which=None,
-                session=None,
                 data_dir=data_dir,
                 imports=imports,
                 trust=trust,
             )
             of_agent = list(measured.findings(build_policy(*saved), record.spec))
         except LabError as error:
-            unseen = error_summary(str(error))
+            unseen = error_summary(error)
         return record.where, findings_of(record, of_agent, judges_short), unseen
 
 
@@ -254,7 +252,7 @@ def weak_claim(record: RunRecord, histories: Histories) -> Iterator[Finding]:
     more = "meta.max_run"
     if record.meta.distributed is False:
         more = "meta.max_session"
-    play = _command(record, "eval")
+    play = _command(record, ["run", f"eval@{record.place}"])
     few = [
         (f"{count:,.0f} of at least {least} {what}", advice)
         for count, least, what, advice in (
@@ -279,17 +277,14 @@ first."""
 def _resume(record: RunRecord) -> str:
     if record.archive is not None:
         return "resume it where it was trained: a shared run has only an agent"
-    return f"resume it: {_command(record, 'train')}"
-
-
-def _command(record: RunRecord, mode: str) -> str:
-    """The command that does this with the run."""
     run = record.run_dir
-    modules = named_by([run.spec_file], RUN_BLOCK)
-    if mode != "train":
-        return command_text(["run", f"{mode}@{record.place}"], modules)
     words = resume_words(run.root, run.is_search, value_at(record.spec, "meta.cluster"))
-    return command_text(words, modules)
+    return f"resume it: {_command(record, words)}"
+
+
+def _command(record: RunRecord, words: Sequence[str]) -> str:
+    """The command with these words, which imports the modules that the run names."""
+    return command_text(words, named_by([record.run_dir.spec_file], RUN_BLOCK))
 
 
 def _why(end: SessionResult) -> str:

@@ -117,6 +117,14 @@ def _reward_scale(history: SessionHistory) -> float:
     return 1.0
 
 
+def _steps_ahead(history: SessionHistory) -> float:
+    """The steps that γ looks ahead; infinite without a discount."""
+    gamma = history.key("agent.algorithm.gamma", 1.0)
+    if gamma < 1:
+        return 1 / float(1 - gamma)
+    return np.inf
+
+
 def _power_of_ten(number: float) -> float:
     return float(f"1e{round(np.log10(number))}")
 
@@ -124,13 +132,12 @@ def _power_of_ten(number: float) -> float:
 def tiny_rewards(history: SessionHistory) -> Iterator[Finding]:
     """Rewards that no normalisation scales up: van Hasselt et al. 2016,
     arXiv:1602.07714."""
-    gamma = history.key("agent.algorithm.gamma", 1.0)
     returns = np.abs(history.values("mean_return"))
     lengths = history.episode_lengths()
     normalized = ("env.normalize_reward", "agent.algorithm.normalize_v_targets")
     if not any(map(history.key, normalized)) or not (len(returns) and len(lengths)):
         return
-    horizon = min(lengths.max(), 1 / (1 - gamma) if gamma < 1 else np.inf)
+    horizon = min(lengths.max(), _steps_ahead(history))
     scale = 1.0
     if history.key("env.normalize_reward"):
         scale = _reward_scale(history)
@@ -149,7 +156,6 @@ def impossible_values(history: SessionHistory) -> Iterator[Finding]:
     """|Q| beyond Σ γ^t |r|, with the entropy bonus: van Hasselt et al. 2015,
     arXiv:1509.06461."""
     q = np.abs(history.values("q_value", 0.5))
-    gamma = history.key("agent.algorithm.gamma", 1.0)
     returns = np.abs(history.values("mean_return"))
     lengths = history.episode_lengths()
     if not (len(q) and len(returns) and len(lengths)) or history.key(
@@ -161,7 +167,9 @@ def impossible_values(history: SessionHistory) -> Iterator[Finding]:
     reward = returns.max() / lengths.min() * history.key("env.reward_scale", 1.0)
     if "sign" in (scale, clip) or isinstance(clip, float):
         reward = min(reward, clip if isinstance(clip, float) else 1.0)
-    horizon = lengths.max() if gamma >= 1 else 1 / (1 - gamma)
+    horizon = _steps_ahead(history)
+    if horizon == np.inf:
+        horizon = lengths.max()
     bonus = np.nan_to_num(history.late("alpha") * history.late("entropy"))
     bound = (reward + max(bonus, 0.0)) * horizon
     if median(q) > 3 * bound:
@@ -202,10 +210,9 @@ def cut_episodes(history: SessionHistory) -> Iterator[Finding]:
     2017, arXiv:1712.00378."""
     limit = history.key("env.max_t")
     lengths = history.episode_lengths()
-    gamma = history.key("agent.algorithm.gamma", 1.0)
-    if limit is None or not len(lengths) or not isinstance(gamma, int | float):
+    if limit is None or not len(lengths):
         return
-    ahead = min(1 / (1 - gamma) if gamma < 1 else np.inf, LONG_SIGHT)
+    ahead = min(_steps_ahead(history), LONG_SIGHT)
     usual = min(median(lengths), history.random_length or np.inf)
     if usual >= 0.99 * limit and 4 * limit < ahead:
         yield history.finding(
@@ -218,17 +225,15 @@ def cut_episodes(history: SessionHistory) -> Iterator[Finding]:
 def short_sight(history: SessionHistory) -> Iterator[Finding]:
     """Rewards that hardly count after a few of an episode's steps: Sutton and Barto
     2018, section 3.3."""
-    gamma = history.key("agent.algorithm.gamma")
-    lengths = history.episode_lengths()
-    if not isinstance(gamma, int | float) or gamma >= 1 or not len(lengths):
-        return
-    ahead = 1 / (1 - gamma)
-    if ahead < SHORT_SIGHT and lengths.max() > 10 * ahead:
+    gamma = history.key("agent.algorithm.gamma", 1.0)
+    ahead = _steps_ahead(history)
+    longest = history.episode_lengths().max(initial=0.0)
+    if ahead < SHORT_SIGHT and longest > 10 * ahead:
         yield history.finding(
             "the agent does not look far ahead",
             f"agent.algorithm.gamma {text(gamma)} counts a reward "
             f"{2 * ahead:.0f} steps ahead by {gamma ** (2 * ahead):.0%}; an episode "
-            f"has up to {text(lengths.max())} steps",
+            f"has up to {text(longest)} steps",
             higher("agent.algorithm.gamma", by=(1,), least=USUAL_GAMMA),
         )
 

@@ -154,7 +154,7 @@ class ComparisonRecord:
             for log in self.folder.glob(COMPARISON_LOG.format("*")):
                 list(EventLog(log).read())
         except UsageError as error:
-            return error_summary(str(error))
+            return error_summary(error)
         return ""
 
     @property

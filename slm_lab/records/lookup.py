@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from slm_lab.core.errors import MissingRunError, Problem, SpecError, UsageError
+from slm_lab.core.errors import MissingRunError, SpecError, UsageError
 from slm_lab.core.files import may_be_read
 from slm_lab.core.recorded import recordable_text
 from slm_lab.core.registry import suggestion
@@ -324,8 +324,6 @@ def resolve_spec_name(spec_file: str, spec_name: str | None) -> str:
 def required_seed(run_dir: RunDir, seed: int | None) -> int:
     """The root seed in the run's spec file. Raises SpecError if it was removed."""
     if seed is None:
-        problem = Problem(
-            "meta.random_seed", "must be the seed that the run was started with", None
-        )
-        raise SpecError(str(run_dir.spec_file), [problem])
+        message = "must be the seed that the run was started with"
+        raise SpecError.of(str(run_dir.spec_file), "meta.random_seed", message, None)
     return seed

@@ -60,11 +60,10 @@ def resumed(
 def read_origin(run_dir: RunDir) -> dict[str, Any]:
     """The block of a run to be resumed. Raises UsageError if this version cannot resume
     the run's format, SpecError if its spec file cannot be read."""
+    where = str(run_dir.spec_file)
     origin = read_file(run_dir.spec_file).get(RUN_BLOCK, {})
     if not isinstance(origin, dict):
-        raise SpecError(
-            str(run_dir.spec_file), [Problem(RUN_BLOCK, "must be a block {…}")]
-        )
+        raise SpecError.of(where, RUN_BLOCK, "must be a block {…}")
     check_format(run_dir.root, origin.get("format"))
     for start in starts_of(origin):
         sets = None
@@ -73,13 +72,10 @@ def read_origin(run_dir: RunDir) -> dict[str, Any]:
         if not isinstance(sets, list) or not all(
             isinstance(text, str) for text in sets
         ):
-            problem = Problem(f"{RUN_BLOCK}.set", "must be a list of key=value")
-            raise SpecError(str(run_dir.spec_file), [problem])
+            raise SpecError.of(where, f"{RUN_BLOCK}.set", "must be a list of key=value")
         if not isinstance(start.get("packages"), dict):
-            problem = Problem(
-                f"{RUN_BLOCK}.packages", "must be a block {name: version}"
-            )
-            raise SpecError(str(run_dir.spec_file), [problem])
+            message = "must be a block {name: version}"
+            raise SpecError.of(where, f"{RUN_BLOCK}.packages", message)
     return origin
 
 

@@ -143,7 +143,8 @@ def overview_of(run_dir: RunDir) -> Overview:
         due = [row.values for row in rows if _is_due(row, spec)]
         speed = sum(values.get("fps", 0.0) for values in due)
     final_return = metrics.get("final_return")
-    recent = [row.values["recent_return"] for row in rows if _has_return(row)]
+    known = [row.values.get("recent_return") for row in rows]
+    recent = [value for value in known if value is not None]
     if recent and (is_training or final_return is None):
         final_return = sum(recent) / len(recent)
     return Overview(
@@ -397,10 +398,6 @@ def _is_due(row: LastRow, spec: object) -> bool:
     frames = value_at(spec, "meta.log_frequency", 0.0)
     speed = row.values.get("fps")
     return not frames or not speed or row.age < SLACK + 3 * frames / speed
-
-
-def _has_return(row: LastRow) -> bool:
-    return "recent_return" in row.values
 
 
 def _size(folder: Path) -> int:

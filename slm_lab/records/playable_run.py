@@ -169,11 +169,11 @@ class PlayableRun:
 
 def find_agent(
     run: str,
-    which: Which | None,
-    session: int | None,
     data_dir: Path,
     imports: Sequence[str],
     trust: bool,
+    which: Which | None = None,
+    session: int | None = None,
 ) -> tuple[PlayableRun, AgentCheckpoint]:
     """The run that `find_folder` finds, and an agent of it: see `slm_lab.load`."""
     if which not in (None, *PARTS):

@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from slm_lab.core.errors import CheckpointError, UsageError
-from slm_lab.core.recorded import value_at
+from slm_lab.core.recorded import finite, value_at
 from slm_lab.metrics.reader import NO_ROWS, RowFile
 from slm_lab.metrics.trial_state import Status
 from slm_lab.records.event_log import Interrupted, StudyState
@@ -124,10 +124,7 @@ class TrialProgress:
         rows = self._rows.get(session, NO_ROWS)
         if not len(rows) or column not in rows.columns:
             return None
-        value = float(rows[column][-1])
-        if np.isfinite(value):
-            return value
-        return None
+        return finite(float(rows[column][-1]))
 
 
 @final

@@ -222,8 +222,8 @@ class RunRecord:
         recorded = self.spec.get("meta")
         has_env = value_at(self.spec, "env.name") is not None
         if not has_env or not isinstance(recorded, Mapping):
-            problem = Problem(self.name, "must have blocks env and meta")
-            raise SpecError(str(self.spec_file), [problem])
+            message = "must have blocks env and meta"
+            raise SpecError.of(str(self.spec_file), self.name, message)
         keys = {key: recorded[key] for key in KEYS_OF_META if key in recorded}
         try:
             return MetaSpec.model_validate(keys)
@@ -401,7 +401,7 @@ class RunRecord:
                 try:
                     table = self._row_cache.read(paths, file)
                 except UsageError as error:
-                    problems.append(error_summary(str(error)))
+                    problems.append(error_summary(error))
                     continue
                 if len(table):
                     tables[session] = table

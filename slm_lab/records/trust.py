@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from slm_lab.core.errors import Problem, SpecError, UsageError
+from slm_lab.core.errors import SpecError, UsageError
 from slm_lab.core.plugins import code_name, is_covered, module_in, refuse_inside
 from slm_lab.core.text import escape_line
 from slm_lab.records.event_log import Copied, EventLog, Proposed
@@ -96,9 +96,8 @@ def recorded_imports(
     if not isinstance(recorded, list) or not all(
         isinstance(name, str) for name in recorded
     ):
-        raise SpecError(
-            str(file), [Problem(f"{block}.imports", "must be a list of module names")]
-        )
+        message = "must be a list of module names"
+        raise SpecError.of(str(file), f"{block}.imports", message)
     return tuple(recorded)
 
 
@@ -212,7 +211,7 @@ def own_imports(file: Path) -> tuple[str, ...]:
         part.isidentifier() for name in modules for part in name.split(".")
     ):
         message = "must be a list of module names, without .py"
-        raise SpecError(str(file), [Problem(IMPORTS, message, modules)])
+        raise SpecError.of(str(file), IMPORTS, message, modules)
     return tuple(modules)
 
 

@@ -223,7 +223,7 @@ class VideoRecorder:
                 self._last = frame
         except Exception as error:  # any simulator's, or the disk's
             self._failed = True
-            what = " ".join(error_summary(str(error)).split()) or type(error).__name__
+            what = " ".join(error_summary(error).split()) or type(error).__name__
             message = (
                 f"meta.record_video: no video at frame {frame}, and none from now on: "
                 f"{what}"

@@ -221,7 +221,7 @@ def _try_to_measure(spec: EnvSpec, seconds: float) -> RandomReturn:
     try:
         return measure_random_return(spec, EPISODES, seconds)._replace(seconds=seconds)
     except EnvironmentFailedError as error:
-        why = f"{spec.name} failed: {error_summary(str(error))}"
+        why = f"{spec.name} failed: {error_summary(error)}"
     except LabError as error:
         why = str(error)
     except (Exception, SystemExit) as error:  # from the user's environment

@@ -28,6 +28,7 @@ from slm_lab.core.errors import (
 from slm_lab.core.process import importing
 from slm_lab.core.recorded import differences, value_at
 from slm_lab.core.text import count_text
+from slm_lab.core.values import leaves
 from slm_lab.records.lock import RunLock
 from slm_lab.records.lookup import required_seed
 from slm_lab.records.origin import provenance, read_origin, starts_of
@@ -336,7 +337,7 @@ def _may_change(path: str, spec: Spec, frame: int) -> bool:
         return path != "meta.random_seed"
     block, _, key = path.partition(".")
     if block == "agent":
-        return not any(key == fixed for fixed in FIXED_AGENT)
+        return key not in FIXED_AGENT
     if block == "env":
         # actors of the learner's process save their environments with its queue
         is_free = _concerns_simulator(path, spec.env) and not spec.meta.has_local_actors
@@ -496,16 +497,9 @@ def kept_notes(spec: Spec, begins_at: int = 0) -> Iterator[str]:
 def _bytes_per_step(log: "AppendLog") -> int:
     """The bytes that a step of one environment takes in a file."""
     nothing = log.content(0, 0)
-    arrays = [value for value in _leaves(nothing) if isinstance(value, np.ndarray)]
+    values = leaves(nothing).values()
+    arrays = [value for value in values if isinstance(value, np.ndarray)]
     return sum(math.prod(array.shape[1:]) * array.itemsize for array in arrays)
-
-
-def _leaves(tree: Any) -> Iterator[Any]:
-    if isinstance(tree, Mapping):
-        for value in tree.values():
-            yield from _leaves(value)
-    else:
-        yield tree
 
 
 def _capacity(agent: "LearningAgent") -> int:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from slm_lab.core.errors import Problem, SpecError
+from slm_lab.core.errors import SpecError
 from slm_lab.records.run_source import RunSource
 from slm_lab.spec.override import parse_setting
 from slm_lab.spec.schema.spec import Spec
@@ -29,7 +29,7 @@ def one_training(source: RunSource) -> tuple[RunSource, Spec]:
         spec.meta.distributed is False and spec.meta.max_session > 1
     ):
         message = "must be 1: the command counts the seeds"
-        raise SpecError(where, [Problem("meta.max_session", message)])
+        raise SpecError.of(where, "meta.max_session", message)
     check_spaces(where, spec)
     check_machine(where, spec)
     return source, spec

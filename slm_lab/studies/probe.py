@@ -514,12 +514,7 @@ class Progress(NamedTuple):
 
     def since(self, start: "Progress") -> "Progress":
         """The difference from an earlier progress."""
-        return Progress(
-            counts=self.counts - start.counts,
-            frames=self.frames - start.frames,
-            seconds=self.seconds - start.seconds,
-            part_seconds=self.part_seconds - start.part_seconds,
-        )
+        return Progress(*(now - then for now, then in zip(self, start, strict=True)))
 
 
 @final

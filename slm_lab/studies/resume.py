@@ -27,6 +27,7 @@ from slm_lab.spec.budget import decays, stretched
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.override import parse_setting
 from slm_lab.spec.read import find_file, read_file
+from slm_lab.spec.schema.rules import is_within
 from slm_lab.spec.schema.spec import ROWS, Spec
 from slm_lab.storage.manifest import FORMAT, Manifest
 from slm_lab.storage.result import Ending
@@ -164,7 +165,7 @@ def check_same(
     changed = [
         f"{path} {json.dumps(old)} (now {json.dumps(new)})"
         for path, old, new in differences(before.to_json(), now.to_json())
-        if not any(path == key or path.startswith(f"{key}.") for key in ignored)
+        if not any(is_within(path, key) for key in ignored)
     ]
     if changed:
         raise UsageError(
@@ -180,14 +181,10 @@ def with_known_precision(spec: Spec) -> Spec:
     if unknown:
         from slm_lab.agent.from_spec.net import with_precision  # imports torch
 
-        known = {
-            key: {"precision": with_precision(net).precision}
-            for key, net in unknown.items()
-        }
-        nets = {
-            key: getattr(agent, key).model_copy(update=values)
-            for key, values in known.items()
-        }
+        nets = {}
+        for key, net in unknown.items():
+            known = {"precision": with_precision(net).precision}
+            nets[key] = getattr(agent, key).model_copy(update=known)
         spec = spec.model_copy(update={"agent": agent.model_copy(update=nets)})
     return spec
 
@@ -224,7 +221,7 @@ def resumed_spec(
             path, f"the run was started with {json.dumps(old)}; start a new run", new
         )
         for path, old, new in differences(saved.to_json(), spec.to_json())
-        if not any(path == key or path.startswith(f"{key}.") for key in may_change)
+        if not any(is_within(path, key) for key in may_change)
     ]
     if problems:
         raise SpecError(f"-s for train@{run_dir.root}", problems)
@@ -424,9 +421,8 @@ def check_budget(
             why = (
                 f"the run has trained {reached:,} frames already; set at least as many"
             )
-            raise SpecError(
-                f"-s for train@{run_dir.root}", [Problem("env.max_frame", why, budget)]
-            )
+            where = f"-s for train@{run_dir.root}"
+            raise SpecError.of(where, "env.max_frame", why, budget)
 
 
 def _versions(start: Mapping[str, Any]) -> dict[str, str]:

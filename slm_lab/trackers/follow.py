@@ -152,7 +152,7 @@ def main() -> None:
         import_plugins(request["imports"])
         callbacks = [make_callback(name) for name in request["trackers"]]
     except LabError as error:
-        print(f"{error_summary(str(error))}; the training goes on", flush=True)
+        print(f"{error_summary(error)}; the training goes on", flush=True)
         return
     for part in callbacks:
         if isinstance(part, Tracker):

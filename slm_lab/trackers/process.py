@@ -89,7 +89,11 @@ class TrackerProcess:
         ]
         for thread in self._threads:
             thread.start()
-        self._tell(json.dumps(request))
+        stdin = self._process.stdin
+        assert stdin is not None
+        with suppress(OSError):  # it has ended, and has said why
+            stdin.write(f"{json.dumps(request)}\n")
+            stdin.flush()
 
     def __enter__(self) -> Self:
         return self
@@ -124,14 +128,6 @@ class TrackerProcess:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-
-    def _tell(self, line: str) -> None:
-        process = self._process
-        assert process is not None
-        assert process.stdin is not None
-        with suppress(OSError):  # it has ended, and has said why
-            process.stdin.write(f"{line}\n")
-            process.stdin.flush()
 
     def _print(self) -> None:
         assert self._process is not None

@@ -285,8 +285,10 @@ class _Feed:
                 self._tracker.summarise(tracked, results, self._frame(session))
                 self._add_graphs(tracked, record.session_graphs(session))
         metrics = trial_metrics(record.run_dir, record.trial)
+        speeds = value_at(metrics, "throughput", {})
+        numbers = {**_numbers(metrics), **_numbers(speeds)}
         newest = max(map(self._frame, self._sessions))
-        self._tracker.summarise(self._main(), _trial_numbers(metrics), newest)
+        self._tracker.summarise(self._main(), numbers, newest)
         if _endings(record)[TRIAL] is not Ending.INTERRUPTED:  # its user waits
             self._add_results()
         self._close()
@@ -419,12 +421,6 @@ def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def _trial_numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics of a Trial, and its speeds."""
-    speeds = value_at(metrics, "throughput", {})
-    return {**_numbers(metrics), **_numbers(speeds)}
-
-
 def _zip(source: str, folder: Path) -> Path:
     """The best agent of a run as a file in `folder`. Raises LabError."""
     from slm_lab.export.export import export_agent, file_name  # imports torch
@@ -432,8 +428,6 @@ def _zip(source: str, folder: Path) -> Path:
 
     saved, agent = find_agent(
         run=source,
-        which=None,
-        session=None,
         data_dir=Path(source).parent,
         imports=(),
         trust=True,  # the training has imported the same modules

@@ -174,9 +174,9 @@ class StudyTable(LiveTable):
                 continue
             self._logged[trial] = stage
             if is_retried:
-                text = f" restarts: {error_summary(str(state.last_failure))}"
+                text = f" restarts: {error_summary(state.last_failure)}"
             elif state.status is Status.FAILED:
-                text = f" failed: {error_summary(str(state.error))}"
+                text = f" failed: {error_summary(state.error)}"
             else:
                 text = self._change(state, before)
             if not self.is_live or is_retried or state.status in self.TOLD:

@@ -126,10 +126,9 @@ def guarded_output() -> Iterator[Callable[[], str | None]]:
     sys.stderr = cast(TextIO, error)
 
     def failure() -> str | None:
-        if out is not None:
-            out.flush()
         if out is None:
             return None
+        out.flush()
         return out.failure
 
     try:

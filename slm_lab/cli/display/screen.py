@@ -57,9 +57,12 @@ def wide_console(quiet: bool = False) -> Console:
     )
 
 
-def print_line(console: Console, line: str | Text) -> None:
-    """Prints a line without wrapping, so that paths and commands can be copied."""
-    console.print(line, markup=False, emoji=False, highlight=False, soft_wrap=True)
+def print_line(console: Console, line: str | Text, style: str = "") -> None:
+    """Prints a line without wrapping, so that paths and commands can be copied. `style`
+    is of a plain text."""
+    if isinstance(line, str):
+        line = Text(line, style)
+    console.print(line, soft_wrap=True)
 
 
 def print_heading(
@@ -71,7 +74,7 @@ def print_heading(
     for note in notes:
         if console.quiet:
             print(note, file=sys.stderr)
-        print_line(console, Text(note, "yellow"))
+        print_line(console, note, "yellow")
 
 
 def print_table(

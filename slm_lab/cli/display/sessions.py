@@ -272,7 +272,7 @@ class SessionsTable(LiveTable):
         return time_left(self._max_frame - frames, speed)
 
     def _print(self, line: str, style: str = "") -> None:
-        print_line(self._console, Text(f"{time.strftime('%H:%M:%S')} {line}", style))
+        print_line(self._console, f"{time.strftime('%H:%M:%S')} {line}", style)
 
     def _frames_of_budget(self, frame: int) -> str:
         return f"{frame:,} / {short_count(self._max_frame)}"

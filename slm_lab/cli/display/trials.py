@@ -61,7 +61,7 @@ class TrialsTable(StudyTable):
             self._console.print(self._table(count))
             more = len(self._state.trials) - count
             if more > 0:
-                print_line(self._console, Text(f"and {more} more in the table", "dim"))
+                print_line(self._console, f"and {more} more in the table", "dim")
 
     @override
     def _picture(self) -> RenderableType:

@@ -123,7 +123,7 @@ def run_guarded(app: Callable[[], object]) -> NoReturn:
 
 def _unexpected(error: Exception) -> str:
     """A line about a bug of the lab, whose traceback goes to a file."""
-    what = f"unexpected {type(error).__name__}: {error_summary(str(error))}"
+    what = f"unexpected {type(error).__name__}: {error_summary(error)}"
     trace = "".join(traceback.format_exception(error))
     command = shlex.join(["slm-lab", *public_words(sys.argv[1:])])
     try:

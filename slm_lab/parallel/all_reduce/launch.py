@@ -152,7 +152,7 @@ def train_in_step(
             status_board.clock_slots[task.session] = status_board.at_barrier[
                 task.session
             ] = 0
-        reason = error_summary(str(cause.error))
+        reason = error_summary(cause.error)
         why = f"rank {tasks[0].workers.index(cause.session)} has ended: {reason}"
 
 

@@ -14,11 +14,9 @@ from slm_lab.records.training_record import (
     record_file_name,
     write_record,
 )
-from slm_lab.spec.load import warnings_held
 from slm_lab.spec.parse import parse
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.run_dir import safe_name
-from slm_lab.studies.one_training import one_training
 
 
 class PlannedRow(NamedTuple):
@@ -146,27 +144,6 @@ class BenchmarkPlan:
 
 def _is_finished(record: TrainingRecord | None) -> bool:
     return record is not None and record.ending == "finished"
-
-
-@warnings_held()
-def planned_row(
-    name: str,
-    method: str | None,
-    source: RunSource,
-    seeds: Sequence[int],
-    bound: float | None,
-) -> PlannedRow:
-    """A row whose spec is checked. It is one training, even where the spec repeats it.
-    Raises SpecError, UsageError."""
-    source, spec = one_training(source)
-    return PlannedRow(
-        name=name,
-        method=method or spec.agent.algorithm.name,
-        source=source,
-        spec=spec,
-        seeds=tuple(seeds),
-        bound=bound,
-    )
 
 
 def drop_seed(spec: Spec) -> dict[str, Any]:

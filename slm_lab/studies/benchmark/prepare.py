@@ -9,9 +9,11 @@ from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins
 from slm_lab.recipes.recipe import is_algorithm
 from slm_lab.records.run_source import RunSource
-from slm_lab.studies.benchmark.plan import BenchmarkPlan, PlannedRow, planned_row
+from slm_lab.spec.load import warnings_held
+from slm_lab.studies.benchmark.plan import BenchmarkPlan, PlannedRow
 from slm_lab.studies.benchmark.run import BenchmarkRun
 from slm_lab.studies.benchmark.suite import SuiteRow, read_suite, shipped_suites
+from slm_lab.studies.one_training import one_training
 from slm_lab.studies.resolve import resolve_names
 
 
@@ -52,7 +54,8 @@ def _is_chosen(request: BenchmarkRequest, row: SuiteRow) -> bool:
 
 def _planned(request: BenchmarkRequest, row: SuiteRow) -> PlannedRow:
     """The row with its spec: its words may name a recipe, a template or a file. Imports
-    the modules of the spec. Raises UsageError for a recipe without an environment."""
+    the modules of the spec. It is one training, even where the spec repeats it. Raises
+    SpecError, and UsageError for a recipe without an environment."""
     sets = (*row.sets, *request.source.sets)
     name = row.spec_name
     is_recipe = is_algorithm(row.file)
@@ -70,10 +73,13 @@ def _planned(request: BenchmarkRequest, row: SuiteRow) -> PlannedRow:
     )
     source = resolve_names(source)
     import_plugins(source.imports)
-    return planned_row(
+    with warnings_held():
+        source, spec = one_training(source)
+    return PlannedRow(
         name=row.name,
-        method=row.method,
+        method=row.method or spec.agent.algorithm.name,
         source=source,
+        spec=spec,
         seeds=row.seeds,
         bound=row.bound,
     )

@@ -16,7 +16,7 @@ from typing_extensions import override
 from slm_lab.charts.axis import RETURNS, TOTAL_FRAMES
 from slm_lab.charts.trainings import read_trial
 from slm_lab.core.errors import UsageError
-from slm_lab.core.recorded import value_at
+from slm_lab.core.recorded import finite, value_at
 from slm_lab.core.types import FloatArray
 from slm_lab.metrics.lines import Line
 from slm_lab.metrics.reader import Rows
@@ -250,16 +250,9 @@ def _measured_facts(run: RunRecord) -> dict[str, Any]:
     facts["frames"] = int(max(rows[TOTAL_FRAMES.column][-1] for rows in tables))
     facts["wall_seconds"] = float(max(rows["wall_t"][-1] for rows in tables))
     for training in read_trial(run, TOTAL_FRAMES.file, RETURNS[0]).trainings:
-        facts["final_return"] = _known(training.final_return)
+        facts["final_return"] = finite(training.final_return)
         facts["curve"] = _curve(training.line, tables[0])
     return facts
-
-
-def _known(number: float) -> float | None:
-    """The number; None if it is NaN."""
-    if np.isfinite(number):
-        return number
-    return None
 
 
 def _evaluation(run: RunRecord) -> GreedyEpisodes | None:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import AfterValidator, Field, ValidationError
 
-from slm_lab.core.errors import Problem, SpecError, UsageError
+from slm_lab.core.errors import SpecError, UsageError
 from slm_lab.core.registry import nearest_name
 from slm_lab.spec.read import read_file
 from slm_lab.spec.schema.block import Block, problems_of
@@ -130,8 +130,7 @@ def read_suite(word: str) -> Suite:
         message = f"has {quoted} twice; give one of these runs a name"
         if len(names) > 1:
             message = f"has {quoted}, whose files have one name; rename one of them"
-        problem = Problem("runs", message)
-        raise SpecError(word, [problem])
+        raise SpecError.of(word, "runs", message)
     return Suite(file.stem, tuple(rows), content.episodes)
 
 

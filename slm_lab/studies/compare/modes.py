@@ -176,7 +176,7 @@ def _reject_cluster(where: str, base: Spec) -> None:
     message = (
         "a comparison measures this machine; leave it out with -s meta.cluster=null"
     )
-    raise SpecError(where, [Problem("meta.cluster", message, base.meta.cluster)])
+    raise SpecError.of(where, "meta.cluster", message, base.meta.cluster)
 
 
 def _specs(where: str, parsed: Mapping[Way, Parsed]) -> dict[str, Spec]:

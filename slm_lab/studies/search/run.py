@@ -34,7 +34,7 @@ from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.search import LISTS, Dimension, extremes
 from slm_lab.storage.run_dir import origin_of
-from slm_lab.studies.pool import Pool, Resources, local_resources, request_of
+from slm_lab.studies.pool import Pool, Resources, request_of, resources_for
 from slm_lab.studies.requirements import check_machine, check_spaces
 from slm_lab.studies.resume import (
     begin_run,
@@ -237,12 +237,7 @@ def _written(write: Callable[[], list[Path]]) -> list[Path]:
 def _resources(spec: Spec) -> Resources:
     """The resources of this machine or the cluster. Raises UsageError if a single trial
     does not fit."""
-    if spec.meta.cluster is None:
-        resources = local_resources(with_gpus=spec.meta.search_resources.gpu > 0)
-    else:
-        from slm_lab.parallel.ray.connect import size_of
-
-        resources = Resources(*size_of(spec.meta.cluster))
+    resources = resources_for([spec], jobs=None)
     resources.check(request_of(spec, spec.meta.search_resources, resources.cpus))
     return resources
 

@@ -59,9 +59,7 @@ class NoScheduler(Scheduler):
 
     @override
     def choose(self, waiting: Sequence[int]) -> int | None:
-        if waiting:
-            return waiting[0]
-        return None
+        return next(iter(waiting), None)
 
 
 @dataclass(eq=False)

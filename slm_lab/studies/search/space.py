@@ -5,7 +5,7 @@ from typing import Any, final
 
 import numpy as np
 
-from slm_lab.core.errors import Problem, SpecError
+from slm_lab.core.errors import SpecError
 from slm_lab.metrics.trial_state import Params
 from slm_lab.spec.budget import budget_of, stretched
 from slm_lab.spec.override import Setting, apply_settings
@@ -61,7 +61,7 @@ def check_has_search(where: str, base: Spec) -> None:
             "is missing: the keys to vary, as agent.algorithm.gamma__uniform: [0.9, "
             "0.999]"
         )
-        raise SpecError(where, [Problem("search", message)])
+        raise SpecError.of(where, "search", message)
 
 
 def _domain(dimension: Dimension) -> Any:

@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+from pydantic import TypeAdapter
+
 from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.process import usable_cores
 from slm_lab.core.text import error_summary
@@ -67,17 +69,7 @@ class Treatment(NamedTuple):
     @classmethod
     def of(cls, plan: Plan) -> "Treatment":
         """The treatment that a plan has recorded."""
-        remedies = [
-            TriedRemedy(
-                findings=tuple(remedy["findings"]),
-                settings=tuple(remedy["settings"]),
-                frame=remedy["frame"],
-                since=remedy["since"],
-                until=remedy["until"],
-            )
-            for remedy in plan.terms["remedies"]
-        ]
-        return cls(plan.terms["run"], plan.terms["frames"], tuple(remedies))
+        return TypeAdapter(cls).validate_python(plan.terms)
 
     def to_json(self) -> dict[str, Any]:
         """What a plan records."""
@@ -112,7 +104,7 @@ def make_plan(request: TreatRequest, findings: Sequence[Finding]) -> Plan | None
         try:
             fork = _fork_before(request.source, record, settings, cures)
         except LabError as error:
-            refused[settings] = error_summary(str(error))
+            refused[settings] = error_summary(error)
             continue
         # the same change in other words is tried once
         twins = (twin for twin, other in forks.items() if other.spec == fork.spec)

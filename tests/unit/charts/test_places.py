@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from slm_lab.charts.places import (
+from slm_lab.charts.search import (
     MISSING,
     MOST_CATEGORIES,
     number_places,
