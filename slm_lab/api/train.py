@@ -476,6 +476,8 @@ def _source(
     trust: bool,
 ) -> RunSource:
     """The options that all functions have."""
+    if sets is not None and not isinstance(sets, Mapping):
+        raise UsageError(f"sets = {sets!r:.60}: must be a dict from paths to values")
     return RunSource(
         sets=tuple(
             f"{path}={_json(f'sets[{path!r}]', value)}"

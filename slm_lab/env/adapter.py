@@ -151,9 +151,8 @@ class PolicyAdapter:
             if mask is None and not reader.is_in_info:
                 mask = reader.find(obs, {}, "act")
             if mask is None:
-                raise ValueError(
-                    f"a mask is missing: give it as mask=info[{reader.key!r}]"
-                )
+                keys = "".join(f"[{key!r}]" for key in reader.key.split("."))
+                raise ValueError(f"a mask is missing: give it as mask=info{keys}")
             return {**reader.parts(obs), MASK: reader.read(mask)}
         except LabError as error:
             raise ValueError(str(error)) from None

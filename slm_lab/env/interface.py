@@ -215,7 +215,7 @@ def step_fault(result: Any, space: AnySpace) -> str | None:
         return f"step() must return {STEP}, and returned {_described(result)}{hint}"
     obs, *numbers, info = result
     for name, value in zip(("reward", "terminated", "truncated"), numbers, strict=True):
-        if np.ndim(value) != 0 or value is None:
+        if np.ndim(value) != 0 or value is None or isinstance(value, str):
             what = "one number" if name == "reward" else "true or false"
             return f"{name} of step() must be {what}, and was {_described(value)}"
     if not isinstance(info, Mapping):

@@ -8,13 +8,15 @@ from dataclasses import replace
 import pytest
 import torch
 from pydantic import Field
+from torch import nn
 
 from slm_lab.agent.algorithm.actor_critic import ActorCritic
 from slm_lab.agent.algorithm.ppo import PPO
 from slm_lab.agent.fast.networks import array_net
 from slm_lab.agent.memory.on_policy import OnPolicyBatchReplay
+from slm_lab.agent.net.layers import EmptyLinear, init_heads
 from slm_lab.agent.net.mlp import MLPNet
-from slm_lab.core.errors import SpecError
+from slm_lab.core.errors import LabError, SpecError
 from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS
 from slm_lab.spec.json_schema import file_schema
 from slm_lab.spec.schema.memory import OnPolicyBatchReplaySpec
@@ -38,6 +40,18 @@ class OwnMemorySpec(OnPolicyBatchReplaySpec):
 
 class OwnNet(MLPNet):
     pass
+
+
+class FromScratch(nn.Module):
+    """A net of a package: linear heads alone, of which `forward` gives `outputs`."""
+
+    def __init__(self, spec, obs_shape, heads, generator):
+        super().__init__()
+        self.heads = nn.ModuleList(EmptyLinear(obs_shape[0], h.dim) for h in heads)
+        init_heads(self.heads, heads, None, generator)
+
+    def forward(self, obs):
+        return self.outputs([head(obs) for head in self.heads])
 
 
 class OwnPPO(PPO):
@@ -127,3 +141,23 @@ def test_a_net_derived_from_one_of_ours_needs_no_constructor(name):
     plain = row.build().state_dict()
     assert all(torch.equal(t, plain[key]) for key, t in net.state_dict().items())
     assert array_net(net) is None
+
+
+@pytest.mark.parametrize(
+    ("outputs", "returned"),
+    [
+        (lambda heads: heads[0], "Tensor"),
+        (lambda heads: tuple(head[:, :1] for head in heads), r"\[\(2, 1\)\]"),
+        (lambda heads: (*heads, heads[0]), r"\[\(2, 2\), \(2, 2\)\]"),
+    ],
+)
+def test_a_net_without_an_output_per_head_is_one_line(outputs, returned, tmp_path):
+    """A policy whose output is too narrow would train, and never take some actions."""
+    NETS.register("FromScratch", None, f"{__name__}:FromScratch")
+    FromScratch.outputs = staticmethod(outputs)
+    message = (
+        r"agent.net.type = FromScratch: its forward must return a tuple with one "
+        rf"output per head, here of the shapes \[\(2, 2\)\], and returned {returned}$"
+    )
+    with pytest.raises(LabError, match=message):
+        run_session(own(agent__net__type="FromScratch"), tmp_path)

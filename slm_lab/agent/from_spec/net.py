@@ -48,7 +48,7 @@ from slm_lab.agent.net.torch_arc import (
 from slm_lab.core.errors import LabError, Problem
 from slm_lab.core.observation import FLOAT32, ObservationLayout, Part
 from slm_lab.core.registry import NETS
-from slm_lab.core.types import Shape
+from slm_lab.core.types import Array, Shape
 from slm_lab.spec.checks.images import convolution_fault, image_fault
 from slm_lab.spec.checks.observations import (
     action_fault,
@@ -106,7 +106,8 @@ def build_net(
     layout = obs
     if not isinstance(layout, ObservationLayout):
         layout = ObservationLayout(layout, FLOAT32)
-    read = _reader_of(spec, NETS.load(spec.type))
+    kind = NETS.load(spec.type)
+    read = _reader_of(spec, kind)
     body = _encoding_body(spec, layout, generator)
     if spec.RECURRENT:
         read = partial(read, obs_dtype=layout.dtype)
@@ -121,6 +122,8 @@ def build_net(
     recurrent = _recurrent_part(spec)
     if body is None:
         net = read(spec, obs_shape, heads, generator)
+        if read is kind:  # of another package
+            _check_outputs(net, spec, np.zeros((2, *obs_shape), layout.dtype), heads)
     elif recurrent is not None:
         _, encoder = recurrent
         net = _net_around_cell(
@@ -239,6 +242,25 @@ def _reader_of(spec: NetSpec, kind: Any) -> Reader:
             return partial(READERS[model], kind=kind)
     reader: Reader = kind
     return reader
+
+
+def _check_outputs(net: nn.Module, spec: NetSpec, obs: Array, heads: Heads) -> None:
+    """Raises LabError unless the net has an output of its width for each head. An
+    output that is too narrow would train without an error."""
+    is_training = net.training
+    net.eval()
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        outputs = net(torch.from_numpy(obs))
+    net.train(is_training)
+    actual: Any = type(outputs).__name__
+    if isinstance(outputs, tuple | list):
+        actual = [tuple(output.shape) for output in outputs]
+    expected = [(len(obs), head.dim) for head in heads]
+    if actual != expected:
+        raise LabError(
+            f"agent.net.type = {spec.type}: its forward must return a tuple with one "
+            f"output per head, here of the shapes {expected}, and returned {actual}"
+        )
 
 
 def with_precision(spec: NetSpec) -> NetSpec:

@@ -143,7 +143,8 @@ class SyncEnvs(RawEnvs):
         final_obs = obs[done_index]
         over = np.ones(len(done_index), np.bool_)
         for k, i in enumerate(done_index):
-            obs[i], info = self._begin(int(i), self.envs[i].reset)
+            # a default seed of its own would repeat one episode
+            obs[i], info = self._begin(int(i), partial(self.envs[i].reset, seed=None))
             over[k] = not info.get(CONTINUES, False)
         has_any = NUMBERS in infos[done_index[0]]
         numbers = None

@@ -68,9 +68,8 @@ def reword(
         return choice_message(details["input"], _literal_values(field.annotation))
     if kind in TYPES:
         nullable = field is not None and type(None) in get_args(field.annotation)
-        return (
-            f"must be {TYPES[kind]}{' or null' if nullable and len(loc) == 1 else ''}"
-        )
+        or_null = " or null" if nullable and len(loc) == 1 else ""
+        return f"must be {TYPES[kind]}{or_null}{_json_hint(kind, details['input'])}"
     for bound in () if field is None else field.metadata:
         if kind == "less_than_equal" and isinstance(bound, UpperBound):
             return bound.refusal(details["input"]) or ""
@@ -78,6 +77,15 @@ def reword(
     if kind == "none_required" and field is not None and field.description:
         message = field.description  # "must be null: …"
     return _bound(kind, details.get("ctx", {})) or message
+
+
+def _json_hint(kind: str, value: object) -> str:
+    """How to write a list or block that `-s` has taken as a string, because it is no
+    JSON."""
+    opening = {"a list": "[", "a block {…}": "{"}.get(TYPES[kind])
+    if opening and isinstance(value, str) and value.startswith(opening):
+        return ", in JSON: words have double quotes"
+    return ""
 
 
 def _bound(kind: str, context: Mapping[str, Any]) -> str:

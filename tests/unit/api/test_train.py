@@ -281,6 +281,11 @@ def test_a_spec_may_have_any_form(form, tmp_path, data, monkeypatch):
             UsageError,
             r"sets\['env.x'\] cannot",
         ),
+        (
+            {"spec": "ppo_cartpole", "sets": ["env.max_frame=100"]},
+            UsageError,
+            r"sets = \['env.max_frame=100'\]: must be a dict from paths to values",
+        ),
         ({"spec": "ppo_cartpol.json"}, SpecError, "did you mean ppo_cartpole.json"),
         ({"spec": "--help"}, SpecError, "there is no such file"),
         (

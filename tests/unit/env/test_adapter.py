@@ -160,3 +160,10 @@ def test_a_batch_needs_a_mask_for_each(env_spec, registered, obs, mask, message)
     with pytest.raises(ValueError, match=message):
         adapter.batch(zeros, np.ones((*mask, 3)))
     assert len(adapter.batch(np.zeros((4, 2), np.float32), np.ones((4, 3))).obs) == 4
+
+
+def test_a_missing_mask_is_asked_for_at_its_place_in_the_info(env_spec, registered):
+    name = registered("Masked-v0", Masked)
+    adapter = PolicyAdapter(env_spec(name, action_mask="info.rules.mask"))
+    with pytest.raises(ValueError, match=r"as mask=info\['rules'\]\['mask'\]$"):
+        adapter.batch(np.zeros(2, np.float32))

@@ -165,6 +165,16 @@ FAULTS = [
         (TWO, 1.0, [True] * 3, False, {}),
         r"terminated of step\(\) must be true or false",
     ),
+    (
+        "step",
+        (TWO, 1.0, "False", False, {}),
+        r"terminated of step\(\) must be true or false, and was 'False'",
+    ),
+    (
+        "step",
+        (TWO, "1", False, False, {}),
+        r"reward of step\(\) must be one number, and was '1'",
+    ),
 ]
 
 

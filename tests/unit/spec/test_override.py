@@ -52,6 +52,22 @@ def test_a_value_is_json_or_else_a_string(text, value):
     assert parse_setting(text) == ("a", value)
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("env.info_keys=[is_success]", "must be a list, in JSON: words have double"),
+        ("env.kwargs={name: maze}", "must be a block {…}, in JSON: words have double"),
+        ("env.info_keys=is_success", "must be a list"),
+        ("agent.net.hid_layers=[[x]", "must be a list, in JSON: words have double"),
+        ("env.max_frame=[1]", "must be a whole number"),
+    ],
+)
+def test_a_list_that_is_no_json_is_said_to_be_none(text, message):
+    (problem,) = problems(text)
+    _, _, words = problem.partition(": must")
+    assert f"must{words}".removesuffix(" quotes") == message
+
+
 def test_settings_are_applied_in_order_and_overrides_last():
     spec = load_spec(
         "demo",
