@@ -1,6 +1,7 @@
 """The command `example`: copies of the example package and of the benches."""
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,7 +51,8 @@ def list_examples() -> None:
 
 def copy_example(name: str, out: Path | None) -> None:
     """Copies an example to `out`, by default to the current folder under its own name.
-    Raises UsageError for an unknown name and for a place that exists."""
+    Raises UsageError for an unknown name, and for a place that exists or cannot be
+    written; then nothing is left there."""
     if name not in EXAMPLES:
         names = ", ".join(EXAMPLES)
         hint = suggestion(name, EXAMPLES)
@@ -61,11 +63,20 @@ def copy_example(name: str, out: Path | None) -> None:
         raise UsageError(f"--out {target}: the folder's name must be bench, its module")
     if target.exists():
         raise UsageError(f"{target} exists: name another place with --out")
-    if source.is_dir():
-        shutil.copytree(source, target, ignore=LEFT_OUT)
-    else:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)
+    try:
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=LEFT_OUT)
+        else:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+    except OSError as error:
+        reason = error.strerror
+        if isinstance(error, shutil.Error):
+            _, _, reason = error.args[0][0]  # of the first file
+        shutil.rmtree(target, ignore_errors=True)
+        with suppress(OSError):
+            target.unlink()
+        raise UsageError(f"cannot write {target}: {reason}") from error
     print_line(console(), f"wrote {target}; then: {_next_command(name, target)}")
 
 

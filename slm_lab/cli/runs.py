@@ -87,6 +87,7 @@ def list_runs(
             from slm_lab.spec.schema.messages import choice_message  # imports pydantic
 
             raise UsageError(f"{option} {word}: {choice_message(str(word), allowed)}")
+    _refuse_file(data)
     runs = [run for run in overviews_in(data) if run.matches(patterns, status, tags)]
     varied = varied_params(runs)
     sort_value = attrgetter(COLUMNS.get(sort or "", sort or "started"))
@@ -218,6 +219,7 @@ def tidy_runs(data: Path, dev: bool, failed: bool, older: str | None, yes: bool)
     age = None
     if older is not None:
         age = _parse_age(older)
+    _refuse_file(data)
     runs = selected(data, dev, failed, age)
     if not runs:
         none = "there is no folder"
@@ -241,6 +243,11 @@ def tidy_runs(data: Path, dev: bool, failed: bool, older: str | None, yes: bool)
             code = 1
             print_line(console, f"kept {name}: {reason}", "yellow")
     return code
+
+
+def _refuse_file(data: Path) -> None:
+    if os.path.isfile(data):
+        raise UsageError(f"--data {data}: must be a folder, not a file")
 
 
 def _parse_age(text: str) -> timedelta:

@@ -25,7 +25,9 @@ PAUSE = 1.0
 def watch(run: str, data: Path) -> int:
     """Shows a run until it ends, and returns the exit code. Raises UsageError."""
     run_dir, number = find_folder(run, data)
-    record = RunRecord(run_dir, number)
+    record = RunRecord(run_dir)
+    if number is not None:
+        record = record.trial_at(number)
     try:
         if record.is_search:
             _watch_search(record)

@@ -53,9 +53,12 @@ def import_plugins(modules: Sequence[str]) -> None:
             with stop_signals_blocked(), running_import_of(module):
                 imported = importlib.import_module(module)
         except (Exception, SystemExit) as error:
-            is_file = module.endswith(".py")
             name = module.removesuffix(".py").replace("/", ".")
-            why = f"write {name}, without .py" if is_file else import_failure(error)
+            why = import_failure(error)
+            if module[:1] in ("", "."):
+                why = "must be the name of a module, such as my_env"
+            elif module.endswith(".py"):
+                why = f"write {name}, without .py"
             raise UsageError(f"--import {module}: {why}") from error
         _refuse_folder(module, imported)
 

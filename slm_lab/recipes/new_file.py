@@ -11,6 +11,7 @@ import yaml
 from pydantic import BaseModel
 
 from slm_lab.core.errors import Problem, SpecError, UsageError
+from slm_lab.core.files import write_atomically
 from slm_lab.recipes.env_facts import EnvFacts
 from slm_lab.recipes.recipe import choose_recipe, plain_env
 from slm_lab.records.trust import IMPORTS
@@ -81,7 +82,7 @@ class NewFile:
             f"Observations: {facts.observations}",
             f"Actions: {facts.actions}",
         )
-        self.path.write_text(draft(spec, raw, title, imports), encoding="utf-8")
+        write_atomically(self.path, draft(spec, raw, title, imports).encode())
         return spec
 
     def _with_fix(self, problem: Problem) -> Problem:

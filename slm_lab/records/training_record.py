@@ -17,6 +17,9 @@ FORMAT = 1
 """The version of the files."""
 FIX = "put back the file, or delete it to train again"
 """What to do about a damaged file."""
+FIX_OF_FOLDER = "put back the file, or name a folder of results alone with --data"
+"""What to do about one in a folder that a user names: no benchmark may have written
+it."""
 TrainingEnding: TypeAlias = Literal["finished", "stopped", "failed"]
 
 
@@ -123,13 +126,13 @@ def write_record(folder: Path, record: TrainingRecord) -> Path:
     return file
 
 
-def read_record(file: Path) -> TrainingRecord:
+def read_record(file: Path, fix: str = FIX) -> TrainingRecord:
     """The record in a file. Raises UsageError if it cannot be read."""
     try:
         content = read_file(file)
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from None
-    record = validated(TrainingRecord, content, file, FIX)
+    record = validated(TrainingRecord, content, file, fix)
     if record.format != FORMAT:
         raise UsageError(
             f"{file} has format {record.format}, and this version reads {FORMAT}: "
@@ -147,4 +150,4 @@ def read_records(data: Path) -> list[TrainingRecord]:
             f"{data} holds no results; train a suite first: slm-lab benchmark SUITE "
             f"--data {data}"
         )
-    return [read_record(file) for file in files]
+    return [read_record(file, FIX_OF_FOLDER) for file in files]

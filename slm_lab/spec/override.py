@@ -31,7 +31,7 @@ class Setting(NamedTuple):
 def parse_setting(text: str) -> Setting:
     """ "a.b=3e-4" → ("a.b", 0.0003). Raises SpecError without "=" or key."""
     key, equals, value = text.partition("=")
-    if not equals or not key.strip():
+    if not equals or "" in key.strip().split("."):
         raise SpecError.of("-s", f"-s {text}", "must be key=value")
     check_text(text, f"-s {key}")
     try:

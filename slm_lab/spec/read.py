@@ -140,9 +140,11 @@ def shipped_files() -> list[Path]:
 
 def shipped_name(path: Path) -> str:
     """The name of a file in messages; for a shipped file, its path among the shipped
-    files."""
+    files. That of a run has its folder: all runs of a spec have files of this name."""
     if path.is_relative_to(SHIPPED):
         return path.relative_to(SHIPPED).as_posix()
+    if path.stem.endswith("_spec"):
+        return str(path)
     return path.name
 
 

@@ -5,6 +5,7 @@ The variants differ only in `meta.distributed`, `meta.max_session` and values de
 from these."""
 
 import logging
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -51,6 +52,8 @@ def make_plan(request: CompareRequest) -> Plan:
     variant, before anything runs."""
     source = request.source
     cores = usable_cores()
+    if request.threshold is not None and not math.isfinite(request.threshold):
+        raise UsageError(f"--threshold {request.threshold}: must be a finite return")
     modes = _modes(request)
     worker_counts = _worker_counts(request, cores)
     base = source.load(ALONE)

@@ -241,6 +241,16 @@ def test_a_damaged_result_is_named(tmp_path):
     assert f"{file.relative_to(tmp_path)} is damaged: seed" in done.err
 
 
+def test_a_folder_of_runs_is_answered_with_what_to_name_not_with_what_to_delete(
+    tmp_path,
+):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "small_spec.json").write_text("{}")
+    args = ["benchmark", "--report", "--data", "data"]
+    assert_bad_input(tmp_path, args, ["small_spec.json", "name a folder of results"])
+    assert "delete" not in lab(tmp_path, *args).err
+
+
 def test_results_without_a_bound_cannot_be_judged(tmp_path):
     write_record(tmp_path / "kept", record())
     done = lab(tmp_path, "benchmark", "--gate", "--data", "kept")

@@ -18,6 +18,10 @@ WRONG = {
     "no workers at all": (["--workers", "0"], ["--workers 0", ">= 1"]),
     "no seeds": (["--seeds", "0"], ["--seeds"]),
     "a threshold that is none": (["--threshold", "high"], ["--threshold"]),
+    "a threshold that no return reaches": (
+        ["--threshold", "nan"],
+        ["--threshold nan", "finite"],
+    ),
     "an optimizer without a twin": (
         ["--modes", "shared", "-s", "agent.net.optim_spec.name=SGD"],
         ["agent.net.optim_spec.name", "GlobalAdam"],

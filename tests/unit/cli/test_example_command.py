@@ -1,5 +1,6 @@
 """`slm-lab example`: copies from a checkout and from a wheel."""
 
+import errno
 import shutil
 import subprocess
 import sys
@@ -54,6 +55,18 @@ def test_the_next_command_is_that_for_the_place_of_the_copy(
     monkeypatch.chdir(tmp_path)
     copy_example(name, out and Path(out))
     assert capsys.readouterr().out.endswith(f"; then: {then}\n")
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_copy_that_fails_leaves_nothing_behind(name, tmp_path, monkeypatch):
+    def fail(source, target, **_):
+        Path(target).touch()
+        raise OSError(errno.ENOSPC, "No space left on device", str(source))
+
+    monkeypatch.setattr(shutil, "copyfile", fail)
+    with pytest.raises(UsageError, match=r"^cannot write .*: .*No space left"):
+        copy_example(name, tmp_path / "bench")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_benches_keep_the_name_of_their_module(tmp_path):

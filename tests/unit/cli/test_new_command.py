@@ -1,5 +1,6 @@
 """`slm-lab new`: the file that it writes, with keys of the command line."""
 
+import resource
 import shlex
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import yaml
 
 from slm_lab.cli.new import write_new
 from slm_lab.core.errors import LabError, SpecError, UsageError
-from slm_lab.recipes import env_facts
+from slm_lab.recipes import env_facts, new_file
 from slm_lab.records.trust import imports_of_file
 from slm_lab.spec.load import load_spec
 
@@ -43,6 +44,24 @@ def test_a_file_that_exists_is_kept(tmp_path):
     with pytest.raises(UsageError, match=r"mine\.yaml exists"):
         write_new("CartPole-v1", "ppo", file, (), ())
     assert file.read_text() == "mine"
+
+
+def test_a_file_that_cannot_be_written_is_named_and_leaves_nothing(
+    tmp_path, monkeypatch
+):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def draft_on_a_full_disk(*_):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+        return "text"
+
+    monkeypatch.setattr(new_file, "draft", draft_on_a_full_disk)
+    try:
+        with pytest.raises(OSError, match=r"ppo_CartPole-v1\.yaml"):
+            write_new("CartPole-v1", "ppo", None, (), ())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("out", ["nowhere/a.yaml", "a.txt"])

@@ -139,10 +139,13 @@ def test_tidy_shows_first_and_deletes_when_asked(folder):
         (["runs", "--status", "trained"], ["--status trained", "training"]),
         (["tidy"], ["--dev, --failed, --older"]),
         (["tidy", "--older", "30"], ["--older 30", "d (days)"]),
+        (["tidy", "--dev", "--data", "a_file"], ["a_file: must be a folder"]),
+        (["runs", "--json", "--data", "a_file"], ["a_file: must be a folder"]),
         (["diff", "alpha", "omega"], ["there is no run folder omega"]),
     ],
 )
 def test_wrong_arguments_are_refused(folder, words, message):
+    (folder / "a_file").touch()
     assert_bad_input(folder, words, message, code=3 if "omega" in words else 2)
 
 

@@ -163,6 +163,15 @@ def test_one_trial_of_a_search_is_watched_as_a_run(tmp_path):
     assert "Session 0:" in done.out
 
 
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [(write_run, "is no search"), (searched, "no such trial; it has t0, t1")],
+)
+def test_a_trial_that_is_not_there_is_one_line(make, words, tmp_path):
+    make(tmp_path / "data")
+    assert_bad_input(tmp_path, ["watch", "small:t3"], [words])
+
+
 @pytest.mark.parametrize("make", [write_run, searched])
 def test_a_folder_that_is_deleted_while_it_is_watched_is_one_line(
     make, tmp_path, monkeypatch

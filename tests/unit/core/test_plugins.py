@@ -66,6 +66,12 @@ def test_a_file_in_place_of_a_module_is_answered_with_the_module(here):
         import_plugins(["my_env.py"])
 
 
+@pytest.mark.parametrize("name", ["", "..", "../my_env", "./my_env.py"])
+def test_a_word_that_names_no_module_is_answered_with_what_does(name, here):
+    with pytest.raises(UsageError, match=r"must be the name of a module, such as"):
+        import_plugins([name])
+
+
 def test_a_project_folder_beside_which_a_command_is_typed_is_answered_with_the_fix(
     here,
 ):

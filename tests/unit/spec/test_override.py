@@ -163,6 +163,7 @@ def test_entries_of_lists_are_set_by_number():
         ("env=3", "-s env: is a whole block; set a key of it, as env.name=…"),
         ("agent.algorithm.gamma", "-s agent.algorithm.gamma: must be key=value"),
         ("=3", "-s =3: must be key=value"),
+        ("agent..gamma=3", "-s agent..gamma=3: must be key=value"),
         ("meta.max_session=two", "meta.max_session = 'two': must be a whole number"),
     ],
 )

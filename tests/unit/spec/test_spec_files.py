@@ -167,6 +167,13 @@ def test_the_message_has_the_form_of_the_style_guide(write):
     )
 
 
+def test_the_spec_file_of_a_run_is_named_with_its_folder(tmp_path):
+    file = tmp_path / "s_2026" / "s_spec.json"
+    file.parent.mkdir()
+    file.write_text("{")
+    assert message(load_spec, file).startswith(f"{file} has 1 problem\n")
+
+
 def test_a_misspelt_alias_is_answered_with_the_alias(write):
     raw = changed(PPO, agent__algorithm__clip_val_los=False)
     assert "clip_val_los = false: unknown key; did you mean clip_val_loss?" in message(
