@@ -77,12 +77,13 @@ def _check_entropy_penalty(
 ) -> Iterator[Problem]:
     # The entropy of continuous actions is estimated from one sample. Its square would
     # also penalise the variance of this estimate.
-    if algorithm.entropy_penalty > 0 and space != "discrete":
+    penalty = algorithm.greatest_entropy_penalty
+    if penalty > 0 and space != "discrete":
         message = (
             "is for discrete actions, and the environment's are continuous; remove it"
         )
         path = "agent.algorithm.entropy_penalty_coef"
-        yield Problem(path, message, algorithm.entropy_penalty)
+        yield Problem(path, message, penalty)
 
 
 def _check_mean_noise(algorithm: AlgorithmSpec, space: ActionKind) -> Iterator[Problem]:

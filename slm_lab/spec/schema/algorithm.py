@@ -336,6 +336,11 @@ class AlgorithmSpec(ChangingBlock):
         return 0.0
 
     @property
+    def greatest_entropy_penalty(self) -> float:
+        """The greatest weight of this penalty over the run."""
+        return 0.0
+
+    @property
     def mean_noise(self) -> float:
         """The bound of noise on the mean of continuous actions while it learns."""
         return 0.0

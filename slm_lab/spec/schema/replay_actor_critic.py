@@ -122,6 +122,11 @@ class EntropyRegularisedSpec(ReplayActorCriticSpec):
     def entropy_penalty(self) -> float:
         return self.entropy_penalty_coef
 
+    @property
+    @override
+    def greatest_entropy_penalty(self) -> float:
+        return self.greatest("entropy_penalty_coef")
+
     @override
     def with_larger_rates(self, times: float) -> Self:
         if self.alpha_lr is None:

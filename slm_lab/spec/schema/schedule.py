@@ -261,7 +261,7 @@ class ChangingBlock(Block):
                 continue
             message = details["msg"]
             value = given_value(details)
-            if is_schedule(value) and cls.changing_keys():
+            if len(loc) == 1 and is_schedule(value) and cls.changing_keys():
                 keys = ", ".join(cls.changing_keys())
                 message = f"{message}; only these may change over the run: {keys}"
             yield error_line(loc, message, value)

@@ -160,6 +160,8 @@ def _value_message(key: str, value: Any, default: Any) -> str:
 
 
 def _number_message(key: str, value: Any) -> str:
+    if key == "lr" and isinstance(value, Mapping):
+        return "must be a number; the net's lr_scheduler_spec changes it over the run"
     if isinstance(value, bool) or not isinstance(value, int | float):
         return NO_SHARE if key == "frame" else "must be a number"
     if not math.isfinite(value):

@@ -226,9 +226,11 @@ def ppo_spec(**keys):
 
 
 SOFT = SoftActorCriticSpec(name="SoftActorCritic", gamma=0.9)
+RISING = {"name": "linear_decay", "start_val": 0, "end_val": 0.5, "end_step": 9}
 PENALISED = [
-    model(name="soft", gamma=0.9, entropy_penalty_coef=0.5)
+    model(name="soft", gamma=0.9, entropy_penalty_coef=coef)
     for model in (SoftActorCriticSpec, CrossQSpec)
+    for coef in (0.5, RISING)
 ]
 ROBUST = {
     space: "agent.algorithm.rpo_alpha = 0.5: is for continuous actions, not for "

@@ -38,6 +38,18 @@ def test_a_wrong_schedule_is_refused_at_its_key(keys, path, words):
     assert words in problems[0]
 
 
+def test_a_schedule_of_the_learning_rate_is_led_to_its_own_key():
+    data = ppo()
+    data["agent"]["net"]["optim_spec"]["lr"] = decay(1e-3, 1e-4)
+    with pytest.raises(SpecError) as error:
+        parse_spec("small", data)
+    (problem,) = error.value.problems
+    assert problem.path == "agent.net.optim_spec.lr"
+    assert problem.message == (
+        "must be a number; the net's lr_scheduler_spec changes it over the run"
+    )
+
+
 def test_all_problems_beside_a_schedule_are_reported():
     data = ppo(agent__algorithm__lam=decay(0.9, 2.0))
     data["agent"]["algorithm"] |= {"gamma": {"start_val": 2}, "trainig_epoch": 3}
