@@ -17,7 +17,6 @@ from slm_lab.spec.load import load_spec
 from slm_lab.spec.override import Setting
 from slm_lab.storage.result import Ending, SessionResult, TrialResult
 from slm_lab.storage.run_dir import RunDir
-from slm_lab.studies.compare import results as results_module
 from slm_lab.studies.compare import run as run_module
 from slm_lab.studies.compare.modes import CompareRequest, make_plan
 from slm_lab.studies.compare.plan import Variant
@@ -89,7 +88,7 @@ class StandRun:
 def stand(monkeypatch):
     stand = Stand()
     monkeypatch.setattr(run_module, "PreparedRun", stand)
-    monkeypatch.setattr(results_module, "draw_comparison", lambda *args: [])
+    monkeypatch.setattr(run_module, "draw_comparison", lambda *args: [])
     return stand
 
 
@@ -147,7 +146,7 @@ def test_all_variants_train_under_one_seed_before_any_trains_under_the_next(run,
 def test_variants_may_differ_in_any_key_and_are_trained_and_resumed_by_label(
     run, stand, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(results_module, "write_tables", lambda *args: [])
+    monkeypatch.setattr(run_module, "write_tables", lambda *args: [])
     base = run.plan.baseline
     variants = [
         Variant(f"λ = {lam}", f"small_{lam}", (Setting(LAM, lam),)) for lam in (0.9, 1)
