@@ -26,6 +26,11 @@ STATE_OF_PROBES = {
     "TakeAllowedPair": ("_numbers", "mask", "_t"),
 }
 
+COSTLY_IN_MODES = {
+    "test_one_worker_of_a_mode_equals_a_single_process",
+    "test_resumed_workers_equal_uninterrupted_ones",
+}
+
 
 @pytest.fixture(scope="session", autouse=True)
 def probes_with_exact_state() -> Iterator[None]:
@@ -39,14 +44,15 @@ def probes_with_exact_state() -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keeps a costly test of the later rows of algorithms, one worker against none, in
-    one mode per row, by turns. In the row's other modes it is slow."""
-    names = [name for name in flat(ALGORITHM_ROWS) if name not in FIRST]
+    """Runs costly tests of a row in one mode, by turns. In its other modes they come
+    later: medium for the first row of an algorithm, slow for the others."""
     modes = cycle(get_args(ModeWord))
-    kept = {f"{name}-{mode}" for name, mode in zip(names, modes, strict=False)}
+    kept = {
+        f"{name}-{mode}"
+        for name, mode in zip(flat(ALGORITHM_ROWS), modes, strict=False)
+    }
     for item in items:
         test, _, case = item.name.rstrip("]").partition("[")
-        if test != "test_one_worker_of_a_mode_equals_a_single_process":
-            continue
-        if case.rpartition("-")[0] in names and case not in kept:
-            item.add_marker(pytest.mark.slow)
+        if test in COSTLY_IN_MODES and case not in kept:
+            first = case.rpartition("-")[0] in FIRST
+            item.add_marker(pytest.mark.medium if first else pytest.mark.slow)

@@ -694,13 +694,3 @@ def cases(*, learning: bool = False) -> list[Any]:
         for name, row in flat(ALGORITHM_ROWS).items()
         if not learning or row.learns
     ]
-
-
-def training_cases(*, learning: bool = False) -> list[Any]:
-    """As `cases`; rows that train alike are slow."""
-    return [
-        pytest.param(row, id=name, marks=[pytest.mark.slow] * row.trains_alike)
-        for row, name in (
-            (case.values[0], case.id) for case in cases(learning=learning)
-        )
-    ]

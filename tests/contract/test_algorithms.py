@@ -14,8 +14,18 @@ ONE_EACH = {
 }
 """Tests of which other rows of an algorithm show nothing new."""
 RESUMED = "test_a_resumed_run_equals_the_uninterrupted_one"
+LOADED = "test_saved_and_loaded_it_acts_and_learns_as_before"
 FORKED = "test_a_fork_repeats_the_run_that_it_leaves"
 ALONE = "test_one_worker_of_a_mode_equals_a_single_process"
+WHOLE_RUNS = {RESUMED, FORKED, ALONE}
+LATER = {
+    LOADED,
+    FORKED,
+    ALONE,
+    "test_episodes_that_are_broken_off_leave_something_to_learn_from",
+    "test_a_loaded_agent_acts_as_an_evaluation_does",
+}
+"""Costly tests, which the quick suite runs on the first row of an algorithm."""
 EXPORT = "test_an_exported_policy_acts_as_the_agent"
 EXPORTED = {
     "PPO-continuous",
@@ -32,12 +42,16 @@ EXPORTED = {
 
 def mark_of(test, name, row):
     """How long a test may wait until it is run."""
+    first = name in FIRST
     if test in ONE_EACH:
-        return None if name in FIRST else "slow"
-    if test in (RESUMED, FORKED, ALONE) and row.trains_alike:
+        return None if first else "slow"
+    if test in WHOLE_RUNS and row.trains_alike:
         return "slow"
-    if test == ALONE and name not in FIRST:
-        return "medium"
+    if test == LOADED and not first and not row.trains_alike:
+        # The resumed run of the row compares the same states, and more.
+        return "slow"
+    if test in LATER:
+        return None if first else "medium"
     if test == EXPORT:
         return "medium" if name in EXPORTED else "slow"
     return None

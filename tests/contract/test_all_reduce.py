@@ -62,6 +62,7 @@ def episodes_of_their_own(count, **changes):
     return parse(reinforce(**sizes, **together, meta__log_frequency=50, **changes))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("count", [2, 3])
 @pytest.mark.parametrize("seed", [0, 2])
 def test_the_budget_is_spent_wherever_the_frames_were_made(count, seed, tmp_path):

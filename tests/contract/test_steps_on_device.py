@@ -69,6 +69,7 @@ def play(env, agent):
     return step
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("env", [BATCH, BOX], ids=["numbers", "boxes"])
 @pytest.mark.parametrize("make", [ppo, actor_critic])
@@ -130,6 +131,7 @@ def test_on_a_cpu_steps_are_arrays_which_are_faster_there():
         assert not isinstance(agent.actor, TensorActor)
 
 
+@pytest.mark.medium
 @pytest.mark.usefixtures("on_cpu")
 @pytest.mark.parametrize("make", [ppo, actor_critic])
 def test_a_resumed_session_equals_one_that_was_not_stopped(make, tmp_path):

@@ -192,6 +192,7 @@ def test_a_dev_run_evaluates_with_few_environments():
     assert dev_profile(spec_of("cartpole")).meta.rigorous_eval == 0
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", ["cartpole", "normalized", "random"])
 @pytest.mark.parametrize("at", [450, 1000])
 def test_an_evaluation_that_a_stop_interrupts_is_repeated_after_the_resume(

@@ -110,6 +110,7 @@ def test_a_video_shows_the_greedy_episode_of_the_agent_as_it_was(tmp_path, caplo
     assert frames.std(axis=0).max() > 20  # the cart moves
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("at", [252, 300])
 def test_a_resumed_run_has_the_videos_of_the_uninterrupted_one(at, tmp_path):
     spec = recorded(

@@ -35,6 +35,7 @@ def names(folder):
     }
 
 
+@pytest.mark.medium
 def test_a_run_leaves_every_file_that_the_design_lists(finished):
     folder, done = finished
     assert done.outcome == (0, "")

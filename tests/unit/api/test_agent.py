@@ -34,6 +34,7 @@ def play(agent, seed):
     return total
 
 
+@pytest.mark.medium
 def test_a_users_loop_plays_the_environment(agent):
     assert isinstance(agent.make_env().unwrapped, gymnasium.Env)
     assert [play(agent, seed) for seed in (1, 2)] == [

@@ -197,6 +197,7 @@ def test_data_that_cannot_be_written_is_one_clear_message(tmp_path):
     assert "Traceback" not in done.err
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "args", [["--help"], ["run", "--help"], ["compare", "--help"], ["--version"]]
 )
@@ -211,6 +212,7 @@ def test_run_lab_is_the_command_run_under_its_classic_name(tmp_path):
     assert classic == lab(tmp_path, "run", *args)
 
 
+@pytest.mark.medium
 def test_the_package_as_a_module_is_the_command(tmp_path):
     write_spec(tmp_path, ppo())
     args = ["run", "spec.json", NAME, "train", "-s", "agent.algorithm.gamma=2"]

@@ -35,6 +35,7 @@ def write(tmp_path):
     return write_file
 
 
+@pytest.mark.medium
 def test_every_shipped_spec_is_checked_by_default(run):
     done = run("check")
     assert done.code == 0, done.out

@@ -88,6 +88,7 @@ def test_no_more_run_at_once_than_are_allowed(make):
     assert max(most) <= 1
 
 
+@pytest.mark.medium
 def test_a_process_that_hangs_after_its_result_is_killed_and_has_finished(
     make, monkeypatch
 ):
@@ -97,6 +98,7 @@ def test_a_process_that_hangs_after_its_result_is_killed_and_has_finished(
     assert (result.ending, result.frame, result.error) == (Ending.FINISHED, 10, None)
 
 
+@pytest.mark.medium
 def test_after_a_stop_running_processes_end_and_waiting_ones_never_start(make):
     launcher, status_board = make(wait_for_the_stop, finish, max_parallel=1)
 
@@ -148,6 +150,7 @@ def test_where_a_limit_keeps_a_process_from_starting_its_session_fails_in_one_li
     assert left_behind() == []
 
 
+@pytest.mark.medium
 def test_a_signal_during_a_start_is_delayed_until_the_process_handles_it(tmp_path):
     process = CONTEXT.Process(target=note_signals, args=(tmp_path,))
     start(process)
@@ -163,6 +166,7 @@ def test_a_signal_during_a_start_is_delayed_until_the_process_handles_it(tmp_pat
         end(process)
 
 
+@pytest.mark.medium
 @linux
 def test_the_fork_server_has_imported_torch_and_has_no_thread_to_lose(tmp_path):
     """A lock that another thread holds during a fork stays locked in the child."""
@@ -208,6 +212,7 @@ def test_processes_are_like_fresh_interpreters(monkeypatch, tmp_path):
     assert dict(os.environ) == before
 
 
+@pytest.mark.medium
 @linux
 def test_a_fork_server_that_was_killed_takes_its_processes_along_and_is_replaced(
     make, tmp_path
@@ -225,6 +230,7 @@ def test_a_fork_server_that_was_killed_takes_its_processes_along_and_is_replaced
     start_fork_server()  # reaps the one that was killed
 
 
+@pytest.mark.medium
 @linux
 @pytest.mark.parametrize("kills", [0, 1])
 def test_a_process_that_linux_killed_for_memory_says_so(kills, monkeypatch):

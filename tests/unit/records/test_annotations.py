@@ -37,6 +37,7 @@ def test_what_is_added_and_removed_is_read_again(tmp_path):
     assert read_annotations(run).note == ""
 
 
+@pytest.mark.medium
 def test_processes_that_tag_one_run_at_once_lose_nothing(tmp_path):
     run = write_ended(tmp_path, "one")
     context = get_context("spawn")

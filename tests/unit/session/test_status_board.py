@@ -74,6 +74,7 @@ def test_the_parent_sees_what_spawned_sessions_write():
     assert not status_board.stop_requested
 
 
+@pytest.mark.medium
 def test_a_stop_asked_for_in_another_process_is_seen_here_and_changes_nothing_else():
     status_board = StatusBoard.allocate(CONTEXT, 2)
     status_board.write(1, phase=Phase.DONE, fps=1.0, recent_return=3.0, best=4.0)

@@ -71,6 +71,7 @@ sys.exit("torch" in sys.modules)
 """
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("kind", "keys", "imports"),
     [

@@ -277,6 +277,7 @@ def test_another_major_version_of_the_simulator_has_no_shipped_number(
     assert (shipped_random_return(env_spec()) is not None) is known
 
 
+@pytest.mark.medium
 def test_every_environment_that_a_shipped_spec_names_and_gymnasium_has_has_a_number():
     for spec in environments():
         if not any(family in spec.name for family in ("Bullet", "MiniGrid")):

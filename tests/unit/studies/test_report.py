@@ -150,6 +150,7 @@ def test_no_graph_is_begun_after_a_stop_and_the_metrics_are_there(root, drawn):
     ]
 
 
+@pytest.mark.medium
 def test_the_metrics_say_how_the_random_agent_was_measured_or_why_it_was_not(root):
     file = root / "small_t0_trial_metrics_scalar.json"
     reporter(root).finish(FINISHED, RANDOM)
@@ -163,6 +164,7 @@ def test_the_metrics_say_how_the_random_agent_was_measured_or_why_it_was_not(roo
         assert metrics["reasons"][name] == "its port is taken"
 
 
+@pytest.mark.medium
 def test_on_a_nearly_full_disk_the_small_files_are_written_and_the_large_ones_are_not(
     root, monkeypatch
 ):

@@ -64,7 +64,7 @@ def test_a_ring_reads_back_the_newest_steps_whatever_its_size(
     ends=ENDS,
     num_saved=st.integers(0, 12),
 )
-@settings(max_examples=200)
+@settings(max_examples=60)
 def test_unrolls_of_several_actors_read_as_the_stream_of_each_alone(
     seed, unrolls, steps_of_unroll, num_rows, num_steps, stack, ends, num_saved
 ):

@@ -148,6 +148,7 @@ def test_a_device_without_memory_is_one_clear_error():
         DeviceRows((10**13, 4), np.dtype(np.float64), torch.device("cpu"))
 
 
+@pytest.mark.medium
 def test_a_process_that_is_killed_leaves_nothing_behind(tmp_path):
     code = (
         "import numpy, os, pathlib, signal, sys\n"

@@ -147,6 +147,7 @@ def test_a_terminal_of_ascii_gets_tables_without_a_crash(short):
     assert (drawn.returncode, drawn.stdout.isascii()) == (0, True)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("args", [["spec", "list"], ["spec", "schema"], ["--version"]])
 def test_other_commands_end_well_without_their_reader(tmp_path, args):
     done = run_in_shell(tmp_path, [LAB, *args], "{} | true")
@@ -191,6 +192,7 @@ def test_closed_streams_are_no_error(tmp_path, shell):
     assert run_in_shell(tmp_path, [LAB, "spec", "list"], shell).returncode == 0
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "words", [["spec", "list"], ["--help"], ["run", "-h"], ["--version"]]
 )

@@ -54,6 +54,7 @@ def repacked(path, target, change):
     return target
 
 
+@pytest.mark.medium
 def test_it_is_evaluated_and_enjoyed_without_a_spec_file(elsewhere, run):
     done = invoke("run", f"eval@{elsewhere}", "--episodes", 20)
     assert done.code == 0

@@ -37,6 +37,7 @@ def test_a_signal_while_it_imports_waits_and_stops_the_command(copy, number, mod
     assert fingerprint(copy / "data") == before
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("command_name", ["check", "show", "schema"])
 def test_a_ctrl_c_while_a_spec_command_imports_is_the_same(tmp_path, command_name):
     (tmp_path / "interrupted.py").write_text(
@@ -69,6 +70,7 @@ main()
 """
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("number", STOP_SIGNALS)
 @pytest.mark.parametrize(
     ("module", "words", "err"),
@@ -87,6 +89,7 @@ def test_a_signal_at_any_import_ends_a_command_silently(
     assert (done.code, done.err, done.out) == (130, err, "")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("module", "words"),
     [

@@ -164,6 +164,7 @@ def test_a_pair_has_one_seed_and_no_training_is_wasted(begin, lab):
     assert results.sentence.startswith("B is better by ")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("effect", [0.0, 60.0])
 @pytest.mark.parametrize("jobs", [3, 16])
 def test_the_answer_does_not_depend_on_how_many_train_at_once(begin, lab, effect, jobs):

@@ -85,6 +85,7 @@ def methods():
     ]
 
 
+@pytest.mark.medium
 def test_the_same_data_make_the_same_tables(tmp_path):
     first = tmp_path / "first"
     second = tmp_path / "second"

@@ -86,6 +86,7 @@ def damages(block, path=()):
                 yield inner, changed
 
 
+@pytest.mark.medium
 def test_a_plan_with_a_key_changed_opens_or_is_refused_in_one_error(plan, tmp_path):
     content = json.loads(json.dumps(plan.to_json()))
     file = plan.file(tmp_path)
