@@ -45,9 +45,10 @@ def trial_chart(
     y: axis.Axis,
     title: str,
     subtitle: str,
-    of: str = "Session",
+    unit: str = "Session",
 ) -> Chart:
-    """Mean and band over the lines that have points, each `of` a Session or a run."""
+    """Mean and band over the lines that have points. Each line is a Session or a run,
+    as `unit` says."""
     lines = [line for line in lines if line.x.size]
     curves: list[Curve] = []
     if len(lines) == 1:
@@ -55,31 +56,31 @@ def trial_chart(
     elif lines:
         if len(lines) <= MAX_FAINT_LINES:
             curves = [Curve("", *decimate(line), style="faint") for line in lines]
-            curves[0] = curves[0]._replace(label=f"each {of}")
-        curves += _mean_curves(lines, of)
+            curves[0] = curves[0]._replace(label=f"each {unit}")
+        curves += _mean_curves(lines, unit)
     return single(title, subtitle, curves_panel(x.label, y.label, curves))
 
 
-def _mean_curves(lines: Sequence[Line], of: str) -> list[Curve]:
+def _mean_curves(lines: Sequence[Line], unit: str) -> list[Curve]:
     """The mean over all lines with its band, and over fewer where some have no data."""
     over = common_spread(lines, MAX_POINTS)
-    label = f"mean ± 1 std of {len(lines)} {of}s"
+    label = f"mean ± 1 std of {len(lines)} {unit}s"
     whole = Curve(label, over.x, over.mean, around(over.mean, over.std))
     *solid, last = solid_and_dashed(whole, over.sessions == len(lines))
     if last.style == "dashed":
         count = over.sessions[over.sessions < len(lines)]
         fewest = int(count.min())
         most = int(count.max())
-        number = count_text(most, of)
+        number = count_text(most, unit)
         if fewest < most:
             number = f"{fewest}–{number}"
         last = last._replace(label=f"mean of {number}")
     return [*solid, last]
 
 
-def sessions_text(with_rows: int, planned: int, of: str = "Session") -> str:
+def count_with_rows(with_rows: int, planned: int, unit: str = "Session") -> str:
     """ "4 Sessions", or "3 of 4 Sessions" while one has no rows."""
-    count = count_text(planned, of)
+    count = count_text(planned, unit)
     if with_rows == planned:
         return count
     return f"{with_rows} of {count}"
@@ -95,15 +96,15 @@ def chart_of_rows(
     """The chart of a Trial from the rows of its Sessions; see `draw_trial_graphs`."""
     with_rows = sum(len(session) > 0 for session in rows)
     lines = [axis.line(session, x, y) for session in rows]
-    subtitle = sessions_text(with_rows, len(rows))
+    subtitle = count_with_rows(with_rows, len(rows))
     if run_of is None:
         return trial_chart(lines, x, y, title, subtitle=subtitle)
     runs = len(set(run_of))
     subtitle += f", workers of {runs} runs"
     if runs == len(rows):
-        subtitle = sessions_text(with_rows, len(rows), "run")
+        subtitle = count_with_rows(with_rows, len(rows), "run")
     lines = mean_lines(lines, run_of)
-    return trial_chart(lines, x, y, title, subtitle=subtitle, of="run")
+    return trial_chart(lines, x, y, title, subtitle=subtitle, unit="run")
 
 
 def chart_of_returns(

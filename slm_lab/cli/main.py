@@ -28,10 +28,10 @@ from slm_lab.spec.schema.messages import FOREIGN
 from slm_lab.studies.run_mode import nearest_command, parse_words
 
 _OF_RUN = {
-    "track": "it is an option of slm-lab run, for train and search; a benchmark and a "
+    "track": "it is an option of slm-lab run and slm-lab fork; a benchmark and a "
     "comparison train one run after another, and keep tables and graphs of their own"
 }
-"""What the error says about options that only `slm-lab run` has."""
+"""What the error says about options that benchmarks and comparisons lack."""
 
 
 class _Commands(TyperGroup):

@@ -87,7 +87,7 @@ logger = logging.getLogger(__name__)
 OLD_MODEL = "'settotalmass' is deprecated"
 """A warning about HalfCheetah's model, which users cannot fix."""
 
-LAST_FRAME = sys.maxsize
+AFTER_SCHEDULES = sys.maxsize
 """A frame after the end of every schedule."""
 
 MadeT = TypeVar("MadeT")
@@ -115,7 +115,8 @@ class EnvFactory(NamedTuple):
 
     @classmethod
     def of(cls, spec: EnvSpec) -> "EnvFactory":
-        """Raises SpecError if the environment does not accept the spec."""
+        """The factory of a spec. Raises SpecError if the environment does not accept
+        it."""
         log = text_log()
         with printing_to(log):
             entry = find_env(spec)
@@ -149,9 +150,9 @@ class EnvFactory(NamedTuple):
             env = wrap(env, spec.wrapped_by)
             _check_spaces_of(env)
             env = ResetOptions(env, spec.reset_options) if spec.reset_options else env
-            return self.read(env)
+            return self.with_parts(env)
 
-    def read(self, env: Env) -> Env:
+    def with_parts(self, env: Env) -> Env:
         """`env` with mask and parts joined to one observation, and with the numbers of
         `info_keys`. Raises SpecError as `join_parts`."""
         spec = self.spec
@@ -191,7 +192,7 @@ class EnvFactory(NamedTuple):
         with printing_to(self.log):
             env = self._changing(copy=0)
             with closing(env):
-                env.change(env.numbers_at(LAST_FRAME))
+                env.change(env.numbers_at(AFTER_SCHEDULES))
 
     def _plain(self, copy: int) -> Env:
         """One environment with its time limit."""
@@ -234,7 +235,7 @@ class EnvFactory(NamedTuple):
             return gymnasium.make(entry, max_episode_steps=-1)
 
     def _plain_game(self, game: AtariKeys) -> Env:
-        """Raises MissingExtraError without OpenCV, which resizes frames."""
+        """The game. Raises MissingExtraError without OpenCV, which resizes frames."""
         require("cv2", "atari")
         from slm_lab.env.simulators.atari_game import make_game
 
@@ -422,7 +423,7 @@ def _agents(
             teams[0] = Filmed(teams[0], spec.name, film)
         return AgentRows(
             copies=teams,
-            seat=lambda seat: factory.read(wrap(seat, spec.wrapped_by)),
+            seat=lambda seat: factory.with_parts(wrap(seat, spec.wrapped_by)),
             entry=factory.entry,
             seeds=env_seeds(seed, spec.num_envs),
             marks=marks,
@@ -466,8 +467,8 @@ def _native(factory: EnvFactory, seed: int) -> RawEnvs:
 
 
 def _check_spaces_of(env: Env) -> None:
-    spaces = (getattr(env, key, None) for key in ("observation_space", "action_space"))
-    check_spaces(name_of(env), *spaces)
+    found = (getattr(env, key, None) for key in ("observation_space", "action_space"))
+    check_spaces(name_of(env), *found)
 
 
 def _unchecked(entry: GymnasiumSpec) -> GymnasiumSpec:

@@ -28,7 +28,7 @@ from slm_lab.spec.checks.algorithm import action_space_problems
 from slm_lab.spec.checks.parts import named_parts
 from slm_lab.spec.load import load_spec, spec_names
 from slm_lab.spec.read import SHIPPED, find_file, read_file
-from slm_lab.spec.schema.agent import NOT_SUPPORTED
+from slm_lab.spec.schema.agent import ADVICE_BY_NAME
 from slm_lab.spec.schema.conv import SMALL_LAYERS, SMALLEST_IMAGE
 from slm_lab.spec.schema.env import EnvSpec
 
@@ -144,7 +144,7 @@ def _is_grid(layout: ObservationLayout) -> bool:
 
 
 def _no_recipe(word: str) -> str:
-    for name, why in NOT_SUPPORTED.items():
+    for name, why in ADVICE_BY_NAME.items():
         if name.lower() == word.lower():
             return f"{name} {why}"
     return f"{word}: there is no recipe; recipes are {', '.join(recipes())}"

@@ -41,7 +41,7 @@ from slm_lab.spec.schema.spec import Spec
 NORM_PLACE_SINCE = 7
 """The first format of run folders whose specs have `norm_place`."""
 
-MAY_CHANGE = (
+CHANGES_OF_PLAY = (
     "env.max_t",
     "env.num_envs",
     "env.vectorization_mode",
@@ -81,11 +81,11 @@ class PlayableRun:
         origin = self.record.origin
         keys, refused = typed_settings(origin, source.sets)
         self.spec = load_spec(file, name, keys, warn=False)
-        allowed = f"for a saved agent -s can only set {', '.join(MAY_CHANGE)}"
+        allowed = f"for a saved agent -s can only set {', '.join(CHANGES_OF_PLAY)}"
         refused += [
             Problem(path, f"the run was trained with {json.dumps(old)}; {allowed}", new)
             for path, old, new in differences(saved.to_json(), self.spec.to_json())
-            if path not in MAY_CHANGE
+            if path not in CHANGES_OF_PLAY
         ]
         if refused:
             raise SpecError(f"-s for the saved agent of {self.record.folder}", refused)

@@ -340,7 +340,7 @@ class RunRecord:
         and the graph of its returns."""
         prefix = self.run_dir.trial_prefix(self.trial)
         patterns = (
-            f"{prefix}_trial_metrics_scalar.json",
+            self.run_dir.trial_metrics_file(self.trial).name,
             f"info/{prefix}_s*_session_*",
             f"{prefix}{GRAPH_OF_RETURNS}",
             f"graph/{prefix}{GRAPH_OF_RETURNS}",
@@ -430,7 +430,7 @@ class RunRecord:
     def trials_table(self) -> "pd.DataFrame":
         """A row per trial of a search, the best first. Raises UsageError if it is not
         written yet."""
-        return read_table(self.folder / f"{self.run_dir.prefix}_experiment_df.csv")
+        return read_table(self.run_dir.trials_table)
 
     @cached_property
     def last_rows(self) -> list["LastRow"]:

@@ -157,7 +157,7 @@ class Session:
         evaluation = self._evaluation
         video = self.parts.video
         if self.agent.is_due:
-            if not self._is_granted(Vote.LEARN):
+            if not self._agree_on(Vote.LEARN):
                 return
             self._learn()
         if not self.strategy.blueprint.leads:
@@ -166,16 +166,19 @@ class Session:
             self._propose_evaluation()
         if video is not None and video.due(frame):
             self._record(video)
-        keeps = self._keeps and self.strategy.checkpoint.saves_at_rows
+        is_keep_due = self._is_keep_due
+        keeps_here = is_keep_due and self.strategy.checkpoint.saves_at_rows
         if self.tracker.due(frame):
-            self._log_row(save=not keeps)
-        if keeps and self._is_granted(Vote.KEEP):
-            self._save(finished=False, keep=True)
-        elif self._keeps:
+            self._log_row(save=not keeps_here)
+        if not is_keep_due:
+            return
+        if not keeps_here:
             self.strategy.checkpoint.ask()
+        elif self._agree_on(Vote.KEEP):
+            self._save(finished=False, keep=True)
 
     @property
-    def _keeps(self) -> bool:
+    def _is_keep_due(self) -> bool:
         """Whether a frame of `meta.keep_checkpoints` has been reached since the last
         checkpoint that is kept."""
         return self.clock.total_frame >= self._next_kept
@@ -192,7 +195,7 @@ class Session:
     def _save_after(self, error: Exception) -> None:
         """Saves what a stop would save, after an `error` of an environment."""
         try:
-            self._is_granted(Vote.STOP)
+            self._agree_on(Vote.STOP)
             self._end()
             error.add_note(f"the state is saved at frame {self.clock.frame}")
         except Exception:  # the environment's error matters more
@@ -228,9 +231,10 @@ class Session:
         if self._checks is not None:
             self._checks.after_learning()
 
-    def _is_granted(self, vote: Vote) -> bool:
-        """Proposes `vote` until it is granted, executing the votes that are granted
-        before it. False if the end is granted instead, or if FINISH is not due yet."""
+    def _agree_on(self, vote: Vote) -> bool:
+        """Proposes `vote` until it is granted, and executes the votes that are granted
+        before it. Returns whether it was granted: False if the end is granted instead,
+        or if FINISH is not due yet."""
         while True:
             granted = self.strategy.ballot.agree(vote, self.agent.num_samples)
             if granted is vote:
@@ -251,13 +255,13 @@ class Session:
             or self.status_board.stop_requested
             or self._solved()
             or self.parts.experience.has_ended
-            or (self._until is not None and self._has_come_far_enough(self._until))
+            or (self._is_at_until and self._may_stop_at_until())
         ):
             finished = self.clock.exhausted or self._solved()
             vote = Vote.STOP
             if finished:
                 vote = Vote.FINISH
-            if self._is_granted(vote):
+            if self._agree_on(vote):
                 self._granted_end = vote
         return self._granted_end is not None
 
@@ -265,13 +269,13 @@ class Session:
     def _is_at_until(self) -> bool:
         return self._until is not None and self.clock.total_frame >= self._until
 
-    def _has_come_far_enough(self, until: int) -> bool:
-        if self.clock.total_frame < until:
-            return False
+    def _may_stop_at_until(self) -> bool:
+        """Whether all that a stop at `until` needs is done. Stops the peers, or asks
+        for the joint checkpoint that has yet to be made."""
         if not self.strategy.checkpoint.ends_jointly:
             self.strategy.ballot.stop_peers()
             return True
-        if self._joined_at >= until:
+        if self._until is not None and self._joined_at >= self._until:
             return True
         self.strategy.checkpoint.ask()
         return False
@@ -283,9 +287,9 @@ class Session:
         end = Vote.STOP
         if finished:
             end = Vote.FINISH
-        finished = self._is_granted(end) and finished
+        finished = self._agree_on(end) and finished
         state = self.strategy.checkpoint.final_state(self.parts.state_dict, finished)
-        self._save(finished, state, keep=finished and self._keeps)
+        self._save(finished, state, keep=finished and self._is_keep_due)
         if finished and self._checks is not None:
             self._checks.at_end()
         ending = Ending.INTERRUPTED
@@ -331,7 +335,7 @@ class Session:
         return True
 
     def _propose_evaluation(self) -> bool:
-        return self._is_granted(Vote.EVALUATE) and self._evaluate()
+        return self._agree_on(Vote.EVALUATE) and self._evaluate()
 
     def _evaluate(self) -> bool:
         """Writes one evaluation row and keeps the best agent. It precedes the training
@@ -342,7 +346,7 @@ class Session:
             played: FinishedEpisodes | None = NO_EPISODES
             try:
                 if evaluation is not None:
-                    played = evaluation.play(snapshot, self._is_stop_requested)
+                    played = evaluation.play(snapshot, self._poll_stop)
             except Exception:
                 self.strategy.episodes.gather_evaluation(None)  # peers wait for it
                 raise
@@ -364,10 +368,11 @@ class Session:
 
     def _record(self, video: VideoRecorder) -> None:
         with self._paused() as snapshot:
-            video.record(snapshot, self._is_stop_requested)
+            video.record(snapshot, self._poll_stop)
 
-    def _is_stop_requested(self) -> bool:
-        """Called at every step of episodes outside training."""
+    def _poll_stop(self) -> bool:
+        """Counts a heartbeat at each step of an episode outside training; returns
+        whether a stop is requested."""
         self.status_board.heartbeats[self.index] += 1
         return self.status_board.stop_requested
 
@@ -399,7 +404,7 @@ class Session:
             save
             and due
             and self.strategy.checkpoint.saves_at_rows
-            and self._is_granted(Vote.SAVE)
+            and self._agree_on(Vote.SAVE)
         ):
             self._save(finished=False)
 
@@ -410,7 +415,7 @@ class Session:
         began = time.perf_counter()
         state = self.strategy.checkpoint.joint_state(self.parts.state_dict)
         if state is not None:
-            self._save(False, state, keep=self._keeps)
+            self._save(False, state, keep=self._is_keep_due)
             self._joined_at = self.clock.total_frame
             self.status_board.paused_us[self.index] = int(
                 1e6 * (time.perf_counter() - began)

@@ -187,6 +187,11 @@ class RunDir:
         """The event log of a search; only searches have it."""
         return self.root / f"{self.prefix}_search.jsonl"
 
+    @property
+    def trials_table(self) -> Path:
+        """The table of a search's trials; written when the search has ended."""
+        return self.root / f"{self.prefix}_experiment_df.csv"
+
     def trial_prefix(self, trial: int) -> str:
         """The beginning of a Trial's file names, `{spec_name}_t{trial}`."""
         return f"{self.prefix}_t{trial}"

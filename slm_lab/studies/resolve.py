@@ -135,12 +135,12 @@ def check_resumed(asked: RunSource, source: RunSource, verb: Verb) -> None:
         from slm_lab.studies.resume import check_same
 
         if is_search:
-            from slm_lab.studies.search.run import MAY_CHANGE
+            from slm_lab.studies.search.run import CHANGES_OF_RESUME
         else:
-            from slm_lab.studies.run import MAY_CHANGE
+            from slm_lab.studies.run import CHANGES_OF_RESUME
     run_dir = RunDir(Path(source.run), source.spec_name or "")
     new = resolve_names(replace(asked, resume=False, init_from=None), verb)
-    check_same(run_dir, new, MAY_CHANGE, for_search=is_search)
+    check_same(run_dir, new, CHANGES_OF_RESUME, for_search=is_search)
 
 
 def specs_of(words: Sequence[str]) -> tuple[SpecWords, SpecWords]:

@@ -46,7 +46,7 @@ from slm_lab.studies.trial import Trial, TrialTask, have_ended
 if TYPE_CHECKING:
     from slm_lab.records.init_from import Initial
 
-MAY_CHANGE = (
+CHANGES_OF_RESUME = (
     "env.max_frame",
     "meta.save_interval",
     "meta.keep_checkpoints",
@@ -136,7 +136,7 @@ class PreparedRun:
     def _resume(self, source: RunSource) -> None:
         """Restores the run from its folder, and notes in its spec files that it
         resumes."""
-        saved, self.spec = resume.resumed_spec(self.run_dir, source, MAY_CHANGE)
+        saved, self.spec = resume.resumed_spec(self.run_dir, source, CHANGES_OF_RESUME)
         self.root_seed = required_seed(self.run_dir, self.spec.meta.random_seed)
         origin = origin_of(self.run_dir.spec_file)
         budget_before = saved.env.max_frame

@@ -50,7 +50,7 @@ class ActorCritic(Learner[Rollout]):
         super().__init__(parts.network.train_state)
         self.spec: ActorCriticSpec = spec
         self.network = parts.network
-        self.network.value_later()
+        self.network.defer_values()
         self.family = parts.family
         self._correction = correction
         self.value_loss_fn = parts.value_loss_fn

@@ -126,7 +126,7 @@ class PPO(Learner[Rollout]):
         super().__init__(parts.network.train_state)
         self.spec: PPOSpec = spec
         self.network = parts.network
-        self.network.value_later()
+        self.network.defer_values()
         self.family = parts.family
         self._return_range = return_range
         self._clip_eps = spec.clip_eps_spec.build()

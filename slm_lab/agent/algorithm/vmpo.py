@@ -83,7 +83,7 @@ class VMPO(Learner[Rollout]):
         super().__init__(TrainState(optimizers))
         self.spec: VMPOSpec = spec
         self.network = parts.network
-        self.network.value_later()
+        self.network.defer_values()
         self.family = parts.family
         self.value_loss_fn = parts.value_loss_fn
         self.evaluate: Evaluate = parts.evaluate

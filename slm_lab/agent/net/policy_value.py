@@ -226,7 +226,7 @@ class PolicyValue(ActingNetwork):
         """`value` on the network's device."""
         return self.transform.decode(self.raw_value(moved(obs, self.device)))
 
-    def value_later(self) -> None:
+    def defer_values(self) -> None:
         """Leaves values to `valued`, if the critic is a separate net without recurrent
         state."""
         self._values_later = not self._is_shared and self.recurrent is None

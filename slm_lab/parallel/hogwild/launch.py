@@ -48,8 +48,11 @@ def global_state(mode: HogwildMode, task: SessionTask) -> GlobalState:
     file = None
     for file, saved in _saved(task) if task.resume else ():
         with reading(file):
-            if state.is_in(saved) and (age := state.age(saved)) > newest:
-                newest = age
+            if not state.is_in(saved):
+                continue
+            progress = state.progress(saved)
+            if progress > newest:
+                newest = progress
                 optimizers = saved["agent"]["learner"]["train_state"].items()
                 check_finite(
                     {name: optimizer["flat"] for name, optimizer in optimizers}, file
@@ -112,7 +115,7 @@ def lost_results(
     tasks: Sequence[SessionTask], status_board: StatusBoard
 ) -> list[SessionResult]:
     """The workers of a resumed training that failed before; none while any budget is
-    left."""
+    left. Shows them on the board as failed."""
     first = tasks[0]
     if status_board.clock_slots.sum() < first.spec.env.max_frame:
         return []

@@ -20,10 +20,10 @@ from slm_lab.env.vector_env import VectorEnv
 from slm_lab.parallel.hogwild.meetings import WorkerMeetings
 from slm_lab.parallel.hogwild.pauses import WorkerPauses
 from slm_lab.parallel.hogwild.sync import (
+    CopySync,
     HogwildSync,
-    SharedSync,
+    InPlaceSync,
     SharedTrainState,
-    SyncedSync,
 )
 from slm_lab.parallel.shared_memory import into_shared_memory
 from slm_lab.parallel.virtual.simulation import Simulation
@@ -97,7 +97,7 @@ class GlobalState:
         }
 
     @staticmethod
-    def age(saved: StateDict) -> tuple[int, int]:
+    def progress(saved: StateDict) -> tuple[int, int]:
         """Frames and gradient steps of all workers: a later checkpoint has a greater
         pair. A worker's clock ticks before its training event, so frames alone may
         tie."""
@@ -223,7 +223,7 @@ class HogwildStrategy(Strategy, Ballot):
         self._syncs: dict[str, HogwildSync] = {}
         for name, optimizer in agent.learner.train_state.optimizers.items():
             in_place = self._state.mode == "shared" and is_on_cpu(optimizer)
-            kind = SharedSync if in_place else SyncedSync
+            kind = InPlaceSync if in_place else CopySync
             sync = kind(self._state.networks[name], self._session, name, self.pace)
             sync.join(optimizer)
             self._syncs[name] = sync
@@ -236,7 +236,7 @@ class HogwildStrategy(Strategy, Ballot):
             )
         # "shared" off the CPU: a replica that is refreshed before every use.
         self._replicas = self._state.mode == "shared" and any(
-            isinstance(sync, SyncedSync) for sync in self._syncs.values()
+            isinstance(sync, CopySync) for sync in self._syncs.values()
         )
         for name, staleness in self._unreported.items():
             self._syncs[name].staleness += staleness
@@ -315,8 +315,8 @@ class HogwildStrategy(Strategy, Ballot):
 
     @override
     def state_dict(self) -> StateDict:
-        """Adds resets, and update counts, which order checkpoints by age. Also adds the
-        staleness that no row has reported yet."""
+        """Adds resets, and update counts, by which checkpoints are ordered. Also adds
+        the staleness that no row has reported yet."""
         return {
             **super().state_dict(),
             **self._state.counts,

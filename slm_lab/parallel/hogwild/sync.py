@@ -143,8 +143,8 @@ class HogwildSync(GradientSync):
 
 
 @final
-class SharedSync(HogwildSync):
-    """ "shared": the worker's network is the global one."""
+class InPlaceSync(HogwildSync):
+    """The worker's network is the global one: "shared" on the CPU."""
 
     @override
     def join(self, optimizer: Optimizer) -> None:
@@ -157,9 +157,9 @@ class SharedSync(HogwildSync):
 
 
 @final
-class SyncedSync(HogwildSync):
-    """ "synced": the worker has its own copy of the weights, which it replaces after
-    each step. The copy may be on another device. Running statistics are merged. Moments
+class CopySync(HogwildSync):
+    """The worker has its own copy of the weights, which it replaces after each step:
+    "synced", and "shared" on another device. Running statistics are merged. Moments
     cover all workers' samples; counts add up; decaying averages move 1/W of the way for
     each of W workers. Unit vectors remain local to each worker."""
 

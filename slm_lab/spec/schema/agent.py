@@ -27,10 +27,11 @@ from slm_lab.spec.schema.mlp import MLPNetSpec
 from slm_lab.spec.schema.net import ROLES, NetSpec, Role
 from slm_lab.spec.schema.optim import OptimSpec
 
-NOT_SUPPORTED = {
-    "HydraDQN": "is not supported: one agent in one environment; use DQN or DoubleDQN",
-    "MultitaskDQN": "is not supported: one agent in one environment; use DQN or "
-    "DoubleDQN",
+ADVICE_BY_NAME = {
+    **dict.fromkeys(
+        ("HydraDQN", "MultitaskDQN"),
+        "is not supported: one agent in one environment; use DQN or DoubleDQN",
+    ),
     "Rainbow": "is C51 with double true, num_step_returns 3, PrioritizedReplay and a "
     "net of type DuelingMLPNet or DuelingConvNet with noisy true; see the recipe "
     "rainbow",
@@ -40,6 +41,8 @@ NOT_SUPPORTED = {
     "MaskablePPO": "is PPO with env.action_mask, which names the mask: "
     '"info.action_mask", or a part of the observation',
 }
+"""The advice for names of the field that the lab does not have, or has by other
+keys."""
 
 
 class Meaning(NamedTuple):
@@ -215,7 +218,7 @@ class Registered:
         return {_spelling(name): meaning for name, meaning in meanings.items()}
 
     def _why_unknown(self, name: str) -> str:
-        for other, why in NOT_SUPPORTED.items():
+        for other, why in ADVICE_BY_NAME.items():
             if _spelling(name) == _spelling(other):
                 return why
         meaning = self._meanings().get(_spelling(name))

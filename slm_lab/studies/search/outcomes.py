@@ -50,7 +50,7 @@ def draw(
     """Writes the table and the graphs. Returns their paths, the graph of all metrics
     first. No graph is begun once `is_stopped`. Raises OSError."""
     study = _found(spec.name, spec.to_json(), study_state)
-    table = run_dir.root / f"{run_dir.prefix}_experiment_df.csv"
+    table = run_dir.trials_table
     write_atomically(table, experiment_table(study).to_csv(index=False).encode())
     if is_stopped():
         return [table]

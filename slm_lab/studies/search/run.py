@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAY_CHANGE = tuple(
+CHANGES_OF_RESUME = tuple(
     f"meta.{key}"
     for key in ("max_trial", "max_restart", "search_resources", "confirm", "cluster")
 )
@@ -114,7 +114,9 @@ class SearchRun:
     def _resume(self, source: RunSource) -> None:
         """Restores the search from its event log, and records in its spec file that it
         resumes."""
-        _, self.spec = resumed_spec(self.run_dir, source, MAY_CHANGE, is_search=True)
+        _, self.spec = resumed_spec(
+            self.run_dir, source, CHANGES_OF_RESUME, is_search=True
+        )
         self.root_seed = required_seed(self.run_dir, self.spec.meta.random_seed)
         origin = origin_of(self.run_dir.spec_file)
         self._check(f"{self.run_dir.root}: {self.spec.name}", self.spec)

@@ -11,8 +11,8 @@ from slm_lab.charts.axis import (
 )
 from slm_lab.charts.chart import MAX_POINTS
 from slm_lab.charts.trial import (
+    count_with_rows,
     draw_trial_graphs,
-    sessions_text,
     trial_chart,
 )
 from slm_lab.metrics.lines import Line, common_grid, mean_lines, spread
@@ -176,7 +176,7 @@ def test_the_cpu_clock_counts_all_processes_in_the_unit_of_the_wall_clock():
     ],
 )
 def test_the_subtitle_counts_sessions(with_rows, planned, text):
-    assert sessions_text(with_rows, planned) == text
+    assert count_with_rows(with_rows, planned) == text
 
 
 def test_where_a_training_was_repeated_the_lines_are_the_means_of_the_runs(tmp_path):

@@ -254,7 +254,7 @@ def test_a_budget_that_is_spent_already_is_refused(
     saved = [replace(MANIFEST, frame=frame) for frame in frames]
     sets = ("env=CartPole-v1", f"env.max_frame={budget}")
     source = RunSource("t.json", "t", "latest", sets, data_dir=tmp_path / "data")
-    before, spec = resume.resumed_spec(started.run_dir, source, run.MAY_CHANGE)
+    before, spec = resume.resumed_spec(started.run_dir, source, run.CHANGES_OF_RESUME)
     with pytest.raises(SpecError, match="has trained") if is_spent else nullcontext():
         resume.check_budget(spec, before.env.max_frame, started.run_dir, saved)
 

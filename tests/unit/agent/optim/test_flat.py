@@ -13,7 +13,7 @@ from slm_lab.agent.optim.optimizer import LearningRate, Optimizer
 from slm_lab.agent.optim.rule import build_rule
 from slm_lab.core.errors import CheckpointError
 from slm_lab.parallel.actor_learner.weights import WeightStore
-from slm_lab.parallel.hogwild.sync import SharedSync, SharedTrainState
+from slm_lab.parallel.hogwild.sync import InPlaceSync, SharedTrainState
 from tests.support import needs
 
 
@@ -263,7 +263,7 @@ def test_shared_weights_of_older_versions_are_loaded_with_their_moments(
     again, other = trained(1)
     shared = SharedTrainState.of(other, 1)
     shared.load(saved)
-    SharedSync(shared, 0).join(other)
+    InPlaceSync(shared, 0).join(other)
     assert_equal(again, net)
     step(net, optimizer)
     step(again, other)

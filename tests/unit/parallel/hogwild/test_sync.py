@@ -16,11 +16,11 @@ from slm_lab.agent.optim.optimizer import LearningRate, Optimizer
 from slm_lab.agent.optim.process_group import SoloGroup
 from slm_lab.agent.optim.rule import build_rule
 from slm_lab.core.errors import LabError, NonFiniteLossError
-from slm_lab.parallel.hogwild.sync import SharedSync, SharedTrainState, SyncedSync
+from slm_lab.parallel.hogwild.sync import CopySync, InPlaceSync, SharedTrainState
 from tests.support import randn, seeded
 
 RULES = ["GlobalAdam", "GlobalRMSprop", "Lookahead"]
-BOTH = pytest.mark.parametrize("kind", [SharedSync, SyncedSync])
+BOTH = pytest.mark.parametrize("kind", [InPlaceSync, CopySync])
 
 
 def network(seed=0):
@@ -69,7 +69,7 @@ def test_synced_workers_in_turn_are_plain_updates_on_the_weights_that_each_had_p
 ):
     """By hand: worker 1's first gradient is of the weights before worker 0's step."""
     train_state = SharedTrainState.of(optimizer_of(network(), rule), 2)
-    workers = [Worker(train_state, SyncedSync, index, rule, clip) for index in range(2)]
+    workers = [Worker(train_state, CopySync, index, rule, clip) for index in range(2)]
     pulled = [network(), network()]
     plain_net = network()
     plain = optimizer_of(plain_net, rule, clip)
@@ -98,7 +98,9 @@ def gradient(net, seed, clip):
 def test_shared_workers_see_each_others_steps_at_once(rule):
     """The slow weights of Lookahead, too, which count the steps of both."""
     train_state = SharedTrainState.of(optimizer_of(network(), rule), 2)
-    first, second = (Worker(train_state, SharedSync, index, rule) for index in range(2))
+    first, second = (
+        Worker(train_state, InPlaceSync, index, rule) for index in range(2)
+    )
     plain_net = network()
     plain = optimizer_of(plain_net, rule)
     for turn in range(6):
@@ -113,7 +115,7 @@ def test_shared_workers_see_each_others_steps_at_once(rule):
 
 def test_in_shared_memory_weights_are_read_when_a_training_event_begins():
     train_state = SharedTrainState.of(optimizer_of(network()), 2)
-    one, other = (Worker(train_state, SharedSync, index) for index in range(2))
+    one, other = (Worker(train_state, InPlaceSync, index) for index in range(2))
     other.step(0)
     other.step(1)
     one.optimizer.begin_event(0)
@@ -128,7 +130,7 @@ def test_in_shared_memory_weights_are_read_when_a_training_event_begins():
 def test_statistics_of_a_network_that_are_not_finite_reach_no_worker():
     net = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
     train_state = SharedTrainState.of(optimizer_of(net), 2)
-    worker = SyncedSync(train_state, 0)
+    worker = CopySync(train_state, 0)
     optimizer = optimizer_of(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)))
     worker.join(optimizer)
     optimizer.flat.statistics[0] = torch.nan
@@ -141,7 +143,7 @@ def test_statistics_reach_a_worker_that_reads_during_the_step_of_another(monkeyp
     nets = [nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)) for _ in range(3)]
     optimizers = [optimizer_of(net) for net in nets]
     train_state = SharedTrainState.of(optimizers[2], 2)
-    one, other = (SyncedSync(train_state, index) for index in range(2))
+    one, other = (CopySync(train_state, index) for index in range(2))
     one.join(optimizers[0])
     other.join(optimizers[1])
     pull = one._pull
@@ -187,7 +189,7 @@ def test_synced_statistics_are_those_of_what_all_have_seen():
     nets = [transform() for _ in range(2)]
     optimizers = [optimizer_of(net) for net in nets]
     train_state = SharedTrainState.of(optimizers[0], 2)
-    syncs = [SyncedSync(train_state, index) for index in range(2)]
+    syncs = [CopySync(train_state, index) for index in range(2)]
     for sync, optimizer in zip(syncs, optimizers, strict=True):
         sync.join(optimizer)
     alone = ValueTransform(use_symlog=False, normalize=True)
@@ -235,7 +237,7 @@ class Counted(nn.Module):
 def counted_worker(train_state, index):
     net = Counted().train()
     optimizer = optimizer_of(net)
-    SyncedSync(train_state, index).join(optimizer)
+    CopySync(train_state, index).join(optimizer)
     return net, optimizer
 
 
