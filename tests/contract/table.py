@@ -686,11 +686,17 @@ FIRST = {f"{name}-{next(iter(rows))}" for name, rows in ALGORITHM_ROWS.items()}
 """The first row of each algorithm."""
 
 
-def cases(*, learning: bool = False) -> list[Any]:
+def cases(*, learning: bool = False, later: str | None = None) -> list[Any]:
     """Every row of an algorithm as a pytest parameter; `learning`: only those that
-    learn."""
-    return [
-        pytest.param(row, id=name)
-        for name, row in flat(ALGORITHM_ROWS).items()
-        if not learning or row.learns
-    ]
+    learn. `later` marks all but the first row of an algorithm; of these, rows that
+    train alike are slow."""
+    parameters = []
+    for name, row in flat(ALGORITHM_ROWS).items():
+        if learning and not row.learns:
+            continue
+        marks = []
+        if later is not None and name not in FIRST:
+            mark = "slow" if row.trains_alike else later
+            marks = [getattr(pytest.mark, mark)]
+        parameters.append(pytest.param(row, id=name, marks=marks))
+    return parameters

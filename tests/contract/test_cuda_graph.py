@@ -40,7 +40,7 @@ GRAPHED = (
 )
 GRAPHED_ROWS = [
     case
-    for case in cases(learning=True)
+    for case in cases(learning=True, later="slow")
     if case.values[0].name in GRAPHED and "recurrent" not in case.id
 ]
 CHANGING = [case for case in GRAPHED_ROWS if case.values[0].spec.agent.has_schedules]

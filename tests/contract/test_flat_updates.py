@@ -20,7 +20,7 @@ from slm_lab.agent.optim.optimizer import (
 )
 from slm_lab.core.registry import ALGORITHMS
 from slm_lab.testing.sessions import rows, run_session, vectors, whole_run
-from tests.contract.table import ALGORITHM_ROWS, FIRST, built, flat
+from tests.contract.table import built, cases
 
 
 class PerParameterOptimizer(Optimizer):
@@ -121,20 +121,7 @@ def build_per_parameter(monkeypatch):
             monkeypatch.setattr(module, "build_optimizer", build)
 
 
-def training_cases():
-    """The rows that learn. The quick suite trains the first row of an algorithm."""
-    parameters = []
-    for name, row in flat(ALGORITHM_ROWS).items():
-        if not row.learns:
-            continue
-        marks = []
-        if name not in FIRST:
-            marks = [pytest.mark.slow if row.trains_alike else pytest.mark.medium]
-        parameters.append(pytest.param(row, id=name, marks=marks))
-    return parameters
-
-
-@pytest.mark.parametrize("row", training_cases())
+@pytest.mark.parametrize("row", cases(learning=True, later="medium"))
 def test_a_whole_run_equals_the_per_parameter_run(
     row, request, tmp_path_factory, monkeypatch, tmp_path
 ):

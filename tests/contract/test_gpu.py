@@ -26,7 +26,11 @@ AGAIN = "normalized_targets_shared"
 WITHOUT = "half_precision", "recurrent"
 """What the fake GPU cannot do. A recurrent net waits for the lengths of the
 sequences."""
-ROWS = [case for case in cases(learning=True) if not any(w in case.id for w in WITHOUT)]
+ROWS = [
+    case
+    for case in cases(learning=True, later="slow")
+    if not any(word in case.id for word in WITHOUT)
+]
 
 
 @pytest.fixture

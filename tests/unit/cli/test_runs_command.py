@@ -222,9 +222,10 @@ def test_a_run_that_may_not_be_read_is_shown_as_such_beside_the_others(folder, c
 @pytest.mark.parametrize("mode", [0o000, 0o400, 0o100])
 def test_another_user_sees_the_runs_and_gets_one_line_for_the_closed_one(folder, mode):
     (place,) = (folder / "data").glob("beta_*")
-    for each in (folder, *folder.parents):
-        if each.is_relative_to(tempfile.gettempdir()) and each.stat().st_uid == 0:
-            each.chmod(each.stat().st_mode | 0o055)
+    root = os.environ.get("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+    for parent in (folder, *folder.parents):
+        if parent.is_relative_to(root) and parent.stat().st_uid == 0:
+            parent.chmod(parent.stat().st_mode | 0o055)
     place.chmod(mode)
     as_other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", str(LAB)]
 

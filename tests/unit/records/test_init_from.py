@@ -46,7 +46,7 @@ MODES = {
     },
 }
 
-SLOW = ("synced", "several trainings")
+SLOW = ("synced", "several trainings", "independent")
 """Modes that give their workers the weights as another does."""
 
 
