@@ -26,7 +26,7 @@ from slm_lab.records.lock import is_locked
 from slm_lab.records.table import read_table
 from slm_lab.spec.read import read_file
 from slm_lab.storage.manifest import read_manifest
-from slm_lab.storage.result import Ending, SessionResult
+from slm_lab.storage.result import Ending, SessionResult, session_results
 from slm_lab.storage.run_dir import RUN_BLOCK, RunDir, SessionPaths, origin_of
 
 if TYPE_CHECKING:
@@ -282,12 +282,10 @@ class RunRecord:
     def results(self) -> list[SessionResult]:
         """How its Sessions ended; empty before the end. Raises UsageError if the
         metrics are damaged."""
-        from pydantic import TypeAdapter, ValidationError
+        from pydantic import ValidationError
 
-        recorded = self.metrics.get("sessions") or ()
-        adapter = TypeAdapter(list[SessionResult])
-        try:  # an earlier version lacks fields
-            return adapter.validate_python([{"frame": 0, **end} for end in recorded])
+        try:
+            return session_results(self.metrics.get("sessions") or ())
         except TypeError as error:
             reason = str(error)
         except ValidationError as error:

@@ -221,11 +221,14 @@ class Session:
         self.strategy.pace.passed(UPDATE)
         self.status_board.learning[self.index] = 0
         assert report is not None
-        self._update_seconds += (now := time.perf_counter()) - group.seconds - began
+        now = time.perf_counter()
+        self._update_seconds += now - group.seconds - began
         self._num_events += 1
-        event = self._num_events, self.status_board.clock_slots[self.index], now
-        parts = *self.parts.experience.seconds, self._update_seconds
-        self.status_board.loop[self.index] = (*event, *parts)
+        loop = self.status_board.loop[self.index]
+        loop["events"] = self._num_events
+        loop["frames"] = self.status_board.clock_slots[self.index]
+        loop["seconds"] = now
+        loop["part_seconds"] = (*self.parts.experience.seconds, self._update_seconds)
         cpu_t = self._stopwatch.read().cpu_t
         self.tracker.track_update(self.strategy.learned(report, cpu_t))
         if self._checks is not None:

@@ -67,6 +67,16 @@ EARLY = END - 2
 LOOP_PARTS = ("acting", "environment", "memory", "update")
 """The parts of the training loop whose seconds a Session counts."""
 
+LOOP = np.dtype(
+    [
+        ("events", np.float64),
+        ("frames", np.float64),
+        ("seconds", np.float64),
+        ("part_seconds", np.float64, len(LOOP_PARTS)),
+    ]
+)
+"""A Session's progress at its last training event."""
+
 FLAGS = ("stop", "save")
 SLOTS = (
     "frame",
@@ -82,7 +92,7 @@ RECORD = np.dtype(
     [
         *((name, np.int64) for name in SLOTS),
         *((name, np.float64) for name in FIELDS),
-        ("loop", np.float64, 3 + len(LOOP_PARTS)),
+        ("loop", LOOP),
     ]
 )
 
@@ -131,9 +141,8 @@ class StatusBoard:
         self.heartbeats = records["heartbeats"]
         """Counts of signs of life while no step ends."""
         self.loop = records["loop"]
-        """(W, 7): the training events of this process, then frames and the process's
-        clock at the last event. The rest are its seconds in each of LOOP_PARTS until
-        then."""
+        """(W,) of `LOOP`: the training events of this process; at the last of them the
+        frames, the process's clock, and its seconds in each of LOOP_PARTS."""
 
     @classmethod
     def allocate(

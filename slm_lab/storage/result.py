@@ -1,10 +1,10 @@
 """The results of a Session and of a Trial."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the process of a Session does not need these modules
     from slm_lab.metrics.trial_metrics import Throughput, TrialMetrics
@@ -62,6 +62,15 @@ def never_began(sessions: Sequence[SessionResult]) -> bool:
         result.ending is Ending.FAILED and result.frame == 0 for result in sessions
     ]
     return bool(failed) and all(failed)
+
+
+def session_results(recorded: Sequence[Mapping[str, Any]]) -> list[SessionResult]:
+    """The results that the metrics of a Trial hold; an earlier version lacks fields.
+    Raises ValueError or TypeError if they are damaged."""
+    from pydantic import TypeAdapter
+
+    adapter = TypeAdapter(list[SessionResult])
+    return adapter.validate_python([{"frame": 0, **end} for end in recorded])
 
 
 @dataclass(frozen=True)

@@ -488,10 +488,10 @@ class Progress(NamedTuple):
         """The progress at the last training event of each Session."""
         loop = status_board.loop[counted].copy()
         return cls(
-            counts=loop[:, 0],
-            frames=loop[:, 1],
-            seconds=loop[:, 2],
-            part_seconds=loop[:, 3:],
+            counts=loop["events"],
+            frames=loop["frames"],
+            seconds=loop["seconds"],
+            part_seconds=loop["part_seconds"],
         )
 
     @classmethod
@@ -504,7 +504,7 @@ class Progress(NamedTuple):
             counts=frames,
             frames=frames,
             seconds=np.full_like(frames, now),
-            part_seconds=status_board.loop[counted, 3:].copy(),
+            part_seconds=status_board.loop["part_seconds"][counted].copy(),
         )
 
     @property

@@ -24,7 +24,7 @@ from slm_lab.session.status_board import EARLY, END, Phase, StatusBoard
 from slm_lab.spec.scale import scaled
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.checkpoint import CheckpointStore, reading
-from slm_lab.storage.result import Ending, SessionResult
+from slm_lab.storage.result import Ending, SessionResult, session_results
 
 SHORTEST_INTERVAL = 1.0
 """Minimum seconds between two checkpoints: all workers pause for them."""
@@ -121,13 +121,8 @@ def lost_results(
         return []
     ours = {task.session for task in tasks}
     try:
-        recorded = json.loads(
-            first.run_dir.trial_metrics_file(first.trial).read_text()
-        )["sessions"]
-        before = [
-            SessionResult(**{**result, "ending": Ending(result["ending"])})
-            for result in recorded
-        ]
+        file = first.run_dir.trial_metrics_file(first.trial)
+        before = session_results(json.loads(file.read_text())["sessions"])
     # it has never ended, or its file is damaged
     except (OSError, ValueError, KeyError, TypeError):
         return []

@@ -10,7 +10,7 @@ from slm_lab.agent import device
 from slm_lab.agent.net import layers as precision
 from slm_lab.core.errors import LabError
 from slm_lab.records.run_source import RunSource
-from slm_lab.session.status_board import LOOP_PARTS
+from slm_lab.session.status_board import LOOP
 from slm_lab.studies import probe as module
 from slm_lab.studies.probe import (
     AS_IS,
@@ -118,7 +118,7 @@ class Seen:
 
     def __init__(self, monkeypatch, sessions=1):
         self.clock_slots, self.now, self.stops = np.zeros(sessions, np.int64), 0.0, 0
-        self.loop = np.zeros((sessions, 3 + len(LOOP_PARTS)))
+        self.loop = np.zeros(sessions, LOOP)
         monkeypatch.setattr(
             module, "time", SimpleNamespace(perf_counter=lambda: self.now)
         )
@@ -128,12 +128,11 @@ class Seen:
 
     def event(self, session, *parts):
         """A training event now, after these seconds in each part."""
-        self.loop[session, :3] = (
-            self.loop[session, 0] + 1,
-            self.clock_slots[session],
-            self.now,
-        )
-        self.loop[session, 3:] += parts
+        loop = self.loop[session]
+        loop["events"] += 1
+        loop["frames"] = self.clock_slots[session]
+        loop["seconds"] = self.now
+        loop["part_seconds"] += parts
 
 
 def test_a_run_is_measured_between_training_events(monkeypatch):
