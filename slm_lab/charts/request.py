@@ -4,6 +4,7 @@ import math
 import os
 import re
 from contextlib import suppress
+from mimetypes import guess_type
 from pathlib import Path
 from typing import NamedTuple, get_args
 
@@ -146,7 +147,9 @@ class PlotRequest(NamedTuple):
             raise UsageError(
                 f"--out {self.out}: is for graphs; --table prints: write > {self.out}"
             )
-        if suffix in (".eps", ".jpg", ".jpeg", ".html", ".tif", ".tiff", ".gif", ".ps"):
+        kind = guess_type(self.out.name)[0] or ""
+        is_graph = kind.startswith("image/") or suffix in (".eps", ".ps", ".html")
+        if is_graph and suffix not in FORMS:
             raise UsageError(f"--out {self.out}: a file ends with .pdf, .svg or .png")
         _ = self.points, self.scores, self.lines
 

@@ -136,7 +136,8 @@ def _check_target_copies(blocks: Blocks) -> Iterator[Problem]:
     role = targets_role(algorithm)
     net = net_for_role(agent, role)
     followed = with_delayed_targets(net, meta)
-    if followed.update_type == "polyak" and followed.polyak_coef < 1:
+    averages = followed.polyak_coef < 1 or "polyak_coef" in net.schedules
+    if followed.update_type == "polyak" and averages:
         return
     if followed.update_frequency > frames:
         return
@@ -155,7 +156,7 @@ def _check_target_averages(blocks: Blocks) -> Iterator[Problem]:
     if not agent.algorithm.HAS_TARGETS:
         return
     net = net_for_role(agent, targets_role(agent.algorithm))
-    tau = net.polyak_coef
+    tau = net.greatest("polyak_coef")
     if net.update_type != "polyak" or not MOST_OF_A_NET < tau < 1:
         return
     message = (

@@ -297,6 +297,7 @@ REFUSED = {
         "is for graphs; --table prints: write > .*csv",
     ),
     "another form": ({"out": "f.eps"}, "a file ends with .pdf, .svg or .png"),
+    "a bitmap": ({"out": "f.bmp"}, "a file ends with .pdf, .svg or .png"),
     "by another word": ({"by": "algo"}, "--by algo: must be"),
     "a score that is none": ({"normalise": ("x",)}, "must be SCORE or ENV=SCORE"),
     "no score of one": ({"normalise": ("CartPole-v1=5",)}, "no score of Acrobot-v1"),

@@ -36,12 +36,15 @@ def but_for_rows(found):
     return [line for line in found if not line.startswith("meta.log_frequency")]
 
 
-def schedule(start, end=None):
+def decay(start, end=None):
     name = "linear_decay"
     if end is None:
         name = "no_decay"
-    spec = {"name": name, "start_val": start, "end_val": end, "end_step": 100}
-    return {"agent__algorithm__explore_var_spec": spec}
+    return {"name": name, "start_val": start, "end_val": end, "end_step": 100}
+
+
+def schedule(start, end=None):
+    return {"agent__algorithm__explore_var_spec": decay(start, end)}
 
 
 def replaying(start, num_envs=4, frequency=4, **changes):
@@ -155,6 +158,10 @@ ROWS = [
     (following(4, 16, 1, update_type="polyak", polyak_coef=1.0), HARDLY.format(1)),
     (following(4, 16, 1, update_type="polyak", polyak_coef=0.9), None),
     (
+        following(4, 16, 1, update_type="polyak", polyak_coef=decay(1.0, 0.01)),
+        None,
+    ),
+    (
         soft(
             "SoftActorCritic",
             agent__net__update_type="replace",
@@ -165,6 +172,10 @@ ROWS = [
     (soft("SoftActorCritic", agent__net__critic_update_type="polyak"), None),
     (averaged(0.9), None),
     (averaged(0.95), "…critic_polyak_coef = 0.95: …95.0% of the net … 0.05 here"),
+    (
+        averaged(decay(0.01, 0.95)),
+        "…critic_polyak_coef = 0.95: …95.0% of the net … 0.05 here",
+    ),
     (averaged(0.995), "…critic_polyak_coef = 0.995: …99.5% of the net … 0.005 here"),
     (soft("CrossQ", agent__net__polyak_coef=0.995), None),
     (soft("CrossQ"), None),
