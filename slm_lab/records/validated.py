@@ -12,6 +12,12 @@ from slm_lab.spec.schema.messages import reword
 
 T = TypeVar("T")
 
+KINDS = {
+    "missing_argument": "missing",
+    "unexpected_keyword_argument": "extra_forbidden",
+}
+"""The present words for what pydantic 2.11 says of the fields of a NamedTuple."""
+
 
 class UnreadableFileError(UsageError):
     """A file of the lab is damaged, or a later version has written it."""
@@ -35,6 +41,7 @@ def damaged(file: Path, problem: Problem | str, fix: str) -> UnreadableFileError
 
 def _problem(details: ErrorDetails, place: str) -> Problem | str:
     """What is wrong, with the path of its key. A text that is no JSON has no key."""
+    details["type"] = KINDS.get(details["type"], details["type"])
     message = reword(details, {}, ())
     path = ".".join(str(part) for part in (place, *details["loc"]) if part != "")
     if not path:

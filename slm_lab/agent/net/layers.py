@@ -202,12 +202,17 @@ class Empty:
         """Leaves the memory as it is."""
 
 
+def _multiply(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """`linear` as a function of Python: torch 2.4 exports no built-in one."""
+    return linear(x, weight, bias)
+
+
 class EmptyLinear(Empty, nn.Linear):
     """A layer without values, which `init_linear` fills."""
 
     by_numpy = False
     """Whether NumPy is to multiply wide matrices on a CPU."""
-    multiply: Callable[[Tensor, Tensor, Tensor], Tensor] = staticmethod(linear)
+    multiply: Callable[[Tensor, Tensor, Tensor], Tensor] = staticmethod(_multiply)
     """Maps x, W and b to x Wᵀ + b."""
 
     @override

@@ -84,11 +84,16 @@ def _domain(dimension: Dimension) -> Any:
 def _value(dimension: Dimension, drawn: Any) -> Any:
     if dimension.sampler in LISTS:
         return dimension.args[int(drawn)]
+    q = _quantum(dimension)
     if dimension.sampler in _QUANTISED_INTEGERS:
-        return round(int(drawn) * _quantum(dimension))
+        return round(int(drawn) * q)
+    value = drawn
     if isinstance(drawn, np.generic):
-        return drawn.item()
-    return drawn
+        value = drawn.item()
+    if q and isinstance(value, float):
+        # Ray 2.40 rounds nothing to a q of 1
+        return q * round(value / q)
+    return value
 
 
 def _quantum(dimension: Dimension) -> float:
