@@ -25,6 +25,8 @@ from tests.faults.lab import (
 )
 from tests.support import ppo
 
+pytestmark = pytest.mark.medium
+
 ROOT = Path(__file__).parents[3]
 SESSIONS = (0, 1)
 
@@ -35,7 +37,6 @@ def names(folder):
     }
 
 
-@pytest.mark.medium
 def test_a_run_leaves_every_file_that_the_design_lists(finished):
     folder, done = finished
     assert done.outcome == (0, "")

@@ -21,6 +21,8 @@ from tests.faults.lab import NAME, lab, run_folder
 from tests.support import made_once, ppo
 from tests.unit.cli.trained import lab_run, table, trained
 
+pytestmark = pytest.mark.medium
+
 EMPTY = b"PK\5\6" + bytes(18)
 """An archive without files."""
 
@@ -54,7 +56,6 @@ def repacked(path, target, change):
     return target
 
 
-@pytest.mark.medium
 def test_it_is_evaluated_and_enjoyed_without_a_spec_file(elsewhere, run):
     done = invoke("run", f"eval@{elsewhere}", "--episodes", 20)
     assert done.code == 0
@@ -413,7 +414,6 @@ def test_a_file_without_files_or_without_its_start_is_refused(
         slm_lab.load(tmp_path / "pole.zip")
 
 
-@pytest.mark.medium
 def test_a_trial_of_a_search_is_shared_as_a_run(tmp_path_factory, tmp_path):
     spec = ppo(env__max_frame=300, meta__max_trial=2)
     spec["search"] = {"agent.algorithm.gamma__choice": [0.9, 0.99]}
