@@ -72,7 +72,7 @@ def lab_run(name: str, case: Case) -> tuple[float, dict[str, float]]:
         seconds = time.perf_counter() - began
         session.close()
     shares = dict(
-        zip(LOOP_PARTS, status_board.loop[0, -len(LOOP_PARTS) :] / seconds, strict=True)
+        zip(LOOP_PARTS, status_board.loop["part_seconds"][0] / seconds, strict=True)
     )
     return result.frame / seconds, shares
 
