@@ -22,8 +22,7 @@ settings.load_profile("lab")
 torch.set_num_threads(1)
 
 
-# Every checkpoint of a test waits for its disk: more than half of the suite's time on a
-# common one. Folders in memory do not wait.
+# Every file of a checkpoint waits some milliseconds for a disk, and not for memory.
 MEMORY = Path("/dev/shm")
 ROOM = 4 * 2**30
 
