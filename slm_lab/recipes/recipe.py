@@ -9,7 +9,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -74,16 +74,26 @@ class Recipe(NamedTuple):
 
 
 @cache
-def recipes() -> dict[str, tuple[str, ...]]:
-    """The names of each algorithm's recipes, the general one first."""
+def recipe_files() -> dict[str, Path]:
+    """The file of each algorithm's recipes."""
     files = sorted((SHIPPED / "recipe").glob("*.yaml"))
-    return {file.stem: tuple(spec_names(read_file(file))) for file in files}
+    return {file.stem: file for file in files}
+
+
+@cache
+def recipe_names(algorithm: str) -> tuple[str, ...]:
+    """The names of an algorithm's recipes, the general one first; none for an unknown
+    algorithm."""
+    file = recipe_files().get(algorithm)
+    if file is None:
+        return ()
+    return tuple(spec_names(read_file(file)))
 
 
 def is_algorithm(word: str) -> bool:
     """Whether a word in place of a spec file names an algorithm with recipes, "SAC"
     too. A file of this name comes first."""
-    return word.lower() in {*recipes(), *GAMES} and not os.path.isfile(word)
+    return word.lower() in {*recipe_files(), *GAMES} and not os.path.isfile(word)
 
 
 def images_in(layout: ObservationLayout) -> list[Part]:
@@ -101,41 +111,45 @@ def has_image(spaces: Spaces) -> bool:
 def choose_recipe(algorithm: str, env: EnvSpec) -> Recipe:
     """The recipe of `algorithm` for the spaces of `env`, which is constructed. Raises
     UsageError without such a recipe, and names the algorithms that have one."""
-    if algorithm not in {*recipes(), *GAMES}:
+    if algorithm not in {*recipe_files(), *GAMES}:
         raise UsageError(_no_recipe(algorithm))
     if is_atari(find_env(env)) and not env.wrappers:
-        fitting = _templates(GAMES, env)
-        kind = "Atari games"
-    else:
-        is_minatar = env.name.startswith("MinAtar/") and not env.wrappers
+        if algorithm in GAMES:
+            return _template(GAMES[algorithm], env)
+        raise _none_fits(algorithm, "Atari games", env, GAMES)
+    is_minatar = env.name.startswith("MinAtar/") and not env.wrappers
+    spaces = describe_spaces(env)
+    of_env = [f"env={env.name}"]
+    if _is_grid(spaces.layout):
+        env = env.model_copy(update={"wrappers": [*env.wrappers, FLATTEN]})
         spaces = describe_spaces(env)
-        of_env = [f"env={env.name}"]
-        if _is_grid(spaces.layout):
-            env = env.model_copy(update={"wrappers": [*env.wrappers, FLATTEN]})
-            spaces = describe_spaces(env)
-            of_env.append(f"env.wrappers={json.dumps(env.wrappers)}")
-        fitting = _fitting(spaces, of_env)
-        if is_minatar:
-            fitting.update(_templates(MINATAR, env))
-        actions = spaces.actions.kind.replace("box", "continuous").replace("_", "-")
-        if not all(spaces.actions[1:]):
-            actions = f"unbounded {actions}"
-        kind = f"{'images' if has_image(spaces) else 'vectors'} and {actions} actions"
-    if algorithm not in fitting:
-        others = ", ".join(fitting) or "none"
-        raise UsageError(
-            f"{algorithm} has no recipe for {kind} of {env.name}; choose one of: "
-            f"{others}"
-        )
-    return fitting[algorithm]
+        of_env.append(f"env.wrappers={json.dumps(env.wrappers)}")
+    if is_minatar and algorithm in MINATAR:
+        return _template(MINATAR[algorithm], env)
+    recipe = _fitting(algorithm, spaces, of_env)
+    if recipe is not None:
+        return recipe
+    fitting = [a for a in recipe_files() if _fitting(a, spaces, of_env)]
+    if is_minatar:
+        fitting += [a for a in MINATAR if a not in fitting]
+    actions = spaces.actions.kind.replace("box", "continuous").replace("_", "-")
+    if not all(spaces.actions[1:]):
+        actions = f"unbounded {actions}"
+    kind = f"{'images' if has_image(spaces) else 'vectors'} and {actions} actions"
+    raise _none_fits(algorithm, kind, env, fitting)
 
 
-def _templates(names: Mapping[str, str], env: EnvSpec) -> dict[str, Recipe]:
-    sets = (f"env={env.name}",)
-    return {
-        algorithm: Recipe(f"{name}.json", name, sets)
-        for algorithm, name in names.items()
-    }
+def _template(name: str, env: EnvSpec) -> Recipe:
+    return Recipe(f"{name}.json", name, (f"env={env.name}",))
+
+
+def _none_fits(
+    algorithm: str, kind: str, env: EnvSpec, fitting: Iterable[str]
+) -> UsageError:
+    others = ", ".join(fitting) or "none"
+    return UsageError(
+        f"{algorithm} has no recipe for {kind} of {env.name}; choose one of: {others}"
+    )
 
 
 def _is_grid(layout: ObservationLayout) -> bool:
@@ -147,30 +161,27 @@ def _no_recipe(word: str) -> str:
     for name, why in ADVICE_BY_NAME.items():
         if name.lower() == word.lower():
             return f"{name} {why}"
-    return f"{word}: there is no recipe; recipes are {', '.join(recipes())}"
+    return f"{word}: there is no recipe; recipes are {', '.join(recipe_files())}"
 
 
-def _fitting(spaces: Spaces, of_env: Sequence[str]) -> dict[str, Recipe]:
-    """The recipe of each algorithm that has one for these spaces."""
+def _fitting(algorithm: str, spaces: Spaces, of_env: Sequence[str]) -> Recipe | None:
+    """The algorithm's recipe for these spaces, if it has one."""
     image = "_image" if has_image(spaces) else ""
     continuous = "_continuous" if spaces.actions.kind == "box" else ""
-    by_algorithm = {}
-    for algorithm, names in recipes().items():
-        name = f"{algorithm}{image}{continuous}"
-        if name not in names:
-            continue
-        kind_sets = _image_sets(spaces) if image else _vector_sets(spaces)
-        sets = (*of_env, *kind_sets)
-        recipe = Recipe(f"recipe/{algorithm}.yaml", name, sets)
-        spec = load_spec(*recipe, warn=False)
-        if spaces.num_agents > 1:
-            # as many rows as of an environment of one agent
-            copies = math.ceil(spec.env.num_envs / spaces.num_agents)
-            recipe = recipe._replace(sets=(*sets, f"env.num_envs={copies}"))
-        # DQN has some
-        if not action_space_problems(spec.agent.algorithm, *spaces.actions):
-            by_algorithm[algorithm] = recipe
-    return by_algorithm
+    name = f"{algorithm}{image}{continuous}"
+    if name not in recipe_names(algorithm):
+        return None
+    kind_sets = _image_sets(spaces) if image else _vector_sets(spaces)
+    sets = (*of_env, *kind_sets)
+    recipe = Recipe(f"recipe/{algorithm}.yaml", name, sets)
+    spec = load_spec(*recipe, warn=False)
+    if action_space_problems(spec.agent.algorithm, *spaces.actions):
+        return None
+    if spaces.num_agents == 1:
+        return recipe
+    # as many rows as of an environment of one agent
+    copies = math.ceil(spec.env.num_envs / spaces.num_agents)
+    return recipe._replace(sets=(*sets, f"env.num_envs={copies}"))
 
 
 def _vector_sets(spaces: Spaces) -> tuple[str, ...]:
@@ -213,7 +224,7 @@ def resolve_recipe(
             raise UsageError(_no_recipe(file)) from None
     if is_recipe and name is None:
         raise UsageError(f"add an environment: slm-lab run {file} ENV")
-    if not is_recipe or name is None or name in recipes().get(word, ()):
+    if not is_recipe or name is None or name in recipe_names(word):
         return file, name, tuple(sets)
     import_plugins(imports)
     recipe = choose_recipe(word, plain_env(name, sets))

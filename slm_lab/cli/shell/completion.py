@@ -58,9 +58,9 @@ def run_words(ctx: Context, incomplete: str) -> Iterator[str]:
     """Words that may follow `slm-lab run`: a file or an algorithm, a spec, a mode."""
     typed = _typed(ctx)
     if not typed:
-        from slm_lab.recipes.recipe import recipes
+        from slm_lab.recipes.recipe import recipe_files
 
-        yield from recipes()
+        yield from recipe_files()
         yield from spec_files(ctx, incomplete)
     if len(typed) == 1:
         yield from spec_names(ctx, incomplete)

@@ -11,7 +11,8 @@ from slm_lab.recipes.recipe import (
     MINATAR,
     Recipe,
     choose_recipe,
-    recipes,
+    recipe_files,
+    recipe_names,
     resolve_recipe,
 )
 from slm_lab.records.trust import FLATTEN, modules_of
@@ -120,7 +121,7 @@ def test_a_grid_is_a_vector_for_its_recipe():
 
 def test_every_recipe_is_chosen_for_some_environment():
     chosen = {recipe for _, _, recipe in CHOICES}
-    assert chosen == {name for names in recipes().values() for name in names}
+    assert chosen == {name for file in recipe_files() for name in recipe_names(file)}
 
 
 def test_atari_games_have_their_own_templates():

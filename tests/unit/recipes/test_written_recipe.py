@@ -3,12 +3,12 @@
 import pytest
 
 from slm_lab.recipes.new_file import COLUMNS, draft
-from slm_lab.recipes.recipe import recipes
+from slm_lab.recipes.recipe import recipe_files, recipe_names
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.read import find_file, read_file
 from slm_lab.spec.yaml_text import parse_yaml
 
-ALL = [(file, name) for file, names in recipes().items() for name in names]
+ALL = [(file, name) for file in recipe_files() for name in recipe_names(file)]
 
 
 @pytest.mark.parametrize(("file", "name"), ALL)
