@@ -11,7 +11,9 @@ import pytest
 import torch
 from hypothesis import settings
 
+from slm_lab.charts.picture import render_png
 from slm_lab.core.registry import ALGORITHMS, ENVS, MEMORIES, NETS
+from tests.blank_pictures import sitecustomize as blank_pictures
 
 # A deadline per example measures the machine's load, not the code.
 settings.register_profile("lab", deadline=None)
@@ -28,9 +30,21 @@ ROOM = 4 * 2**30
 
 
 def pytest_configure() -> None:
-    """Lays temporary folders into memory, where there is room for them."""
+    """Lays temporary folders into memory, where there is room for them. Pictures of
+    this process and of those that it starts are blank."""
     if MEMORY.is_dir() and disk_usage(MEMORY).free > ROOM:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+    folder = str(Path(blank_pictures.__file__).parent)
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, before]))
+
+
+@pytest.fixture
+def pictures_drawn(monkeypatch):
+    """Has the pictures of a test drawn, those of its processes too."""
+    _, _, before = os.environ["PYTHONPATH"].partition(os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", before)
+    monkeypatch.setattr("slm_lab.charts.write.render_png", render_png)
 
 
 @pytest.fixture(autouse=True)

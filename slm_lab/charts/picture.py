@@ -5,6 +5,7 @@ The constrained layout of matplotlib makes room for every text."""
 
 import io
 import textwrap
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, final
 
@@ -68,31 +69,45 @@ _DOT_SIZES = (16.0, 64.0)  # square points of one
 
 def render_png(chart: Chart) -> bytes:
     """The chart as the bytes of a PNG file for screens."""
-    return _saved(chart, "png", dpi="figure")
+    with _style(chart):
+        drawing = _Picture(chart).drawing
+        content = io.BytesIO()
+        # `savefig` would draw twice, to measure texts first: the layout has done so.
+        drawing.canvas.print_png(
+            content,
+            metadata=_metadata(chart, "png"),
+            pil_kwargs={"compress_level": _COMPRESSION},
+        )
+    return content.getvalue()
 
 
 def render_print(chart: Chart, form: Form) -> bytes:
     """The chart for paper: PDF with TrueType fonts, SVG with texts as paths, or PNG
     with 300 dots per inch. The same chart gives the same bytes."""
-    return _saved(chart, form, dpi=_PRINT_DPI)
+    with _style(chart):
+        drawing = _Picture(chart).drawing
+        content = io.BytesIO()
+        drawing.savefig(
+            content, format=form, dpi=_PRINT_DPI, metadata=_metadata(chart, form)
+        )
+    return content.getvalue()
 
 
-def _saved(chart: Chart, form: Form, dpi: Any) -> bytes:
+def _style(chart: Chart) -> AbstractContextManager[None]:
+    """matplotlib's settings for the chart."""
     from matplotlib import rc_context
 
+    return rc_context({"font.size": _letters(chart)}, _STYLE)
+
+
+def _metadata(chart: Chart, form: Form) -> dict[str, str | None]:
+    """What the file says of the chart, without a date."""
     word = "Subject" if form == "pdf" else "Description"
     dates = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
     metadata: dict[str, str | None] = {**dates[form]}
     if chart.about:
         metadata[word] = recordable_text(chart.about, len(chart.about))
-    content = io.BytesIO()
-    with rc_context({"font.size": _letters(chart)}, _STYLE):
-        drawing = _Picture(chart).drawing
-        options = {"dpi": dpi, "metadata": metadata}
-        if form == "png":
-            options["pil_kwargs"] = {"compress_level": _COMPRESSION}
-        drawing.savefig(content, format=form, **options)
-    return content.getvalue()
+    return metadata
 
 
 def _letters(chart: Chart) -> float:

@@ -4,6 +4,8 @@ import os
 import shutil
 import time
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -17,6 +19,13 @@ TOGETHER = {
     "actor_learner": ppo,
 }
 """What is trained in each way of training together."""
+
+
+@pytest.fixture
+def folder():
+    """Not in /dev/shm, where other temporary folders are: the command has another."""
+    with TemporaryDirectory(dir="/var/tmp") as name:
+        yield Path(name)
 
 
 @pytest.mark.slow

@@ -60,7 +60,9 @@ def root(tmp_path):
 
 
 @pytest.mark.medium
-def test_the_parent_of_a_training_loads_no_library_that_it_does_not_need(root):
+def test_the_parent_of_a_training_loads_no_library_that_it_does_not_need(
+    root, pictures_drawn
+):
     code = [sys.executable, "-W", "error", "-c", WATCH, str(root), json.dumps(SPEC)]
     done = subprocess.run(code, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
