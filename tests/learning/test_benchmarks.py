@@ -1,4 +1,6 @@
-"""The shipped specs reach their documented returns under each of four seeds."""
+"""Shipped specs of classic control reach their documented returns, under four seeds.
+
+Specs of other suites train for hours: stored results of the benchmark judge those."""
 
 from datetime import datetime
 from statistics import fmean
@@ -16,8 +18,7 @@ BOUNDS = {
     "demo": 300.0,
     **{
         row.file: row.bound
-        for suite in ("classic", "box2d", "grids")
-        for row in read_suite(suite).rows
+        for row in read_suite("classic").rows
         if row.bound is not None
     },
 }
@@ -33,16 +34,12 @@ MEANS = {
     "ddqn_per_mountaincar": -150.0,
     "dqn_cartpole": 400.0,
     "ddqn_per_cartpole": 440.0,
-    "dqn_lunar": 180.0,
-    "ddqn_per_lunar": 220.0,
     "qrdqn_cartpole": 450.0,
     "iqn_cartpole": 430.0,
     "rainbow_cartpole": 450.0,
     "sac_cartpole": 400.0,
     "sac_acrobot": -130.0,
     "sac_pendulum": -175.0,
-    "sac_lunar": 170.0,
-    "sac_lunar_continuous": 200.0,
     "crossq_cartpole": 430.0,
     "crossq_acrobot": -200.0,
     "crossq_pendulum": -175.0,
@@ -57,8 +54,6 @@ others."""
 @pytest.mark.slow
 @pytest.mark.parametrize("file", BOUNDS)
 def test_every_seed_reaches_the_bound_of_its_suite(file, tmp_path):
-    if file == "ppo_minigrid":
-        pytest.importorskip("minigrid")
     bound = BOUNDS[file]
     name = "ppo_cartpole" if file == "demo" else file
     finals = final_returns(load_spec(file, name), tmp_path)
