@@ -27,7 +27,7 @@ FEW_ROWS = re.compile(
     r"^.*suspicious setting: meta\.log_frequency = .*\n|; meta\.log_frequency = .*",
     re.M,
 )
-PATIENCE = 60.0
+PATIENCE = 150.0
 """Seconds to wait for an expected event before the test fails."""
 
 
@@ -151,7 +151,7 @@ def command(folder: Path, mode: str, *options: str) -> list[str]:
 def call(args: list[str], cwd: Path) -> Done:
     """Runs a command to its end."""
     done = subprocess.run(
-        args, cwd=cwd, capture_output=True, text=True, timeout=5 * PATIENCE, check=False
+        args, cwd=cwd, capture_output=True, text=True, timeout=2 * PATIENCE, check=False
     )
     return Done.of(done.returncode, done.stdout, done.stderr)
 
