@@ -8,6 +8,7 @@ See `test_commands`.
 import json
 import re
 import shutil
+from itertools import pairwise
 
 import pytest
 
@@ -28,16 +29,39 @@ PARSED_ONLY = (
     "docs/examples",
     "--install-completion",
     "lab_extras",
+    "envpool",
+    "playground/",
+    "pettingzoo:",
+    "my_env:Kick",
+    "my_lab/",
+    "my_part/",
+    "mine.yaml",
+    "--data DIR",
+    "--report",
+    "--track",
+    "--tag sweep",
+    "--to zip --out pole.zip",
     "my_spec",
     "my_specs",
     "my.json",
 )
-"""Parts of commands that need what a test does not have."""
+"""Parts of commands that need what a test does not have, or write what it has."""
 FEW = 1_500
 """Frames of a training, or as many more as it takes until an agent learns."""
-BIG = ("humanoid", "a3c_gae_pong", "ppo_atari", "minigrid", "dsac_pendulum")
+EARLY = "1000"
+"""The frame of a fork, before the end of such a training."""
+BIG = (
+    "humanoid",
+    "a3c_gae_pong",
+    "ppo_atari",
+    "minigrid",
+    "dsac_pendulum",
+    "droq",
+    "CarRacing",
+    "benchmark classic",
+)
 """Parts of commands whose shortest training takes minutes, or whose simulator is no
-extra of the tests. Other tests train these specs."""
+extra of the tests. Other tests train these specs and suites."""
 MY_ENV = """
 import gymnasium
 from gymnasium.envs.classic_control import CartPoleEnv
@@ -48,6 +72,7 @@ FINISHED = {
     "runs": ["ppo_cartpole"],
     "plot": PLOTTED,
     "troubleshooting": ["ppo_cartpole", "ppo_acrobot"],
+    "off_policy_algorithm": ["al", "dqn"],
 }
 """Runs that a page takes for granted."""
 
@@ -69,6 +94,11 @@ def shortened(words):
     command, text = words[0], " ".join(words)
     if command == "ab":
         return [*words, "--both", f"env.max_frame={FEW}", "--seeds", "6"]
+    if command == "fork":
+        return [
+            EARLY if before == "--frame" else word
+            for before, word in pairwise(["", *words])
+        ]
     if command not in ("run", "compare") or re.search(r"(eval|enjoy)@", text):
         return (
             [*words, "--episodes", "2"] if "@" in text and command == "run" else words
@@ -78,12 +108,13 @@ def shortened(words):
         "max_frame": budget * (2 if "train@" in text else 1),
         "max_session": 2,
         "max_run": 1,
+        "reset_frequency": 1_250,
     }
 
     def smaller(match):
         return f"{match[1]}={small[match[2]]}" if match[2] in small else match[0]
 
-    words = [re.sub(r"^(\w+\.(\w+))=.*", smaller, word) for word in words]
+    words = [re.sub(r"^([\w.]+\.(\w+))=.*", smaller, word) for word in words]
     words = ["1" if word == "1,2" else word for word in words]
     if "max_frame" not in text and "@" not in text:
         words += ["-s", f"env.max_frame={budget}"]
