@@ -30,14 +30,14 @@ SICK = {
         "values are far larger than a net learns well",
     ),
     "gamma 1 and no time limit": (
-        "sac_pendulum",
-        4_000,
+        "ppo_pendulum",
+        100_000,
         ["env.name=Endless-v0", "agent.algorithm.gamma=1.0"],
         "no episode has ended",
     ),
     "wrong bounds of actions": (
-        "sac_pendulum",
-        6_000,
+        "ppo_pendulum",
+        60_000,
         ["env.name=Weak-v0"],
         "no better than random actions",
     ),
