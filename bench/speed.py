@@ -45,8 +45,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if importlib.util.find_spec("stable_baselines3") is None:
         parser.error(
-            "there is nothing to compare with; pip install -c constraints.txt -e "
-            '".[bench]"'
+            'there is nothing to compare with; run: pip install "slm-lab[bench]"'
         )
     for case in arguments.cases:
         others = ["sb3", "stepping"]

@@ -117,6 +117,9 @@ def card(
         f"{package} {version}"
         for package, version in origin.get("packages", {}).items()
     ]
+    commit = ""
+    if origin.get("git_sha"):
+        commit = f"Commit {origin['git_sha']}; "
     returns = _returns_text(run)
     packages = _packages(spec)
     needed = ""
@@ -128,7 +131,7 @@ tags: {json.dumps(["reinforcement-learning", algorithm, env])}
 ---
 # {name}: {algorithm} on {env}
 
-An agent of [SLM Lab](https://github.com/kengz/SLM-Lab): Session {saved.session}, saved
+An agent of SLM Lab, the Python package `slm-lab`: Session {saved.session}, saved
 at frame {saved.frame:,} of {spec.env.max_frame:,}.
 
 ## Use it
@@ -142,7 +145,7 @@ python -c {shlex.quote(program)}
 
 The archive holds the whole spec, the rows of the training and its graph.
 `{again}` repeats it, with the root seed {run.root_seed}.
-Commit {origin.get("git_sha")}; Python {origin.get("python")}, {", ".join(versions)}.
+{commit}Python {origin.get("python")}, {", ".join(versions)}.
 
 ## Returns
 
