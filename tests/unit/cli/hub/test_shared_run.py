@@ -111,6 +111,22 @@ def test_the_card_says_what_it_is_and_how_to_use_it(shared, run):
         assert words in card
 
 
+def test_the_card_names_no_commit_of_an_installed_lab(shared, tmp_path):
+    def installed(name, content):
+        if not name.endswith("_spec.json"):
+            return content
+        spec = json.loads(content)
+        spec["_run"]["git_sha"] = None
+        return json.dumps(spec)
+
+    agent = slm_lab.load(repacked(shared, tmp_path / "installed.zip", installed))
+    agent.export(tmp_path / "pole.zip")
+    with zipfile.ZipFile(tmp_path / "pole.zip") as archive:
+        card = archive.read("README.md").decode()
+    assert "\nPython 3." in card
+    assert "Commit" not in card
+
+
 def test_the_workers_of_a_training_are_one_seed_of_the_card(shared, tmp_path):
     def synced(name, content):
         if not name.endswith("_spec.json"):
