@@ -236,7 +236,7 @@ def test_at_the_start_all_but_the_seed_may_change(folder):
     [
         (["parent", "--frame", "9000"], 2, "its newest checkpoint is at frame 4,000"),
         (["nobody"], 3, "there is no run folder nobody"),
-        (["parent", "--frame", "-1"], 2, "greater than or equal to 0"),
+        (["parent", "--frame", "-1"], 2, "Invalid value for '--frame'"),
     ],
 )
 def test_a_frame_or_a_run_that_does_not_exist(folder, words, code, message):

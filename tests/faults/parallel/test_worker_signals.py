@@ -17,7 +17,7 @@ from tests.faults.lab import (
     wait_until,
     write_spec,
 )
-from tests.support import made_once, ppo
+from tests.support import made_once, needs, ppo
 
 SPEC = ppo(env__vectorization_mode="async", env__num_envs=2, env__max_frame=300)
 PROMPT = 10.0
@@ -58,6 +58,8 @@ MOMENTS = {
 QUICK = ("it steps", signal.SIGINT, "group")
 
 
+# An older one may print a harmless line of its own when it is stopped.
+@needs("gymnasium", "1.4")
 @pytest.mark.medium
 @pytest.mark.parametrize(
     ("moment", "number", "receiver"),
